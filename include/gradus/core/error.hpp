@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The exceptions of the library: what was done, what was expected, what came, what to do, and where.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <source_location> // std::source_location
+#include <stdexcept>       // std::runtime_error
+#include <string>          // std::string, std::to_string
+#include <string_view>     // std::string_view
+
+namespace gradus {
+
+namespace detail {
+
+/// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
+inline std::string error_message(std::string_view operation, std::string_view expected, std::string_view actual,
+                                 std::string_view hint, const std::source_location& where) {
+  std::string text{operation};
+  if (!expected.empty()) {
+    text.append(": expected ").append(expected);
+  }
+  if (!actual.empty()) {
+    text.append(expected.empty() ? ": " : ", got ").append(actual);
+  }
+  text += '.';
+  if (!hint.empty()) {
+    text.append(" Hint: ").append(hint);
+    if (hint.back() != '.') {
+      text += '.';
+    }
+  }
+  std::string_view file{where.file_name()};
+  if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
+    file.remove_prefix(slash + 1);
+  }
+  text.append(" [").append(file).append(":").append(std::to_string(where.line())).append("]");
+  return text;
+}
+
+} // namespace detail
+
+/// The base of every exception that the library throws.
+///
+/// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` says what
+/// went wrong. The message is complete in release builds too.
+class error : public std::runtime_error {
+public:
+  explicit error(std::string_view operation, std::string_view expected, std::string_view actual,
+                 std::string_view hint = {}, std::source_location where = std::source_location::current())
+      : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)} {}
+};
+
+/// Two shapes that had to agree did not, or a shape is impossible.
+class shape_error : public error {
+public:
+  explicit shape_error(std::string_view operation, std::string_view expected, std::string_view actual,
+                       std::string_view hint = {}, std::source_location where = std::source_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
+/// A file or a message does not have the format it should have.
+class format_error : public error {
+public:
+  explicit format_error(std::string_view operation, std::string_view expected, std::string_view actual,
+                        std::string_view hint = {}, std::source_location where = std::source_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
+/// A device cannot do what was asked: out of memory, not present, a failed call of its runtime.
+class device_error : public error {
+public:
+  explicit device_error(std::string_view operation, std::string_view expected, std::string_view actual,
+                        std::string_view hint = {}, std::source_location where = std::source_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
+/// A rank failed, disagreed, or did not arrive in time.
+class communication_error : public error {
+public:
+  explicit communication_error(std::string_view operation, std::string_view expected, std::string_view actual,
+                               std::string_view hint = {},
+                               std::source_location where = std::source_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
+/// An option has a value that makes no sense, or options contradict each other.
+class configuration_error : public error {
+public:
+  explicit configuration_error(std::string_view operation, std::string_view expected, std::string_view actual,
+                               std::string_view hint = {},
+                               std::source_location where = std::source_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
+/// Training produced a value that is not finite.
+class numeric_error : public error {
+public:
+  explicit numeric_error(std::string_view operation, std::string_view expected, std::string_view actual,
+                         std::string_view hint = {}, std::source_location where = std::source_location::current())
+      : error{operation, expected, actual, hint, where} {}
+};
+
+} // namespace gradus

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The extents of tensors: rank-N in logical order, and the named extents of an image batch.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <array>            // std::array
+#include <cstddef>          // std::size_t
+#include <initializer_list> // std::initializer_list
+#include <limits>           // std::numeric_limits
+#include <ostream>          // std::ostream
+#include <string>           // std::string
+
+#include "gradus/core/error.hpp" // shape_error
+#include "gradus/core/index.hpp" // index_t
+
+namespace gradus {
+
+namespace detail {
+
+/// a * b for non-negative extents.
+/// @throws shape_error when the product does not fit index_t
+constexpr index_t checked_product(index_t a, index_t b) {
+  if (a != 0 && b > std::numeric_limits<index_t>::max() / a) {
+    throw shape_error{"extents", "a number of elements that fits 64 bits", "a larger product"};
+  }
+  return a * b;
+}
+
+} // namespace detail
+
+/// The extents of a tensor of `Rank` axes, in elements, in logical order (for images n, c, h, w).
+///
+/// An aggregate in use: `extents<2>{32, 784}`; every extent is at least 0.
+template <int Rank>
+class extents {
+  static_assert(Rank >= 0, "gradus: the rank of a tensor is at least 0");
+
+public:
+  static constexpr int rank = Rank;
+
+  constexpr extents() noexcept = default;
+
+  /// @throws shape_error when the count of values is not Rank or a value is negative
+  constexpr extents(std::initializer_list<index_t> values) {
+    if (values.size() != static_cast<std::size_t>(Rank)) {
+      throw shape_error{"extents", std::to_string(Rank) + " values", std::to_string(values.size())};
+    }
+    std::size_t axis = 0;
+    for (const index_t value : values) {
+      if (value < 0) {
+        throw shape_error{"extents", "extents of at least 0", std::to_string(value)};
+      }
+      values_[axis++] = value;
+    }
+  }
+
+  explicit constexpr extents(const std::array<index_t, static_cast<std::size_t>(Rank)>& values) : values_{values} {
+    for (const index_t value : values) {
+      if (value < 0) {
+        throw shape_error{"extents", "extents of at least 0", std::to_string(value)};
+      }
+    }
+  }
+
+  /// @pre 0 <= axis < Rank
+  [[nodiscard]] constexpr index_t operator[](int axis) const noexcept { return values_[static_cast<std::size_t>(axis)]; }
+
+  /// The number of elements: the product of all extents; 1 for rank 0.
+  /// @throws shape_error when it does not fit index_t
+  [[nodiscard]] constexpr index_t size() const {
+    index_t product = 1;
+    for (const index_t value : values_) {
+      product = detail::checked_product(product, value);
+    }
+    return product;
+  }
+
+  [[nodiscard]] constexpr const std::array<index_t, static_cast<std::size_t>(Rank)>& values() const noexcept {
+    return values_;
+  }
+
+  friend constexpr bool operator==(const extents&, const extents&) noexcept = default;
+
+private:
+  std::array<index_t, static_cast<std::size_t>(Rank)> values_{};
+};
+
+/// "(2, 3, 5)"
+template <int Rank>
+[[nodiscard]] std::string to_string(const extents<Rank>& shape) {
+  std::string text{"("};
+  for (int axis = 0; axis < Rank; ++axis) {
+    text.append(axis == 0 ? "" : ", ").append(std::to_string(shape[axis]));
+  }
+  return text + ")";
+}
+
+template <int Rank>
+std::ostream& operator<<(std::ostream& out, const extents<Rank>& shape) {
+  return out << to_string(shape);
+}
+
+/// The extents of an image batch: n images of c channels, h rows and w columns, in elements.
+struct image_extents {
+  index_t n = 0;
+  index_t c = 0;
+  index_t h = 0;
+  index_t w = 0;
+
+  constexpr image_extents() noexcept = default;
+  constexpr image_extents(index_t images, index_t channels, index_t height, index_t width) noexcept
+      : n{images}, c{channels}, h{height}, w{width} {}
+  /// @post the axes are read as n, c, h, w
+  constexpr image_extents(const extents<4>& shape) noexcept : n{shape[0]}, c{shape[1]}, h{shape[2]}, w{shape[3]} {}
+
+  /// n, c, h, w. @throws shape_error when one is negative
+  constexpr operator extents<4>() const { return extents<4>{n, c, h, w}; }
+
+  /// n * c * h * w. @throws shape_error when it does not fit index_t
+  [[nodiscard]] constexpr index_t size() const {
+    return detail::checked_product(detail::checked_product(detail::checked_product(n, c), h), w);
+  }
+
+  friend constexpr bool operator==(const image_extents&, const image_extents&) noexcept = default;
+};
+
+/// "(2, 3, 5, 7)" in the order n, c, h, w
+[[nodiscard]] inline std::string to_string(const image_extents& shape) {
+  return "(" + std::to_string(shape.n) + ", " + std::to_string(shape.c) + ", " + std::to_string(shape.h) + ", " +
+         std::to_string(shape.w) + ")";
+}
+
+inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) { return out << to_string(shape); }
+
+} // namespace gradus

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The type of every index, extent and count.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <cstddef> // std::ptrdiff_t
+
+namespace gradus {
+
+/// Indices, extents and counts of elements. Signed, so that differences are ordinary arithmetic.
+using index_t = std::ptrdiff_t;
+
+} // namespace gradus
