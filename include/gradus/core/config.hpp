@@ -4,7 +4,7 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <cassert> // assert
+#include <cassert>  // assert
 
 /// Checks a precondition of an unchecked access in debug builds; costs nothing with NDEBUG.
 #define GRADUS_ASSERT(condition) assert(condition)

@@ -4,9 +4,9 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <cstdint>     // std::int32_t, std::int64_t, std::uint8_t
-#include <string_view> // std::string_view
-#include <type_traits> // std::is_same_v
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::is_same_v
 
 namespace gradus {
 
@@ -37,8 +37,9 @@ concept real_element = std::is_same_v<E, float> || std::is_same_v<E, double>;
 /// Says why the type E is not an element. Always true when it compiles.
 template <class E>
 consteval bool explain_element() {
-  static_assert(element<E>, "gradus: not an element type: use float, double, std::int32_t, std::int64_t, std::uint8_t "
-                            "or bool");
+  static_assert(element<E>,
+                "gradus: not an element type: use float, double, std::int32_t, std::int64_t, std::uint8_t "
+                "or bool");
   return true;
 }
 
@@ -49,4 +50,4 @@ consteval bool explain_real_element() {
   return true;
 }
 
-} // namespace gradus
+}  // namespace gradus

@@ -4,10 +4,10 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <source_location> // std::source_location
-#include <stdexcept>       // std::runtime_error
-#include <string>          // std::string, std::to_string
-#include <string_view>     // std::string_view
+#include <source_location>  // std::source_location
+#include <stdexcept>        // std::runtime_error
+#include <string>           // std::string, std::to_string
+#include <string_view>      // std::string_view
 
 namespace gradus {
 
@@ -38,14 +38,14 @@ inline std::string error_message(std::string_view operation, std::string_view ex
   return text;
 }
 
-} // namespace detail
+}  // namespace detail
 
 /// The base of every exception that the library throws.
 ///
 /// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` says what
 /// went wrong. The message is complete in release builds too.
 class error : public std::runtime_error {
-public:
+ public:
   explicit error(std::string_view operation, std::string_view expected, std::string_view actual,
                  std::string_view hint = {}, std::source_location where = std::source_location::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)} {}
@@ -53,7 +53,7 @@ public:
 
 /// Two shapes that had to agree did not, or a shape is impossible.
 class shape_error : public error {
-public:
+ public:
   explicit shape_error(std::string_view operation, std::string_view expected, std::string_view actual,
                        std::string_view hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
@@ -61,7 +61,7 @@ public:
 
 /// A file or a message does not have the format it should have.
 class format_error : public error {
-public:
+ public:
   explicit format_error(std::string_view operation, std::string_view expected, std::string_view actual,
                         std::string_view hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
@@ -69,7 +69,7 @@ public:
 
 /// A device cannot do what was asked: out of memory, not present, a failed call of its runtime.
 class device_error : public error {
-public:
+ public:
   explicit device_error(std::string_view operation, std::string_view expected, std::string_view actual,
                         std::string_view hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
@@ -77,28 +77,26 @@ public:
 
 /// A rank failed, disagreed, or did not arrive in time.
 class communication_error : public error {
-public:
+ public:
   explicit communication_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                               std::string_view hint = {},
-                               std::source_location where = std::source_location::current())
+                               std::string_view hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// An option has a value that makes no sense, or options contradict each other.
 class configuration_error : public error {
-public:
+ public:
   explicit configuration_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                               std::string_view hint = {},
-                               std::source_location where = std::source_location::current())
+                               std::string_view hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// Training produced a value that is not finite.
 class numeric_error : public error {
-public:
+ public:
   explicit numeric_error(std::string_view operation, std::string_view expected, std::string_view actual,
                          std::string_view hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
-} // namespace gradus
+}  // namespace gradus

@@ -4,15 +4,15 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <array>            // std::array
-#include <cstddef>          // std::size_t
-#include <initializer_list> // std::initializer_list
-#include <limits>           // std::numeric_limits
-#include <ostream>          // std::ostream
-#include <string>           // std::string
+#include <array>             // std::array
+#include <cstddef>           // std::size_t
+#include <initializer_list>  // std::initializer_list
+#include <limits>            // std::numeric_limits
+#include <ostream>           // std::ostream
+#include <string>            // std::string
 
-#include "gradus/core/error.hpp" // shape_error
-#include "gradus/core/index.hpp" // index_t
+#include "gradus/core/error.hpp"  // shape_error
+#include "gradus/core/index.hpp"  // index_t
 
 namespace gradus {
 
@@ -27,7 +27,7 @@ constexpr index_t checked_product(index_t a, index_t b) {
   return a * b;
 }
 
-} // namespace detail
+}  // namespace detail
 
 /// The extents of a tensor of `Rank` axes, in elements, in logical order (for images n, c, h, w).
 ///
@@ -36,7 +36,7 @@ template <int Rank>
 class extents {
   static_assert(Rank >= 0, "gradus: the rank of a tensor is at least 0");
 
-public:
+ public:
   static constexpr int rank = Rank;
 
   constexpr extents() noexcept = default;
@@ -64,7 +64,9 @@ public:
   }
 
   /// @pre 0 <= axis < Rank
-  [[nodiscard]] constexpr index_t operator[](int axis) const noexcept { return values_[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] constexpr index_t operator[](int axis) const noexcept {
+    return values_[static_cast<std::size_t>(axis)];
+  }
 
   /// The number of elements: the product of all extents; 1 for rank 0.
   /// @throws shape_error when it does not fit index_t
@@ -82,7 +84,7 @@ public:
 
   friend constexpr bool operator==(const extents&, const extents&) noexcept = default;
 
-private:
+ private:
   std::array<index_t, static_cast<std::size_t>(Rank)> values_{};
 };
 
@@ -131,6 +133,8 @@ struct image_extents {
          std::to_string(shape.w) + ")";
 }
 
-inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) { return out << to_string(shape); }
+inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) {
+  return out << to_string(shape);
+}
 
-} // namespace gradus
+}  // namespace gradus

@@ -4,11 +4,11 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <cstddef> // std::ptrdiff_t
+#include <cstddef>  // std::ptrdiff_t
 
 namespace gradus {
 
 /// Indices, extents and counts of elements. Signed, so that differences are ordinary arithmetic.
 using index_t = std::ptrdiff_t;
 
-} // namespace gradus
+}  // namespace gradus

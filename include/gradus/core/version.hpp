@@ -8,11 +8,11 @@
 #define GRADUS_VERSION_MINOR 1
 #define GRADUS_VERSION_PATCH 0
 
-#include <string_view> // std::string_view
+#include <string_view>  // std::string_view
 
 namespace gradus {
 
 /// The version as "major.minor.patch".
 inline constexpr std::string_view version = "0.1.0";
 
-} // namespace gradus
+}  // namespace gradus
