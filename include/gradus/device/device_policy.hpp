@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a device must offer: memory, copies to and from the host, and completion.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <concepts>     // std::convertible_to, std::same_as
+#include <cstddef>      // std::size_t
+#include <string_view>  // std::string_view
+
+namespace gradus {
+
+template <class D>
+concept has_device_name = requires {
+  { D::name } -> std::convertible_to<std::string_view>;
+};
+
+template <class D>
+concept has_device_memory = requires(D& device, void* pointer, std::size_t bytes) {
+  { device.allocate(bytes) } -> std::same_as<void*>;
+  { device.deallocate(pointer, bytes) }
+  noexcept;
+};
+
+template <class D>
+concept has_device_copies = requires(D& device, void* destination, const void* source, std::size_t bytes) {
+  device.copy(destination, source, bytes);
+  device.copy_from_host(destination, source, bytes);
+  device.copy_to_host(destination, source, bytes);
+  device.fill_zero(destination, bytes);
+};
+
+template <class D>
+concept has_device_synchronize = requires(D& device) {
+  device.synchronize();
+};
+
+/// A place where tensors live and expressions are evaluated.
+///
+/// A type D models `device_policy` when, for a `D& device`,
+///   1. `D::name` is a constant string used in messages;
+///   2. `device.allocate(bytes)` returns memory aligned to 64 bytes or throws device_error, and
+///      `device.deallocate(pointer, bytes)` takes it back and does not throw;
+///   3. `copy`, `copy_from_host`, `copy_to_host` (destination, source, bytes) and `fill_zero` (destination, bytes) are
+///      ordered after earlier work of the device; after `copy_to_host` the host may read the bytes;
+///   4. `device.synchronize()` returns when all earlier work is done.
+/// Semantics: tests/conformance/device. Evaluation of expressions and the heavy kernels are overload sets on the device
+/// type, in the modules tensor and kernels. A device is an object and outlives the tensors on it.
+template <class D>
+concept device_policy = has_device_name<D> && has_device_memory<D> && has_device_copies<D> && has_device_synchronize<D>;
+
+/// Says which requirement of `device_policy` the type D misses. Always true when it compiles.
+template <class D>
+consteval bool explain_device_policy() {
+  static_assert(has_device_name<D>,
+                "gradus: not a device policy: give it a name, e.g. "
+                "static constexpr std::string_view name = \"cpu\";");
+  static_assert(has_device_memory<D>,
+                "gradus: not a device policy: give it memory: void* allocate(std::size_t bytes); "
+                "void deallocate(void* pointer, std::size_t bytes) noexcept;");
+  static_assert(has_device_copies<D>,
+                "gradus: not a device policy: give it copy, copy_from_host, copy_to_host "
+                "(void* destination, const void* source, std::size_t bytes) and fill_zero(void* destination, "
+                "std::size_t bytes)");
+  static_assert(has_device_synchronize<D>, "gradus: not a device policy: give it void synchronize();");
+  return true;
+}
+
+}  // namespace gradus

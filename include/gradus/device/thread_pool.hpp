@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A pool of threads for loops over independent tasks.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <atomic>     // std::atomic
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint32_t, std::uint64_t
+#include <exception>  // std::exception_ptr
+#include <memory>     // std::addressof
+#include <mutex>      // std::mutex, std::scoped_lock, std::unique_lock
+#include <thread>     // std::thread
+#include <utility>    // std::exchange
+#include <vector>     // std::vector
+
+#if defined(__linux__)
+#include <pthread.h>  // pthread_setaffinity_np
+#include <sched.h>    // cpu_set_t, sched_getaffinity
+#endif
+
+#include "gradus/core/index.hpp"  // index_t
+
+namespace gradus {
+
+/// The number of processors that this process may run on (its affinity mask where the system has one), at least 1.
+[[nodiscard]] inline int available_processors() noexcept {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    const int count = CPU_COUNT(&set);
+    if (count > 0) {
+      return count;
+    }
+  }
+#endif
+  const unsigned count = std::thread::hardware_concurrency();
+  return count == 0 ? 1 : static_cast<int>(count);
+}
+
+namespace detail {
+
+inline void spin_pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Threads that run the tasks 0 .. count-1 of one loop at a time; the calling thread takes part.
+///
+/// Which thread runs a task is left open, so tasks must not depend on it: then results do not depend on the number of
+/// threads. Workers spin for a short while after a loop and then sleep, because loops follow each other within
+/// microseconds in a training step, and idle threads must leave the cores to other ranks. A loop never waits for a
+/// worker that has not begun a task of it. run() from within a task, or while another thread uses the pool, runs the
+/// tasks on the calling thread. run() does not allocate.
+class thread_pool {
+ public:
+  /// @param threads  threads that take part in a loop, the caller included; at least 1
+  /// @param pin      bind worker i to the i-th processor of the process's affinity mask
+  explicit thread_pool(int threads, bool pin = false) {
+    workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
+    try {
+      for (int worker = 1; worker < threads; ++worker) {
+        workers_.emplace_back([this] { work(); });
+        if (pin) {
+          pin_thread(workers_.back(), worker);
+        }
+      }
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+
+  thread_pool(const thread_pool&) = delete;
+  thread_pool& operator=(const thread_pool&) = delete;
+  ~thread_pool() { stop(); }
+
+  /// Threads that take part in a loop, the caller included.
+  [[nodiscard]] int threads() const noexcept { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls task(i) once for every i in [0, count) and returns when all are done.
+  /// @pre count < 2^32
+  /// @throws the first exception that a task threw; tasks that had not begun by then are left out
+  template <class Task>
+  void run(index_t count, Task& task) {
+    if (count <= 0) {
+      return;
+    }
+    std::unique_lock lock{use_, std::defer_lock};
+    if (count == 1 || workers_.empty() || inside_task() || !lock.try_lock()) {
+      for (index_t i = 0; i < count; ++i) {
+        task(i);
+      }
+      return;
+    }
+    const auto tasks = static_cast<std::uint32_t>(count);
+    failed_.store(false, std::memory_order_relaxed);
+    finished_.store(0, std::memory_order_relaxed);
+    count_.store(tasks, std::memory_order_relaxed);
+    object_.store(const_cast<void*>(static_cast<const void*>(std::addressof(task))), std::memory_order_relaxed);
+    call_.store([](void* object, index_t i) { (*static_cast<Task*>(object))(i); }, std::memory_order_relaxed);
+    const std::uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32U) + 1;
+    ticket_.store((generation << 32U) | tasks, std::memory_order_release);
+    wake_.fetch_add(1, std::memory_order_release);
+    wake_.notify_all();
+    take_tasks();
+    for (int spins = 0;; ++spins) {
+      const std::uint32_t finished = finished_.load(std::memory_order_acquire);
+      if (finished == tasks) {
+        break;
+      }
+      if (spins < spin_limit) {
+        spin_pause();
+      } else {
+        finished_.wait(finished, std::memory_order_acquire);
+      }
+    }
+    if (failed_.load(std::memory_order_relaxed)) {
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+  }
+
+ private:
+  static constexpr int spin_limit = 4000;  // some 50 to 100 microseconds
+
+  static bool& inside_task() noexcept {
+    thread_local bool inside = false;
+    return inside;
+  }
+
+  // A ticket is (generation, tasks not yet begun). A thread reads the loop's fields between loading the ticket and
+  // replacing it; the replacement succeeds only if the ticket is unchanged, and then the fields belonged to its loop,
+  // because a loop's fields stay until its tasks are finished.
+  void take_tasks() noexcept {
+    inside_task() = true;
+    std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    while (static_cast<std::uint32_t>(ticket) != 0) {
+      const std::uint32_t count = count_.load(std::memory_order_relaxed);
+      void* const object = object_.load(std::memory_order_relaxed);
+      const call_type call = call_.load(std::memory_order_relaxed);
+      if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        continue;
+      }
+      if (!failed_.load(std::memory_order_relaxed)) {
+        try {
+          call(object, static_cast<index_t>(count - static_cast<std::uint32_t>(ticket)));
+        } catch (...) {
+          const std::scoped_lock lock{failure_mutex_};
+          if (!failed_.load(std::memory_order_relaxed)) {
+            failure_ = std::current_exception();
+            failed_.store(true, std::memory_order_relaxed);
+          }
+        }
+      }
+      if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+        finished_.notify_all();
+      }
+      ticket = ticket_.load(std::memory_order_acquire);
+    }
+    inside_task() = false;
+  }
+
+  void work() {
+    std::uint32_t seen = 0;
+    for (;;) {
+      std::uint32_t now = wake_.load(std::memory_order_acquire);
+      for (int spins = 0; now == seen; ++spins) {
+        if (spins < spin_limit) {
+          spin_pause();
+        } else {
+          wake_.wait(seen, std::memory_order_acquire);
+        }
+        now = wake_.load(std::memory_order_acquire);
+      }
+      seen = now;
+      if (stopping_.load(std::memory_order_acquire)) {
+        return;
+      }
+      take_tasks();
+    }
+  }
+
+  void stop() noexcept {
+    stopping_.store(true, std::memory_order_release);
+    wake_.fetch_add(1, std::memory_order_release);
+    wake_.notify_all();
+    for (std::thread& worker : workers_) {
+      worker.join();
+    }
+    workers_.clear();
+  }
+
+  static void pin_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] int position) noexcept {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+      return;
+    }
+    for (int processor = 0, found = 0; processor < CPU_SETSIZE; ++processor) {
+      if (CPU_ISSET(processor, &allowed) && found++ == position) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        // Best effort: a container may forbid it, and the loop is right without it.
+        pthread_setaffinity_np(thread.native_handle(), sizeof(one), &one);
+        return;
+      }
+    }
+#endif
+  }
+
+  using call_type = void (*)(void*, index_t);
+
+  std::vector<std::thread> workers_;
+  std::mutex use_;
+  std::exception_ptr failure_;
+  std::mutex failure_mutex_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> failed_{false};
+  std::atomic<void*> object_{nullptr};
+  std::atomic<call_type> call_{nullptr};
+  std::atomic<std::uint32_t> count_{0};
+  alignas(64) std::atomic<std::uint64_t> ticket_{0};
+  alignas(64) std::atomic<std::uint32_t> finished_{0};
+  alignas(64) std::atomic<std::uint32_t> wake_{0};
+};
+
+}  // namespace detail
+}  // namespace gradus

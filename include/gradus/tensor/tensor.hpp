@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A dense tensor that owns its memory on a device.
+// Module: tensor. Depends on: layout, device.
+#pragma once
+
+#include <concepts>  // std::convertible_to
+#include <cstddef>   // std::size_t
+#include <utility>   // std::exchange, std::swap
+
+#include "gradus/core/extents.hpp"        // extents
+#include "gradus/core/index.hpp"          // index_t
+#include "gradus/device/cpu.hpp"          // cpu
+#include "gradus/layout/layouts.hpp"      // row_major
+#include "gradus/tensor/tensor_view.hpp"  // tensor_view
+
+namespace gradus {
+
+/// A dense tensor of `Rank` axes that owns its memory. Copies are deep. The device must outlive it.
+template <class Element, int Rank, class Layout = row_major, class Device = cpu>
+class tensor {
+  static_assert(!std::is_const_v<Element>, "gradus: a tensor owns elements that can be written: use a tensor_view");
+
+ public:
+  using element_type = Element;
+  using value_type = Element;
+  using layout_type = Layout;
+  using device_type = Device;
+  using view_type = tensor_view<Element, Rank, Layout, Device>;
+  using const_view_type = tensor_view<const Element, Rank, Layout, Device>;
+  static constexpr int rank = Rank;
+
+  /// A tensor of zeros. @throws device_error when there is not enough memory
+  tensor(Device& device, const gradus::extents<Rank>& shape) : view_{device, allocate(device, shape), shape} {
+    device.fill_zero(data(), bytes());
+  }
+
+  tensor(const tensor& other) : view_{other.device(), allocate(other.device(), other.extents()), other.extents()} {
+    device().copy(data(), other.data(), bytes());
+  }
+  tensor(tensor&& other) noexcept
+      : view_{std::exchange(other.view_, view_type{other.device(), nullptr, gradus::extents<Rank>{}})} {}
+  tensor& operator=(tensor other) noexcept {
+    std::swap(view_, other.view_);
+    return *this;
+  }
+  ~tensor() {
+    if (data() != nullptr) {
+      device().deallocate(data(), bytes());
+    }
+  }
+
+  [[nodiscard]] view_type view() noexcept { return view_; }
+  [[nodiscard]] const_view_type view() const noexcept { return view_; }
+  operator view_type() noexcept { return view_; }
+  operator const_view_type() const noexcept { return view_; }
+
+  [[nodiscard]] Device& device() const noexcept { return view_.device(); }
+  [[nodiscard]] Element* data() noexcept { return view_.data(); }
+  [[nodiscard]] const Element* data() const noexcept { return view_.data(); }
+  [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return view_.extents(); }
+  [[nodiscard]] index_t extent(int axis) const noexcept { return view_.extent(axis); }
+  [[nodiscard]] index_t size() const { return view_.size(); }
+
+  /// The element at the coordinates (unchecked), in host memory.
+  template <std::convertible_to<index_t>... Coordinates>
+  [[nodiscard]] Element& operator()(Coordinates... coordinates) noexcept {
+    return view_(coordinates...);
+  }
+  template <std::convertible_to<index_t>... Coordinates>
+  [[nodiscard]] const Element& operator()(Coordinates... coordinates) const noexcept {
+    return view_(coordinates...);
+  }
+  /// The element at the coordinates, in host memory. @throws shape_error when a coordinate is outside its extent
+  template <std::convertible_to<index_t>... Coordinates>
+  [[nodiscard]] Element& at(Coordinates... coordinates) {
+    return view_.at(coordinates...);
+  }
+  template <std::convertible_to<index_t>... Coordinates>
+  [[nodiscard]] const Element& at(Coordinates... coordinates) const {
+    return view_.at(coordinates...);
+  }
+
+ private:
+  static Element* allocate(Device& device, const gradus::extents<Rank>& shape) {
+    const auto count = static_cast<std::size_t>(gradus::detail::checked_product(shape.size(), sizeof(Element)));
+    return static_cast<Element*>(device.allocate(count));
+  }
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(size()) * sizeof(Element); }
+
+  view_type view_;
+};
+
+/// A batch of images (n, c, h, w) that owns its memory.
+template <class Element, class Layout, class Device = cpu>
+using image_tensor = tensor<Element, 4, Layout, Device>;
+
+}  // namespace gradus

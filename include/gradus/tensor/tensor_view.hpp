@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A dense tensor in memory that somebody else owns.
+// Module: tensor. Depends on: layout, device.
+#pragma once
+
+#include <array>        // std::array
+#include <concepts>     // std::convertible_to
+#include <cstddef>      // std::size_t
+#include <string>       // std::string, std::to_string
+#include <type_traits>  // std::is_const_v, std::remove_const_t
+
+#include "gradus/core/config.hpp"           // GRADUS_ASSERT
+#include "gradus/core/element.hpp"          // explain_element
+#include "gradus/core/error.hpp"            // shape_error
+#include "gradus/core/extents.hpp"          // extents
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/device/cpu.hpp"            // cpu
+#include "gradus/device/device_policy.hpp"  // explain_device_policy
+#include "gradus/layout/layouts.hpp"        // row_major
+#include "gradus/layout/mapping.hpp"        // dense_strides, memory_order, explain_tensor_layout
+
+namespace gradus {
+
+/// A dense tensor of `Rank` axes in memory that it does not own; `const Element` for one that cannot be written.
+///
+/// Coordinates are given in logical order (n, c, h, w for images) whatever the memory order is. A view is a pointer and
+/// the extents: copy it freely, and keep the memory and the device alive as long as it is used.
+template <class Element, int Rank, class Layout = row_major, class Device = cpu>
+class tensor_view {
+  static_assert(explain_element<std::remove_const_t<Element>>());
+  static_assert(explain_tensor_layout<Layout, Rank>());
+  static_assert(explain_device_policy<Device>());
+
+ public:
+  using element_type = Element;
+  using value_type = std::remove_const_t<Element>;
+  using layout_type = Layout;
+  using device_type = Device;
+  static constexpr int rank = Rank;
+
+  /// @pre data points at shape.size() elements in the memory of `device`
+  tensor_view(Device& device, Element* data, const extents<Rank>& shape) noexcept
+      : device_{&device}, data_{data}, extents_{shape} {}
+
+  /// A view that can be written is one that can be read.
+  template <class Other>
+  requires(std::is_const_v<Element>&& std::same_as<Other, value_type>)
+      tensor_view(const tensor_view<Other, Rank, Layout, Device>& other)
+  noexcept : device_{&other.device()}, data_{other.data()}, extents_{other.extents()} {}
+
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] Element* data() const noexcept { return data_; }
+  [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return extents_; }
+  /// @pre 0 <= axis < Rank
+  [[nodiscard]] index_t extent(int axis) const noexcept { return extents_[axis]; }
+  [[nodiscard]] index_t extent(axis a) const noexcept requires(Rank == 4) { return extents_[static_cast<int>(a)]; }
+  /// The number of elements.
+  [[nodiscard]] index_t size() const { return extents_.size(); }
+  [[nodiscard]] bool empty() const { return size() == 0; }
+
+  /// The element at the coordinates, in host memory.
+  /// @pre every coordinate is inside its extent
+  template <std::convertible_to<index_t>... Coordinates>
+  requires(sizeof...(Coordinates) == static_cast<std::size_t>(Rank)) [[nodiscard]] Element& operator()(
+      Coordinates... coordinates) const noexcept {
+    const std::array<index_t, static_cast<std::size_t>(Rank)> at{static_cast<index_t>(coordinates)...};
+    GRADUS_ASSERT(contains(at));
+    return data_[offset(at)];
+  }
+
+  /// The element at the coordinates, in host memory.
+  /// @throws shape_error when a coordinate is outside its extent
+  template <std::convertible_to<index_t>... Coordinates>
+  requires(sizeof...(Coordinates) == static_cast<std::size_t>(Rank))
+      [[nodiscard]] Element& at(Coordinates... coordinates) const {
+    const std::array<index_t, static_cast<std::size_t>(Rank)> at{static_cast<index_t>(coordinates)...};
+    if (!contains(at)) {
+      std::string text{"("};
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        text.append(i == 0 ? "" : ", ").append(std::to_string(at[i]));
+      }
+      throw shape_error{"tensor.at", "coordinates inside " + to_string(extents_), text + ")"};
+    }
+    return data_[offset(at)];
+  }
+
+  /// The offset of the coordinates from data(), in elements.
+  [[nodiscard]] index_t offset(const std::array<index_t, static_cast<std::size_t>(Rank)>& at) const noexcept {
+    const auto strides = dense_strides<Layout, Rank>(extents_);
+    index_t result = 0;
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      result += at[i] * strides[i];
+    }
+    return result;
+  }
+
+  /// The part with `count` entries of the slowest axis from `begin` on; for a batch: some of its images.
+  /// @throws shape_error when it does not lie inside
+  [[nodiscard]] tensor_view slice(index_t begin, index_t count) const requires(Rank > 0) {
+    constexpr int slowest = memory_order<Layout, Rank>[0];
+    if (begin < 0 || count < 0 || begin > extents_[slowest] - count) {
+      throw shape_error{"tensor.slice", "a part of the slowest axis of " + to_string(extents_),
+                        std::to_string(count) + " entries from " + std::to_string(begin)};
+    }
+    auto values = extents_.values();
+    values[static_cast<std::size_t>(slowest)] = count;
+    const gradus::extents<Rank> part{values};
+    return {*device_, data_ + begin * dense_strides<Layout, Rank>(extents_)[static_cast<std::size_t>(slowest)], part};
+  }
+
+  /// The same elements, in memory order, with other extents.
+  /// @throws shape_error when the number of elements differs
+  template <int NewRank>
+  [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(const gradus::extents<NewRank>& shape) const
+      requires(std::same_as<Layout, row_major>) {
+    if (shape.size() != size()) {
+      throw shape_error{"tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),
+                        to_string(shape)};
+    }
+    return {*device_, data_, shape};
+  }
+
+ private:
+  [[nodiscard]] bool contains(const std::array<index_t, static_cast<std::size_t>(Rank)>& at) const noexcept {
+    for (int i = 0; i < Rank; ++i) {
+      if (at[static_cast<std::size_t>(i)] < 0 || at[static_cast<std::size_t>(i)] >= extents_[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Device* device_;
+  Element* data_;
+  gradus::extents<Rank> extents_;
+};
+
+/// A batch of images (n, c, h, w) in memory that somebody else owns.
+template <class Element, class Layout, class Device = cpu>
+using image_view = tensor_view<Element, 4, Layout, Device>;
+
+}  // namespace gradus
