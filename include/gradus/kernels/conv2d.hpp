@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The shape of a 2-D convolution and what may be fused to it; every device overloads the passes on these types.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include "gradus/core/extents.hpp"  // image_extents
+#include "gradus/core/index.hpp"    // index_t
+
+namespace gradus::kernels {
+
+/// What is applied to a result before it is stored.
+enum class activation : unsigned char { identity, relu };
+
+/// The shape of a 2-D convolution (cross-correlation, as every framework means it) of one image:
+///
+///   y(n, o, p, q) = bias(o) + sum over i, r, s of x(n, i, p*stride_height - pad_top + r, q*stride_width - pad_left +
+///   s)
+///                                                 * w(o, i, r, s)
+///
+/// with zeros outside x. Padding below and on the right is what the extents of the output need. All in elements.
+struct conv2d_geometry {
+  index_t in_channels = 0;
+  index_t in_height = 0;
+  index_t in_width = 0;
+  index_t out_channels = 0;
+  index_t out_height = 0;
+  index_t out_width = 0;
+  index_t kernel_height = 1;
+  index_t kernel_width = 1;
+  index_t stride_height = 1;
+  index_t stride_width = 1;
+  index_t pad_top = 0;
+  index_t pad_left = 0;
+  index_t groups = 1;  ///< divides in_channels and out_channels; weights are (out_channels, in_channels / groups, r, s)
+
+  /// (n, in_channels, in_height, in_width)
+  [[nodiscard]] constexpr image_extents input(index_t n) const noexcept {
+    return {n, in_channels, in_height, in_width};
+  }
+  /// (n, out_channels, out_height, out_width)
+  [[nodiscard]] constexpr image_extents output(index_t n) const noexcept {
+    return {n, out_channels, out_height, out_width};
+  }
+  /// (out_channels, in_channels / groups, kernel_height, kernel_width)
+  [[nodiscard]] constexpr image_extents weights() const noexcept {
+    return {out_channels, in_channels / groups, kernel_height, kernel_width};
+  }
+  /// Multiply-adds of one pass over one image: also those that meet padding.
+  [[nodiscard]] constexpr index_t multiply_adds() const noexcept {
+    return out_channels * out_height * out_width * (in_channels / groups) * kernel_height * kernel_width;
+  }
+
+  friend constexpr bool operator==(const conv2d_geometry&, const conv2d_geometry&) noexcept = default;
+};
+
+/// What a forward pass does to y before it stores it: y = act(y + bias + residual). Null pointers add nothing.
+template <class Element>
+struct forward_epilogue {
+  const Element* bias = nullptr;      ///< one value a channel (a column of a matrix product)
+  const Element* residual = nullptr;  ///< of the shape and layout of y
+  activation act = activation::identity;
+};
+
+/// What a backward pass does to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)).
+template <class Element>
+struct backward_epilogue {
+  bool accumulate = false;
+  /// The stored output of a ReLU, of the shape and layout of dx: entries where it is not above 0 become 0.
+  const Element* relu_output = nullptr;
+};
+
+/// The three passes of a layer with weights.
+enum class pass : unsigned char { forward, backward_data, backward_weights };
+
+// Every device D in the library overloads, for real elements E and layouts L (views are image_view<E, L, D>):
+//
+//   std::size_t conv2d_workspace_bytes<E, L>(D&, const conv2d_geometry&, index_t batch, pass);
+//   void conv2d_forward(D&, const conv2d_geometry&, x, w, y, const forward_epilogue<E>&, std::span<std::byte>
+//   workspace); void conv2d_backward_data(D&, const conv2d_geometry&, dy, w, dx, const backward_epilogue<E>&,
+//   workspace); void conv2d_backward_weights(D&, const conv2d_geometry&, x, dy, dw, E* dbias, workspace);
+//
+// Weights are image_view<const E, L, D> of (O, I/groups, R, S) in the layout of the images. backward_weights overwrites
+// dw and, unless it is null, dbias (O). The batch is that of x or dy and at most the one of the workspace; the
+// workspace is aligned to 64 bytes and need not be kept between calls. The same bits for any number of threads.
+
+}  // namespace gradus::kernels

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The shape of a matrix product; every device overloads `matmul` on it.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/kernels/conv2d.hpp"  // activation, forward_epilogue
+
+namespace gradus::kernels {
+
+/// C = op(A) op(B), with op(A) of (m, k), op(B) of (k, n), C of (m, n); all dense and row-major.
+struct matmul_shape {
+  index_t m = 0;             ///< rows of C
+  index_t n = 0;             ///< columns of C
+  index_t k = 0;             ///< terms of each sum; with 0 the product is zero
+  bool transpose_a = false;  ///< A is stored as (k, m)
+  bool transpose_b = false;  ///< B is stored as (n, k)
+};
+
+/// What is done to C before it is stored: C = mask * act(AB + bias + (accumulate ? old C : 0)).
+template <class Element>
+struct matmul_epilogue {
+  const Element* bias = nullptr;  ///< one value a column (n)
+  activation act = activation::identity;
+  bool accumulate = false;
+  const Element* relu_output = nullptr;  ///< of the shape of C: entries where it is not above 0 become 0
+};
+
+// Every device D in the library overloads, for real elements E:
+//
+//   std::size_t matmul_workspace_bytes<E>(D&, const matmul_shape&);
+//   void matmul(D&, const matmul_shape&, const E* a, const E* b, E* c, const matmul_epilogue<E>&,
+//               std::span<std::byte> workspace);
+//   void column_sums(D&, index_t rows, index_t columns, const E* a, E* sums);   // overwrites sums (columns)
+//
+// The same bits for any number of threads.
+
+}  // namespace gradus::kernels

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The shape of a 2-D pooling; every device overloads the passes on it.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include "gradus/core/extents.hpp"  // image_extents
+#include "gradus/core/index.hpp"    // index_t
+
+namespace gradus::kernels {
+
+/// The windows of a 2-D pooling of one image: y(n, c, p, q) is taken over the rows p*stride_height - pad_top + [0,
+/// kernel_height) and columns likewise, as far as they lie inside the image. All in elements.
+struct pool2d_geometry {
+  index_t channels = 0;
+  index_t in_height = 0;
+  index_t in_width = 0;
+  index_t out_height = 0;
+  index_t out_width = 0;
+  index_t kernel_height = 1;
+  index_t kernel_width = 1;
+  index_t stride_height = 1;
+  index_t stride_width = 1;
+  index_t pad_top = 0;
+  index_t pad_left = 0;
+
+  /// (n, channels, in_height, in_width)
+  [[nodiscard]] constexpr image_extents input(index_t n) const noexcept { return {n, channels, in_height, in_width}; }
+  /// (n, channels, out_height, out_width)
+  [[nodiscard]] constexpr image_extents output(index_t n) const noexcept {
+    return {n, channels, out_height, out_width};
+  }
+
+  friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
+};
+
+// Every device D in the library overloads, for real elements E and layouts L:
+//
+//   void max_pool2d_forward(D&, const pool2d_geometry&, x, y, std::uint8_t* choice);
+//   void max_pool2d_backward(D&, const pool2d_geometry&, dy, const std::uint8_t* choice, dx, const
+//   backward_epilogue<E>&); void average_pool2d_forward(D&, const pool2d_geometry&, x, y, bool count_padding); void
+//   average_pool2d_backward(D&, const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<E>&);
+//
+// `choice` (null: not wanted) holds for every element of y, in its memory order, r * kernel_width + s of the first
+// largest entry of its window; kernels have at most 256 entries. Average pooling divides by the entries inside the
+// image, or with count_padding by the whole kernel. Every window has at least one entry inside the image.
+
+}  // namespace gradus::kernels

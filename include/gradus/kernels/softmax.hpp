@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Softmax cross-entropy: what a device computes and returns.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include "gradus/core/index.hpp"  // index_t
+
+namespace gradus::kernels {
+
+/// Sums over the rows of a batch; divide by the number of examples for means.
+struct loss_sums {
+  double loss = 0;      ///< sum of the examples' losses, in nats
+  index_t correct = 0;  ///< examples whose largest logit (the first one of equals) is at their label
+};
+
+// Every device D in the library overloads, for real elements E:
+//
+//   loss_sums softmax_cross_entropy(D&, index_t rows, index_t classes, const E* logits, const std::int32_t* labels,
+//                                   double scale, E* dlogits);
+//   void softmax(D&, index_t rows, index_t classes, const E* logits, E* probabilities);
+//
+// dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is 1
+// / (examples of the global batch). Labels lie in [0, classes).
+
+}  // namespace gradus::kernels
