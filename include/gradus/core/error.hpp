@@ -23,7 +23,9 @@ inline std::string error_message(std::string_view operation, std::string_view ex
   if (!actual.empty()) {
     text.append(expected.empty() ? ": " : ", got ").append(actual);
   }
-  text += '.';
+  if (!text.ends_with('.')) {
+    text += '.';
+  }
   if (!hint.empty()) {
     text.append(" Hint: ").append(hint);
     if (hint.back() != '.') {
@@ -49,6 +51,12 @@ class error : public std::runtime_error {
   explicit error(std::string_view operation, std::string_view expected, std::string_view actual,
                  std::string_view hint = {}, std::source_location where = std::source_location::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)} {}
+
+  /// what() without the place, to be quoted by an error that knows more: "layer 'conv1': " + message().
+  [[nodiscard]] std::string_view message() const noexcept {
+    const std::string_view text{what()};
+    return text.substr(0, text.rfind(" ["));
+  }
 };
 
 /// Two shapes that had to agree did not, or a shape is impossible.

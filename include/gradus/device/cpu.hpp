@@ -33,7 +33,7 @@ struct cpu_options {
 ///
 /// Operations on one device run one after another; give every rank of a threaded program a device of its own. The
 /// results of every operation are the same bits for any number of threads.
-class cpu {
+class cpu : public kernels::overload_set {
  public:
   static constexpr std::string_view name = "cpu";
   static constexpr std::size_t alignment = 64;  // bytes: a cache line, an AVX-512 register
