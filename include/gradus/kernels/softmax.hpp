@@ -16,7 +16,8 @@ struct loss_sums {
 
 // Every device D in the library overloads, for real elements E:
 //
-//   loss_sums softmax_cross_entropy_loss(D&, index_t rows, index_t classes, const E* logits, const std::int32_t* labels,
+//   loss_sums softmax_cross_entropy_loss(D&, index_t rows, index_t classes, const E* logits, const std::int32_t*
+//   labels,
 //                                        double scale, E* dlogits);
 //   void softmax(D&, index_t rows, index_t classes, const E* logits, E* probabilities);
 //

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Copies of some channels of an image batch, for joining and splitting.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+namespace gradus::kernels {
+
+// Every device D in the library overloads, for real elements E and layouts L:
+//
+//   void copy_channels(D&, image_view<const E, L, D> source, index_t first_source_channel,
+//                      image_view<E, L, D> destination, index_t first_destination_channel, index_t channels,
+//                      bool accumulate);
+//
+// destination(n, first_destination_channel + c, h, w) (+)= source(n, first_source_channel + c, h, w) for c in [0,
+// channels). Batch, height and width agree.
+
+}  // namespace gradus::kernels

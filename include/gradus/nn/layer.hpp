@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The run-time interface of a layer, and what the network hands it when it runs.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstddef>      // std::size_t, std::byte
+#include <cstdint>      // std::uint64_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/core/element.hpp"          // explain_real_element
+#include "gradus/core/error.hpp"            // shape_error
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/device/device_policy.hpp"  // explain_device_policy
+#include "gradus/kernels/conv2d.hpp"        // activation, backward_epilogue
+#include "gradus/layout/layout_policy.hpp"  // explain_layout_policy
+#include "gradus/nn/parameter.hpp"          // parameter_description
+#include "gradus/nn/value.hpp"              // value_shape
+#include "gradus/tensor/tensor_view.hpp"    // image_view
+
+namespace gradus::nn {
+
+/// What a training step knows about itself; it keys the random numbers of layers such as dropout.
+struct step_context {
+  bool training = true;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;           ///< counted from 0 over the whole training
+  std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
+};
+
+/// What the plan needs to know about a layer. The defaults are the safe answers.
+struct layer_traits {
+  bool backward_reads_inputs = true;
+  bool backward_reads_output = true;
+  bool aliases_input = false;          ///< the output is the input's memory, read differently; nothing runs
+  bool fuses_activation = false;       ///< set_activation works
+  bool applies_backward_mask = false;  ///< backward applies backward_epilogue::relu_output itself
+  kernels::activation is_activation = kernels::activation::identity;  ///< the layer is nothing but this activation
+};
+
+/// Memory of a layer beside values and parameters, in bytes.
+struct layer_memory {
+  std::size_t state = 0;      ///< kept from forward to backward of a step
+  std::size_t workspace = 0;  ///< for the duration of one call, shared by all layers
+};
+
+/// Where the values and the gradient of one parameter lie.
+template <class Element>
+struct parameter_memory {
+  Element* value = nullptr;
+  Element* gradient = nullptr;
+};
+
+template <class Element, class Layout, class Device>
+struct forward_arguments {
+  Device& device;
+  std::span<const image_view<const Element, Layout, Device>> inputs;
+  image_view<Element, Layout, Device> output;
+  std::span<const parameter_memory<Element>> parameters;
+  std::span<std::byte> state;
+  std::span<std::byte> workspace;
+  const step_context& context;
+};
+
+/// One gradient that a backward pass produces; without a view, nobody wants it.
+template <class Element, class Layout, class Device>
+struct input_gradient {
+  image_view<Element, Layout, Device> view;
+  kernels::backward_epilogue<Element> epilogue;
+
+  [[nodiscard]] bool wanted() const noexcept { return view.data() != nullptr; }
+};
+
+template <class Element, class Layout, class Device>
+struct backward_arguments {
+  Device& device;
+  std::span<const image_view<const Element, Layout, Device>> inputs;  ///< valid if traits().backward_reads_inputs
+  image_view<const Element, Layout, Device> output;                   ///< valid if traits().backward_reads_output
+  image_view<const Element, Layout, Device> output_gradient;
+  std::span<const input_gradient<Element, Layout, Device>> input_gradients;
+  std::span<const parameter_memory<Element>> parameters;  ///< gradients are overwritten
+  std::span<std::byte> state;
+  std::span<std::byte> workspace;
+  const step_context& context;
+};
+
+/// A layer of a network: a function of one or more values, with parameters.
+///
+/// The network calls infer once, then asks for parameters, traits and memory, and then calls forward and backward any
+/// number of times with batches up to the planned one. Forward and backward allocate nothing. To add a layer, derive
+/// from this class and write an aggregate of options with a nested `template <class Element, class Layout, class
+/// Device> class layer` that is constructed from it (see nn/layers/relu.hpp).
+template <class Element, class Layout, class Device>
+class layer {
+  static_assert(explain_real_element<Element>());
+  static_assert(explain_layout_policy<Layout>());
+  static_assert(explain_device_policy<Device>());
+
+ public:
+  using view = image_view<Element, Layout, Device>;
+  using const_view = image_view<const Element, Layout, Device>;
+  using forward_call = forward_arguments<Element, Layout, Device>;
+  using backward_call = backward_arguments<Element, Layout, Device>;
+
+  layer() = default;
+  layer(const layer&) = delete;
+  layer& operator=(const layer&) = delete;
+  virtual ~layer() = default;
+
+  /// The name of the kind of layer in messages: "conv2d".
+  [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
+
+  /// The shape of the output; the layer remembers what it needs of the shapes.
+  /// @throws shape_error, configuration_error; the network adds the layer's name
+  virtual value_shape infer(std::span<const value_shape> inputs) = 0;
+
+  /// The parameters, after infer.
+  [[nodiscard]] virtual std::vector<parameter_description> parameters() const { return {}; }
+
+  [[nodiscard]] virtual layer_traits traits() const noexcept { return {}; }
+
+  /// Memory for batches up to `batch`, after infer.
+  [[nodiscard]] virtual layer_memory memory(Device& /*device*/, index_t /*batch*/) const { return {}; }
+
+  /// Multiply-adds of one forward pass over one example.
+  [[nodiscard]] virtual index_t multiply_adds() const noexcept { return 0; }
+
+  /// Makes forward apply an activation to its output. Called only if traits().fuses_activation.
+  virtual void set_activation(kernels::activation /*act*/) {}
+
+  virtual void forward(const forward_call& call) = 0;
+  virtual void backward(const backward_call& call) = 0;
+};
+
+namespace detail {
+
+/// @throws configuration_error when a layer that takes `expected` values is given another number
+inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
+  if (expected != actual) {
+    throw configuration_error{kind, std::to_string(expected) + " input value(s)", std::to_string(actual)};
+  }
+}
+
+/// @throws configuration_error when an option is below its least value
+inline void require_at_least(std::string_view kind, std::string_view option, index_t least, index_t actual) {
+  if (actual < least) {
+    throw configuration_error{kind, std::string{option} + " of at least " + std::to_string(least),
+                              std::to_string(actual)};
+  }
+}
+
+}  // namespace detail
+}  // namespace gradus::nn

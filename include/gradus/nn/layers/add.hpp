@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The sum of two values.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <string_view>  // std::string_view
+
+#include "gradus/kernels/elementwise.hpp"  // add_forward, copy_or_add
+#include "gradus/nn/layer.hpp"             // layer
+
+namespace gradus::nn {
+
+/// y = a + b for two values of one shape, as in residual networks; the gradient goes to both.
+struct add {
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class add::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const add& /*options*/) {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "add"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 2, inputs.size());
+    if (inputs[0] != inputs[1]) {
+      throw shape_error{kind(), "two values of one shape", to_string(inputs[0]) + " and " + to_string(inputs[1]),
+                        "project the shortcut with a 1 x 1 convolution"};
+    }
+    return inputs[0];
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = true,
+            .applies_backward_mask = false,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void set_activation(kernels::activation act) override { activation_ = act; }
+
+  void forward(const typename base::forward_call& call) override {
+    add_forward(call.device, call.output.size(), call.inputs[0].data(), call.inputs[1].data(), call.output.data(),
+                activation_);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    for (const auto& dx : call.input_gradients) {
+      if (dx.wanted()) {
+        copy_or_add(call.device, call.output_gradient.size(), call.output_gradient.data(), dx.view.data(),
+                    dx.epilogue.accumulate);
+      }
+    }
+  }
+
+ private:
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace gradus::nn

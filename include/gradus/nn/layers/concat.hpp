@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Values joined along the channels.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <string_view>  // std::string_view
+
+#include "gradus/kernels/concat.hpp"  // copy_channels
+#include "gradus/nn/layer.hpp"        // layer
+
+namespace gradus::nn {
+
+/// Joins images of one height and width along the channels, in the order of the inputs; the gradient is split likewise.
+struct concat {
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class concat::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const concat& /*options*/) {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "concat"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    if (inputs.size() < 2) {
+      throw configuration_error{kind(), "at least 2 input values", std::to_string(inputs.size())};
+    }
+    value_shape out = inputs[0];
+    out.channels = 0;
+    for (const value_shape& in : inputs) {
+      if (in.flattened) {
+        throw shape_error{kind(), "images", "the vector " + to_string(in), "concatenate before nn::flatten"};
+      }
+      if (in.height != out.height || in.width != out.width) {
+        throw shape_error{kind(), "images of one height and width as in " + to_string(inputs[0]), to_string(in)};
+      }
+      out.channels += in.channels;
+    }
+    return out;
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = false,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    index_t channel = 0;
+    for (const auto& input : call.inputs) {
+      copy_channels(call.device, input, index_t{0}, call.output, channel, input.extent(1), false);
+      channel += input.extent(1);
+    }
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    index_t channel = 0;
+    for (std::size_t i = 0; i < call.input_gradients.size(); ++i) {
+      const auto& dx = call.input_gradients[i];
+      const index_t channels = call.inputs[i].extent(1);
+      if (dx.wanted()) {
+        copy_channels(call.device, call.output_gradient, channel, dx.view, index_t{0}, channels,
+                      dx.epilogue.accumulate);
+      }
+      channel += channels;
+    }
+  }
+};
+
+}  // namespace gradus::nn

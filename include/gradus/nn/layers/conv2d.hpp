@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// 2-D convolution.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>    // std::max
+#include <cstddef>      // std::size_t
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/kernels/conv2d.hpp"  // conv2d_geometry, the passes
+#include "gradus/nn/initializer.hpp"  // initializer
+#include "gradus/nn/layer.hpp"        // layer
+#include "gradus/nn/window.hpp"       // size2d, padding
+
+namespace gradus::nn {
+
+/// Options of a 2-D convolution, y = x * w + b (cross-correlation).
+///
+///   symbol | meaning | shape
+///   x      | input   | (N, I, H, W)
+///   w      | weight  | (O, I / groups, R, S)
+///   b      | bias    | (O)
+///   y      | output  | (N, O, P, Q)
+///
+/// Gradients for g = dL/dy: dL/dx (N, I, H, W), dL/dw (O, I / groups, R, S), dL/db (O) = sum of g over N, P, Q.
+struct conv2d {
+  index_t out_channels = 0;
+  size2d kernel{1, 1};
+  size2d stride{1, 1};
+  padding pad = padding::valid();
+  index_t groups = 1;
+  bool bias = true;
+  initializer weight_initial = he_normal();
+  initializer bias_initial = zeros();
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class conv2d::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const conv2d& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "conv2d"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    detail::require_at_least(kind(), "out_channels", 1, options_.out_channels);
+    detail::require_at_least(kind(), "groups", 1, options_.groups);
+    const value_shape& in = inputs[0];
+    if (in.flattened) {
+      throw shape_error{kind(), "an image", "the vector " + to_string(in), "put the convolution before nn::flatten"};
+    }
+    if (in.channels % options_.groups != 0 || options_.out_channels % options_.groups != 0) {
+      throw shape_error{kind(),
+                        "groups that divide " + std::to_string(in.channels) + " input and " +
+                            std::to_string(options_.out_channels) + " output channels",
+                        std::to_string(options_.groups)};
+    }
+    const auto window = detail::slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
+    geometry_ = {.in_channels = in.channels,
+                 .in_height = in.height,
+                 .in_width = in.width,
+                 .out_channels = options_.out_channels,
+                 .out_height = window.out_height,
+                 .out_width = window.out_width,
+                 .kernel_height = options_.kernel.height,
+                 .kernel_width = options_.kernel.width,
+                 .stride_height = options_.stride.height,
+                 .stride_width = options_.stride.width,
+                 .pad_top = window.pad_top,
+                 .pad_left = window.pad_left,
+                 .groups = options_.groups};
+    return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
+  }
+
+  [[nodiscard]] std::vector<parameter_description> parameters() const override {
+    const auto area = static_cast<double>(geometry_.kernel_height * geometry_.kernel_width);
+    const fan sizes{.in = static_cast<double>(geometry_.in_channels / geometry_.groups) * area,
+                    .out = static_cast<double>(geometry_.out_channels / geometry_.groups) * area};
+    std::vector<parameter_description> result{{.name = "weight",
+                                               .shape = geometry_.weights(),
+                                               .rank = 4,
+                                               .initial = options_.weight_initial,
+                                               .sizes = sizes,
+                                               .decay = true}};
+    if (options_.bias) {
+      result.push_back({.name = "bias",
+                        .shape = {geometry_.out_channels, 1, 1, 1},
+                        .rank = 1,
+                        .initial = options_.bias_initial,
+                        .sizes = sizes,
+                        .decay = false});
+    }
+    return result;
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = true,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = true,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+    std::size_t workspace = 0;
+    for (const kernels::pass which :
+         {kernels::pass::forward, kernels::pass::backward_data, kernels::pass::backward_weights}) {
+      workspace = std::max(workspace, conv2d_workspace_bytes<Element, Layout>(device, geometry_, batch, which));
+    }
+    return {.state = 0, .workspace = workspace};
+  }
+
+  [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }
+
+  void set_activation(kernels::activation act) override { activation_ = act; }
+
+  void forward(const typename base::forward_call& call) override {
+    conv2d_forward(
+        call.device, geometry_, call.inputs[0], weight(call.parameters, call.device), call.output,
+        kernels::forward_epilogue<Element>{
+            .bias = options_.bias ? call.parameters[1].value : nullptr, .residual = nullptr, .act = activation_},
+        call.workspace);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    conv2d_backward_weights(
+        call.device, geometry_, call.inputs[0], call.output_gradient,
+        typename base::view{call.output_gradient.device(), call.parameters[0].gradient, geometry_.weights()},
+        options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      conv2d_backward_data(call.device, geometry_, call.output_gradient, weight(call.parameters, call.device), dx.view,
+                           dx.epilogue, call.workspace);
+    }
+  }
+
+ private:
+  [[nodiscard]] typename base::const_view weight(std::span<const parameter_memory<Element>> parameters,
+                                                 Device& device) const {
+    return {device, parameters[0].value, geometry_.weights()};
+  }
+
+  conv2d options_;
+  kernels::conv2d_geometry geometry_;
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The fully connected layer.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>    // std::max
+#include <cstddef>      // std::size_t
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/kernels/matmul.hpp"  // matmul, column_sums
+#include "gradus/nn/initializer.hpp"  // initializer
+#include "gradus/nn/layer.hpp"        // layer
+
+namespace gradus::nn {
+
+/// Options of a fully connected layer: an affine map of every example, y = x W^T + b.
+///
+///   symbol | meaning | shape
+///   x      | input   | (N, I)   an image counts as the vector of its elements in the order (c, h, w)
+///   W      | weight  | (O, I)
+///   b      | bias    | (O)
+///   y      | output  | (N, O)
+///
+/// Gradients for g = dL/dy: dL/dx = g W (N, I), dL/dW = g^T x (O, I), dL/db = sum of g over N (O).
+/// For an image the weight is kept as (O, C, H, W) in the layout of the images, so that no layout has to reorder them.
+struct dense {
+  index_t out_features = 0;
+  bool bias = true;
+  initializer weight_initial = he_normal();
+  initializer bias_initial = zeros();
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class dense::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const dense& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "dense"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    detail::require_at_least(kind(), "out_features", 1, options_.out_features);
+    in_ = inputs[0];
+    return {options_.out_features, 1, 1};
+  }
+
+  [[nodiscard]] std::vector<parameter_description> parameters() const override {
+    const fan sizes{.in = static_cast<double>(in_.size()), .out = static_cast<double>(options_.out_features)};
+    std::vector<parameter_description> result{{.name = "weight",
+                                               .shape = {options_.out_features, in_.channels, in_.height, in_.width},
+                                               .rank = 2,
+                                               .initial = options_.weight_initial,
+                                               .sizes = sizes,
+                                               .decay = true}};
+    if (options_.bias) {
+      result.push_back({.name = "bias",
+                        .shape = {options_.out_features, 1, 1, 1},
+                        .rank = 1,
+                        .initial = options_.bias_initial,
+                        .sizes = sizes,
+                        .decay = false});
+    }
+    return result;
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = true,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = true,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+    std::size_t workspace = 0;
+    for (const kernels::matmul_shape& shape : {forward_shape(batch), data_shape(batch), weights_shape(batch)}) {
+      workspace = std::max(workspace, matmul_workspace_bytes<Element>(device, shape));
+    }
+    return {.state = 0, .workspace = workspace};
+  }
+
+  [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_.size(); }
+
+  void set_activation(kernels::activation act) override { activation_ = act; }
+
+  void forward(const typename base::forward_call& call) override {
+    kernels::matmul_epilogue<Element> epilogue;
+    epilogue.bias = options_.bias ? call.parameters[1].value : nullptr;
+    epilogue.act = activation_;
+    const Element* const weight = call.parameters[0].value;
+    matmul(call.device, forward_shape(call.output.extent(0)), call.inputs[0].data(), weight, call.output.data(),
+           epilogue, call.workspace);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    const index_t batch = call.output_gradient.extent(0);
+    const Element* const gradient = call.output_gradient.data();
+    matmul(call.device, weights_shape(batch), gradient, call.inputs[0].data(), call.parameters[0].gradient,
+           kernels::matmul_epilogue<Element>{}, call.workspace);
+    if (options_.bias) {
+      column_sums(call.device, batch, options_.out_features, gradient, call.parameters[1].gradient);
+    }
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      kernels::matmul_epilogue<Element> epilogue;
+      epilogue.accumulate = dx.epilogue.accumulate;
+      epilogue.relu_output = dx.epilogue.relu_output;
+      const Element* const weight = call.parameters[0].value;
+      matmul(call.device, data_shape(batch), gradient, weight, dx.view.data(), epilogue, call.workspace);
+    }
+  }
+
+ private:
+  [[nodiscard]] kernels::matmul_shape forward_shape(index_t batch) const {
+    return {.m = batch, .n = options_.out_features, .k = in_.size(), .transpose_a = false, .transpose_b = true};
+  }
+  [[nodiscard]] kernels::matmul_shape data_shape(index_t batch) const {
+    return {.m = batch, .n = in_.size(), .k = options_.out_features, .transpose_a = false, .transpose_b = false};
+  }
+  [[nodiscard]] kernels::matmul_shape weights_shape(index_t batch) const {
+    return {.m = options_.out_features, .n = in_.size(), .k = batch, .transpose_a = true, .transpose_b = false};
+  }
+
+  dense options_;
+  value_shape in_;
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace gradus::nn

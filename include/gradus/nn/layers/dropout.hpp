@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Dropout.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <string>       // std::to_string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/random.hpp"          // random_stream
+#include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
+#include "gradus/kernels/elementwise.hpp"  // copy_or_add
+#include "gradus/nn/layer.hpp"             // layer
+
+namespace gradus::nn {
+
+/// Options of dropout: in training every element becomes 0 with the probability `rate` and is divided by 1 - rate
+/// otherwise; outside training nothing changes (Srivastava et al. 2014, inverted scaling).
+///
+/// What is dropped depends on (seed, name, step, position of the example in the epoch, coordinates) alone: not on
+/// layout, threads, or how a batch is split over ranks.
+struct dropout {
+  double rate = 0.5;
+  std::string name = "dropout";  ///< keys the random stream; give different layers different names
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class dropout::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const dropout& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "dropout"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    if (!(options_.rate >= 0 && options_.rate < 1)) {
+      throw configuration_error{kind(), "a rate in [0, 1)", std::to_string(options_.rate)};
+    }
+    shape_ = inputs[0];
+    return inputs[0];
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = false,
+            .is_activation = kernels::activation::identity};
+  }
+
+  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
+    return {.state = static_cast<std::size_t>(shape_.batch(batch).size()), .workspace = 0};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    if (!call.context.training) {
+      copy_or_add(call.device, call.output.size(), call.inputs[0].data(), call.output.data(), false);
+      return;
+    }
+    dropout_forward(call.device, call.inputs[0], call.output, options_.rate,
+                    random_stream{call.context.seed, options_.name}, call.context.step, call.context.first_example,
+                    reinterpret_cast<std::uint8_t*>(call.state.data()));
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      dropout_backward(call.device, call.output_gradient.size(), call.output_gradient.data(),
+                       reinterpret_cast<const std::uint8_t*>(call.state.data()), 1.0 / (1.0 - options_.rate),
+                       dx.view.data(), dx.epilogue.accumulate);
+    }
+  }
+
+ private:
+  dropout options_;
+  value_shape shape_;
+};
+
+}  // namespace gradus::nn

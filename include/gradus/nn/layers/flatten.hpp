@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// An image read as a vector.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <string_view>  // std::string_view
+
+#include "gradus/nn/layer.hpp"  // layer
+
+namespace gradus::nn {
+
+/// Reads an image as the vector of its elements in the order (c, h, w), in every layout. Moves nothing: the layers
+/// that follow know the layout of the memory.
+struct flatten {
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class flatten::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const flatten& /*options*/) {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "flatten"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    value_shape shape = inputs[0];
+    shape.flattened = true;
+    return shape;
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = true,
+            .fuses_activation = false,
+            .applies_backward_mask = false,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void forward(const typename base::forward_call& /*call*/) override {}
+  void backward(const typename base::backward_call& /*call*/) override {}
+};
+
+}  // namespace gradus::nn

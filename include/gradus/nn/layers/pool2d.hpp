@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Max and average pooling.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <string_view>  // std::string_view
+
+#include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
+#include "gradus/nn/layer.hpp"        // layer
+#include "gradus/nn/window.hpp"       // size2d, padding
+
+namespace gradus::nn {
+
+/// Options of max pooling: the largest entry of every window, channel by channel. The gradient goes to the first
+/// largest entry in row order.
+struct max_pool2d {
+  size2d kernel{2, 2};
+  size2d stride{2, 2};
+  padding pad = padding::valid();
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+/// Options of average pooling: the mean of every window, channel by channel.
+struct average_pool2d {
+  size2d kernel{2, 2};
+  size2d stride{2, 2};
+  padding pad = padding::valid();
+  bool count_padding = false;  ///< divide by the whole kernel, also where part of it lies outside the image
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+/// The mean of every channel over the whole image: (c, h, w) to (c, 1, 1).
+struct global_average_pool2d {
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+namespace detail {
+
+inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs, size2d kernel,
+                                              size2d stride, padding pad) {
+  require_inputs(kind, 1, inputs.size());
+  const value_shape& in = inputs[0];
+  if (in.flattened) {
+    throw shape_error{kind, "an image", "the vector " + to_string(in), "put the pooling before nn::flatten"};
+  }
+  const auto window = slide(kind, {in.height, in.width}, kernel, stride, pad);
+  const kernels::pool2d_geometry geometry{.channels = in.channels,
+                                          .in_height = in.height,
+                                          .in_width = in.width,
+                                          .out_height = window.out_height,
+                                          .out_width = window.out_width,
+                                          .kernel_height = kernel.height,
+                                          .kernel_width = kernel.width,
+                                          .stride_height = stride.height,
+                                          .stride_width = stride.width,
+                                          .pad_top = window.pad_top,
+                                          .pad_left = window.pad_left};
+  const bool before = window.pad_top >= kernel.height || window.pad_left >= kernel.width;
+  const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
+                     (window.out_width - 1) * stride.width - window.pad_left >= in.width;
+  if (before || after) {
+    throw configuration_error{kind, "windows that each hold at least one element of the image",
+                              "padding as large as the kernel"};
+  }
+  return geometry;
+}
+
+inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
+  return {geometry.channels, geometry.out_height, geometry.out_width};
+}
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class max_pool2d::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const max_pool2d& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    geometry_ = detail::pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
+    if (geometry_.kernel_height * geometry_.kernel_width > 256) {
+      throw configuration_error{kind(), "a kernel of at most 256 elements",
+                                std::to_string(geometry_.kernel_height * geometry_.kernel_width)};
+    }
+    return detail::pooled_shape(geometry_);
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
+    return {.state = static_cast<std::size_t>(geometry_.output(batch).size()), .workspace = 0};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    max_pool2d_forward(call.device, geometry_, call.inputs[0], call.output,
+                       call.context.training ? reinterpret_cast<std::uint8_t*>(call.state.data()) : nullptr);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      max_pool2d_backward(call.device, geometry_, call.output_gradient,
+                          reinterpret_cast<const std::uint8_t*>(call.state.data()), dx.view, dx.epilogue);
+    }
+  }
+
+ private:
+  max_pool2d options_;
+  kernels::pool2d_geometry geometry_;
+};
+
+template <class Element, class Layout, class Device>
+class average_pool2d::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const average_pool2d& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    geometry_ = detail::pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
+    return detail::pooled_shape(geometry_);
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    average_pool2d_forward(call.device, geometry_, call.inputs[0], call.output, options_.count_padding);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      average_pool2d_backward(call.device, geometry_, call.output_gradient, dx.view, options_.count_padding,
+                              dx.epilogue);
+    }
+  }
+
+ private:
+  average_pool2d options_;
+  kernels::pool2d_geometry geometry_;
+};
+
+template <class Element, class Layout, class Device>
+class global_average_pool2d::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const global_average_pool2d& /*options*/) {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "global_average_pool2d"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    const size2d image{inputs[0].height, inputs[0].width};
+    geometry_ = detail::pool_geometry(kind(), inputs, image, image, padding::valid());
+    return detail::pooled_shape(geometry_);
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    average_pool2d_forward(call.device, geometry_, call.inputs[0], call.output, false);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      average_pool2d_backward(call.device, geometry_, call.output_gradient, dx.view, false, dx.epilogue);
+    }
+  }
+
+ private:
+  kernels::pool2d_geometry geometry_;
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The loss at the end of a network.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstdint>      // std::int32_t
+#include <span>         // std::span
+#include <string>       // std::to_string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/error.hpp"          // shape_error
+#include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
+#include "gradus/nn/value.hpp"            // value_shape
+#include "gradus/tensor/tensor_view.hpp"  // image_view
+
+namespace gradus::nn {
+
+/// The run-time interface of a loss over (examples, classes) scores with one integer label an example.
+template <class Element, class Layout, class Device>
+class loss_function {
+ public:
+  loss_function() = default;
+  loss_function(const loss_function&) = delete;
+  loss_function& operator=(const loss_function&) = delete;
+  virtual ~loss_function() = default;
+
+  [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
+
+  /// @throws shape_error when scores of this shape make no sense to the loss
+  virtual void infer(const value_shape& scores) = 0;
+
+  /// Sums over the batch; writes scale * d(sum of losses)/d(scores) unless gradient is null.
+  virtual kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
+                                     std::span<const std::int32_t> labels, double scale, Element* gradient) = 0;
+};
+
+/// The cross-entropy of softmax(scores) and the labels, in nats: -log(exp(z_label) / sum_j exp(z_j)).
+struct softmax_cross_entropy {
+  template <class Element, class Layout, class Device>
+  class loss;
+};
+
+template <class Element, class Layout, class Device>
+class softmax_cross_entropy::loss final : public loss_function<Element, Layout, Device> {
+ public:
+  explicit loss(const softmax_cross_entropy& /*options*/) {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "softmax_cross_entropy"; }
+
+  void infer(const value_shape& scores) override {
+    if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
+      throw shape_error{kind(), "a vector with one score a class", to_string(scores),
+                        "end the network with nn::dense{.out_features = classes}"};
+    }
+    classes_ = scores.channels;
+  }
+
+  kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
+                             std::span<const std::int32_t> labels, double scale, Element* gradient) override {
+    for (const std::int32_t label : labels) {
+      if (label < 0 || label >= classes_) {
+        throw shape_error{kind(), "labels in [0, " + std::to_string(classes_) + ")", std::to_string(label),
+                          "the last layer has one score a class: compare its out_features with the data set"};
+      }
+    }
+    return softmax_cross_entropy_loss(device, scores.extent(0), classes_, scores.data(), labels.data(), scale,
+                                      gradient);
+  }
+
+ private:
+  index_t classes_ = 0;
+};
+
+}  // namespace gradus::nn

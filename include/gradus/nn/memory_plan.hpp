@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Where buffers with known lifetimes lie in one arena.
+// Module: nn. Depends on: std.
+#pragma once
+
+#include <algorithm>  // std::sort, std::max
+#include <cstddef>    // std::size_t
+#include <limits>     // std::numeric_limits
+#include <numeric>    // std::iota
+#include <vector>     // std::vector
+
+namespace gradus::nn {
+
+/// A buffer that is in use from the time `first` to the time `last`, both included.
+struct buffer_lifetime {
+  std::size_t bytes = 0;
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+/// The places of buffers in an arena, in bytes from its start.
+struct memory_plan {
+  static constexpr std::size_t alignment = 64;  // bytes
+
+  std::vector<std::size_t> offsets;  ///< one a buffer, multiples of `alignment`
+  std::size_t bytes = 0;             ///< of the whole arena
+};
+
+/// Places buffers so that those in use at the same time do not overlap.
+///
+/// Largest first, each into the tightest gap between the ones already placed that live at the same time (Pisarchyk,
+/// Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2: greedy by size).
+/// @post buffers whose lifetimes meet do not overlap; offsets are multiples of memory_plan::alignment
+/// Cost: quadratic in the number of buffers.
+[[nodiscard]] inline memory_plan plan_memory(const std::vector<buffer_lifetime>& buffers) {
+  memory_plan plan;
+  plan.offsets.resize(buffers.size());
+  std::vector<std::size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return buffers[a].bytes != buffers[b].bytes ? buffers[a].bytes > buffers[b].bytes : a < b;
+  });
+  std::vector<std::size_t> placed;  // by offset
+  for (const std::size_t buffer : order) {
+    const buffer_lifetime& want = buffers[buffer];
+    const std::size_t bytes =
+        (want.bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
+    std::size_t best = std::numeric_limits<std::size_t>::max();
+    std::size_t best_gap = best;
+    std::size_t end = 0;  // of the space that is taken so far, going up
+    for (const std::size_t other : placed) {
+      const buffer_lifetime& have = buffers[other];
+      if (have.last < want.first || want.last < have.first) {
+        continue;
+      }
+      const std::size_t start = plan.offsets[other];
+      if (start > end && start - end >= bytes && start - end < best_gap) {
+        best = end;
+        best_gap = start - end;
+      }
+      end = std::max(
+          end, start + (have.bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment);
+    }
+    const std::size_t offset = best == std::numeric_limits<std::size_t>::max() ? end : best;
+    plan.offsets[buffer] = offset;
+    plan.bytes = std::max(plan.bytes, offset + bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
+                                   [&](std::size_t at, std::size_t p) { return at < plan.offsets[p]; }),
+                  buffer);
+  }
+  return plan;
+}
+
+}  // namespace gradus::nn

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// How a layer graph runs: which layers are fused or share memory, who writes which gradient, what lives when.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::size_t
+#include <limits>     // std::numeric_limits
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/kernels/conv2d.hpp"  // activation
+#include "gradus/nn/layer.hpp"        // layer_traits
+#include "gradus/nn/memory_plan.hpp"  // buffer_lifetime, plan_memory
+
+namespace gradus::nn {
+
+/// A layer graph as the plan sees it. Value 0 is the input of the network; node i makes value i + 1 from earlier
+/// values.
+struct graph_description {
+  struct node {
+    std::vector<std::size_t> inputs;  ///< values
+    layer_traits traits;
+    bool has_parameters = false;
+    std::size_t output_bytes = 0;  ///< of the largest batch
+    std::size_t state_bytes = 0;   ///< kept from forward to backward
+  };
+
+  std::vector<node> nodes;
+  std::size_t scores = 0;  ///< the value that the loss reads
+  bool has_loss = false;
+};
+
+/// What a frozen network does in a step, as data.
+///
+/// Time runs from 0 to 2 * nodes: node i runs forward at i, the loss at `nodes`, node i backward at 2 * nodes - i.
+/// Values that share memory (a flattened image, a ReLU in place) share a slot.
+struct execution_plan {
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+  /// How a layer writes the gradient of one of its inputs.
+  struct gradient_target {
+    bool wanted = false;
+    bool accumulate = false;  ///< somebody wrote a part of it before
+    bool mask = false;        ///< the value is the output of a ReLU and this is its last part: the layer masks it
+    bool mask_after = false;  ///< the same, but the layer cannot: the network does
+  };
+
+  struct node {
+    bool forward = true;                                             ///< runs in the forward pass
+    bool backward = true;                                            ///< runs in the backward pass
+    kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
+    std::vector<gradient_target> targets;                            ///< one an input
+    std::size_t state_offset = none;                                 ///< bytes in the arena
+  };
+
+  struct slot {
+    std::size_t producer = none;  ///< the node that writes it first; none for the input
+    bool relu = false;            ///< holds the output of a ReLU
+    bool has_gradient = false;
+    std::size_t value_offset = none;     ///< bytes in the arena; none for the input
+    std::size_t gradient_offset = none;  ///< bytes in the arena
+  };
+
+  std::vector<node> nodes;
+  std::vector<slot> slots;
+  std::vector<std::size_t> slot_of_value;
+  gradient_target loss_target;
+  std::size_t arena_bytes = 0;
+  std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
+};
+
+namespace detail {
+
+/// Assigns slots and fuses activations.
+class plan_builder {
+ public:
+  explicit plan_builder(const graph_description& graph) : graph_{graph}, count_{graph.nodes.size()} {}
+
+  execution_plan build() {
+    find_consumers();
+    assign_slots();
+    decide_gradients();
+    place_buffers();
+    return std::move(plan_);
+  }
+
+ private:
+  [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
+
+  void find_consumers() {
+    consumers_.assign(count_ + 1, 0);
+    for (const auto& node : graph_.nodes) {
+      for (const std::size_t value : node.inputs) {
+        ++consumers_[value];
+      }
+    }
+    if (graph_.has_loss) {
+      ++consumers_[graph_.scores];
+    }
+  }
+
+  void assign_slots() {
+    plan_.nodes.resize(count_);
+    plan_.slot_of_value.assign(count_ + 1, 0);
+    plan_.slots.push_back({});  // the input
+    exclusive_.push_back(false);
+    for (std::size_t i = 0; i < count_; ++i) {
+      const auto& node = graph_.nodes[i];
+      const std::size_t first_input = node.inputs.front();
+      const std::size_t slot = plan_.slot_of_value[first_input];
+      // A chain of single consumers from the slot's producer to here: nobody else reads what this node replaces.
+      const bool sole_reader = exclusive_[slot] && consumers_[first_input] == 1;
+      if (node.traits.aliases_input) {
+        plan_.nodes[i].forward = false;
+        plan_.nodes[i].backward = false;
+        plan_.slot_of_value[i + 1] = slot;
+        exclusive_[slot] = sole_reader;
+      } else if (node.traits.is_activation == kernels::activation::relu && sole_reader && replaceable(slot)) {
+        const std::size_t producer = plan_.slots[slot].producer;
+        plan_.nodes[i].backward = false;
+        if (plan_.slots[slot].relu) {
+          plan_.nodes[i].forward = false;
+        } else if (graph_.nodes[producer].traits.fuses_activation) {
+          plan_.nodes[i].forward = false;
+          plan_.nodes[producer].activation = kernels::activation::relu;
+        }
+        plan_.slots[slot].relu = true;
+        plan_.slot_of_value[i + 1] = slot;
+      } else {
+        plan_.slot_of_value[i + 1] = plan_.slots.size();
+        plan_.slots.push_back({.producer = i,
+                               .relu = false,
+                               .has_gradient = false,
+                               .value_offset = execution_plan::none,
+                               .gradient_offset = execution_plan::none});
+        exclusive_.push_back(true);
+      }
+    }
+  }
+
+  /// Whether the producer's backward pass can do without the value as it wrote it.
+  [[nodiscard]] bool replaceable(std::size_t slot) const {
+    const std::size_t producer = plan_.slots[slot].producer;
+    return producer != execution_plan::none && !graph_.nodes[producer].traits.backward_reads_output;
+  }
+
+  void decide_gradients() {
+    std::vector<bool> differentiable(count_ + 1, false);
+    for (std::size_t i = 0; i < count_; ++i) {
+      bool any = graph_.nodes[i].has_parameters;
+      for (const std::size_t value : graph_.nodes[i].inputs) {
+        any = any || differentiable[value];
+      }
+      differentiable[i + 1] = any;
+    }
+    std::vector<execution_plan::gradient_target*> last(plan_.slots.size(), nullptr);
+    std::vector<std::size_t> last_node(plan_.slots.size(), count_);
+    gradient_first_.assign(plan_.slots.size(), execution_plan::none);
+    mask_time_.assign(plan_.slots.size(), 0);
+    const auto contribute = [&](execution_plan::gradient_target& target, std::size_t value, std::size_t node,
+                                std::size_t time) {
+      const std::size_t slot = plan_.slot_of_value[value];
+      if (!differentiable[value]) {
+        return;
+      }
+      target.wanted = true;
+      target.accumulate = last[slot] != nullptr;
+      plan_.slots[slot].has_gradient = true;
+      gradient_first_[slot] = std::min(gradient_first_[slot], time);
+      last[slot] = &target;
+      last_node[slot] = node;
+      mask_time_[slot] = time;
+    };
+    if (graph_.has_loss) {
+      contribute(plan_.loss_target, graph_.scores, count_, count_);
+    }
+    for (std::size_t i = count_; i-- > 0;) {
+      auto& node = plan_.nodes[i];
+      node.targets.resize(graph_.nodes[i].inputs.size());
+      // A layer that nothing differentiable reads has no gradient to pass on.
+      node.backward = node.backward && differentiable[i + 1] && last[plan_.slot_of_value[i + 1]] != nullptr;
+      if (!node.backward) {
+        continue;
+      }
+      for (std::size_t k = 0; k < graph_.nodes[i].inputs.size(); ++k) {
+        contribute(node.targets[k], graph_.nodes[i].inputs[k], i, backward_time(i));
+      }
+    }
+    for (std::size_t s = 0; s < plan_.slots.size(); ++s) {
+      if (plan_.slots[s].relu && last[s] != nullptr) {
+        const bool by_layer = last_node[s] < count_ && graph_.nodes[last_node[s]].traits.applies_backward_mask;
+        (by_layer ? last[s]->mask : last[s]->mask_after) = true;
+      }
+    }
+  }
+
+  void place_buffers() {
+    const std::size_t slots = plan_.slots.size();
+    std::vector<std::size_t> last(slots, 0);
+    std::vector<std::size_t> bytes(slots, 0);
+    const auto use = [&](std::size_t slot, std::size_t time) { last[slot] = std::max(last[slot], time); };
+    for (std::size_t i = 0; i < count_; ++i) {
+      const auto& node = graph_.nodes[i];
+      const std::size_t out = plan_.slot_of_value[i + 1];
+      bytes[out] = std::max(bytes[out], node.output_bytes);
+      use(out, i);
+      for (const std::size_t value : node.inputs) {
+        use(plan_.slot_of_value[value],
+            plan_.nodes[i].backward && node.traits.backward_reads_inputs ? backward_time(i) : i);
+      }
+      if (plan_.nodes[i].backward && node.traits.backward_reads_output) {
+        use(out, backward_time(i));
+      }
+    }
+    // What forward returns stays until the next step begins: the scores, and values that nobody reads.
+    for (std::size_t value = 1; value <= count_; ++value) {
+      if (consumers_[value] == 0 || (graph_.has_loss && value == graph_.scores)) {
+        use(plan_.slot_of_value[value], count_);
+      }
+    }
+    std::vector<buffer_lifetime> buffers;
+    std::vector<std::size_t*> places;
+    for (std::size_t s = 1; s < slots; ++s) {
+      auto& slot = plan_.slots[s];
+      if (slot.relu && slot.has_gradient) {
+        use(s, mask_time_[s]);
+      }
+      buffers.push_back({.bytes = bytes[s], .first = slot.producer, .last = last[s]});
+      places.push_back(&slot.value_offset);
+      if (slot.has_gradient) {
+        buffers.push_back({.bytes = bytes[s], .first = gradient_first_[s], .last = backward_time(slot.producer)});
+        places.push_back(&slot.gradient_offset);
+      }
+    }
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (graph_.nodes[i].state_bytes != 0) {
+        buffers.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = backward_time(i)});
+        places.push_back(&plan_.nodes[i].state_offset);
+      }
+    }
+    const memory_plan memory = plan_memory(buffers);
+    for (std::size_t b = 0; b < places.size(); ++b) {
+      *places[b] = memory.offsets[b];
+      plan_.unshared_bytes += buffers[b].bytes;
+    }
+    plan_.arena_bytes = memory.bytes;
+  }
+
+  const graph_description& graph_;
+  std::size_t count_;
+  execution_plan plan_;
+  std::vector<std::size_t> consumers_;       // of each value
+  std::vector<bool> exclusive_;              // of each slot: its last value is the only one still read
+  std::vector<std::size_t> gradient_first_;  // of each slot
+  std::vector<std::size_t> mask_time_;       // of each slot: when its gradient is complete
+};
+
+}  // namespace detail
+
+/// Plans a graph.
+/// @pre every node has at least one input, and its inputs are earlier values
+[[nodiscard]] inline execution_plan plan_execution(const graph_description& graph) {
+  return detail::plan_builder{graph}.build();
+}
+
+}  // namespace gradus::nn

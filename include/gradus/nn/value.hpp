@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Values of a layer graph: the handle that the builder returns, and the shape of one example of it.
+// Module: nn. Depends on: core.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <string>   // std::string, std::to_string
+
+#include "gradus/core/extents.hpp"  // image_extents
+#include "gradus/core/index.hpp"    // index_t
+
+namespace gradus::nn {
+
+/// The output of a layer, or the input of the network: what network::add takes and returns. Cheap to copy; means
+/// something only to the network that made it.
+struct value {
+  std::size_t index = 0;
+};
+
+/// The shape of one example of a value: an image of (channels, height, width), in elements.
+///
+/// A vector of features is an image of one pixel. `flattened` marks an image that is to be read as the vector of its
+/// elements in the order (c, h, w); its memory keeps the order of the layout, so flattening moves nothing.
+struct value_shape {
+  index_t channels = 0;
+  index_t height = 1;
+  index_t width = 1;
+  bool flattened = false;
+
+  /// Elements of one example.
+  [[nodiscard]] constexpr index_t size() const { return image_extents{1, channels, height, width}.size(); }
+
+  /// (batch, channels, height, width)
+  [[nodiscard]] constexpr image_extents batch(index_t examples) const noexcept {
+    return {examples, channels, height, width};
+  }
+
+  friend constexpr bool operator==(const value_shape&, const value_shape&) noexcept = default;
+};
+
+/// "(64, 14, 14)", or "(12544)" for a vector.
+[[nodiscard]] inline std::string to_string(const value_shape& shape) {
+  if (shape.flattened || (shape.height == 1 && shape.width == 1)) {
+    return "(" + std::to_string(shape.size()) + ")";
+  }
+  return "(" + std::to_string(shape.channels) + ", " + std::to_string(shape.height) + ", " +
+         std::to_string(shape.width) + ")";
+}
+
+}  // namespace gradus::nn
