@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The passes over parameters, gradients and velocities on the CPU.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <array>      // std::array
+#include <cmath>      // std::sqrt
+#include <cstddef>    // std::size_t
+#include <cstring>    // std::memcpy
+#include <span>       // std::span
+
+#include "gradus/core/index.hpp"     // index_t
+#include "gradus/device/cpu.hpp"     // cpu
+#include "gradus/optim/segment.hpp"  // segment
+
+namespace gradus::optim {
+
+/// The numbers of one step of stochastic gradient descent with momentum:
+///
+///   g' = gradient_scale * (g + weight_decay * p);  v <- momentum * v + g';
+///   p <- p - learning_rate * (nesterov ? g' + momentum * v : v)
+///
+/// Without velocities (a null pointer) p <- p - learning_rate * g'.
+struct momentum_pass {
+  double learning_rate = 0;
+  double momentum = 0;
+  double weight_decay = 0;  ///< for segments with `decay`
+  double gradient_scale = 1;
+  bool nesterov = false;
+};
+
+namespace detail {
+
+/// 16 bytes of elements, in which every x86-64 and Arm computes without being asked; these passes wait for memory, so
+/// wider ones gain nothing.
+template <class Element>
+struct packet {
+  static constexpr index_t width = 16 / static_cast<index_t>(sizeof(Element));
+  typedef Element type __attribute__((vector_size(16)));  // NOLINT: an alias template takes no such attribute
+
+  static type load(const Element* from) noexcept {
+    type value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  }
+  static void store(Element* to, type value) noexcept { std::memcpy(to, &value, sizeof(value)); }
+};
+
+template <bool HasVelocity, bool Nesterov, class Element>
+void momentum_range(index_t count, Element* p, const Element* g, Element* v, Element rate, Element momentum,
+                    Element decay, Element scale) noexcept {
+  const auto step = [=](auto& value, auto gradient, auto& velocity) {
+    gradient = scale * (gradient + decay * value);
+    if constexpr (HasVelocity) {
+      velocity = momentum * velocity + gradient;
+      if constexpr (Nesterov) {
+        value -= rate * (gradient + momentum * velocity);
+      } else {
+        value -= rate * velocity;
+      }
+    } else {
+      value -= rate * gradient;
+    }
+  };
+  using pack = packet<Element>;
+  index_t i = 0;
+  for (; i + 2 * pack::width <= count; i += 2 * pack::width) {
+    auto value0 = pack::load(p + i);
+    auto value1 = pack::load(p + i + pack::width);
+    typename pack::type velocity0{};
+    typename pack::type velocity1{};
+    if constexpr (HasVelocity) {
+      velocity0 = pack::load(v + i);
+      velocity1 = pack::load(v + i + pack::width);
+    }
+    step(value0, pack::load(g + i), velocity0);
+    step(value1, pack::load(g + i + pack::width), velocity1);
+    pack::store(p + i, value0);
+    pack::store(p + i + pack::width, value1);
+    if constexpr (HasVelocity) {
+      pack::store(v + i, velocity0);
+      pack::store(v + i + pack::width, velocity1);
+    }
+  }
+  for (; i < count; ++i) {
+    Element unused = 0;
+    if constexpr (HasVelocity) {
+      step(p[i], g[i], v[i]);
+    } else {
+      step(p[i], g[i], unused);
+    }
+  }
+}
+
+/// Elements that one task of a pass handles.
+inline constexpr index_t pass_grain = index_t{1} << 14U;
+
+/// Calls body(segment, offset of a range, elements of the range) so that every element of the segments is in one range,
+/// on all threads, in one parallel loop: most networks have many small parameters.
+template <class Body>
+void for_each_range(cpu& device, std::span<const segment> segments, const Body& body) {
+  index_t total = 0;
+  for (const segment& part : segments) {
+    total += part.size;
+  }
+  device.parallel_for(total, pass_grain, [&](index_t begin, index_t end) {
+    index_t first = 0;  // of the segment, in the numbering of all their elements one after another
+    for (const segment& part : segments) {
+      const index_t from = std::max(begin, first);
+      const index_t to = std::min(end, first + part.size);
+      if (from < to) {
+        body(part, part.offset + (from - first), to - from);
+      }
+      first += part.size;
+      if (first >= end) {
+        break;
+      }
+    }
+  });
+}
+
+}  // namespace detail
+
+/// Does one step for the parameters of `segments`; see momentum_pass. Buffers are indexed by the segments' offsets.
+template <class Element>
+void apply_momentum(cpu& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
+                    const Element* gradients, Element* velocities) {
+  const auto rate = static_cast<Element>(pass.learning_rate);
+  const auto momentum = static_cast<Element>(pass.momentum);
+  const auto scale = static_cast<Element>(pass.gradient_scale);
+  detail::for_each_range(device, segments, [=, &pass](const segment& part, index_t offset, index_t count) {
+    const auto decay = static_cast<Element>(part.decay ? pass.weight_decay : 0.0);
+    Element* const p = values + offset;
+    const Element* const g = gradients + offset;
+    Element* const v = velocities == nullptr ? nullptr : velocities + offset;
+    if (v == nullptr) {
+      detail::momentum_range<false, false>(count, p, g, v, rate, momentum, decay, scale);
+    } else if (pass.nesterov) {
+      detail::momentum_range<true, true>(count, p, g, v, rate, momentum, decay, scale);
+    } else {
+      detail::momentum_range<true, false>(count, p, g, v, rate, momentum, decay, scale);
+    }
+  });
+}
+
+/// The Euclidean norm of `count` elements. Sums are of double precision and do not depend on the number of threads.
+template <class Element>
+[[nodiscard]] double norm(cpu& device, index_t count, const Element* x) {
+  constexpr index_t most_pieces = 64;
+  const index_t grain = std::max(detail::pass_grain, (count + most_pieces - 1) / most_pieces);
+  std::array<double, most_pieces> partial{};
+  device.parallel_for(count, grain, [&](index_t begin, index_t end) {
+    std::array<double, 8> sums{};  // independent chains of additions
+    index_t i = begin;
+    for (; i + 8 <= end; i += 8) {
+      for (index_t j = 0; j < 8; ++j) {
+        const auto value = static_cast<double>(x[i + j]);
+        sums[static_cast<std::size_t>(j)] += value * value;
+      }
+    }
+    double sum = 0;
+    for (; i < end; ++i) {
+      sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
+    for (const double chain : sums) {
+      sum += chain;
+    }
+    partial[static_cast<std::size_t>(begin / grain)] = sum;
+  });
+  double sum = 0;
+  for (const double piece : partial) {
+    sum += piece;
+  }
+  return std::sqrt(sum);
+}
+
+}  // namespace gradus::optim

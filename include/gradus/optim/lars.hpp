@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Layer-wise adaptive rate scaling: for batches of thousands of images.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <limits>       // std::numeric_limits
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/element.hpp"       // explain_real_element
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/optim/cpu_passes.hpp"   // apply_momentum, momentum_pass, norm
+#include "gradus/optim/describe.hpp"     // detail::describe
+#include "gradus/optim/segment.hpp"      // segment
+#include "gradus/optim/update_rule.hpp"  // update_rule
+#include "gradus/tensor/tensor.hpp"      // tensor
+
+namespace gradus::optim {
+
+/// Layer-wise adaptive rate scaling. For each parameter p with gradient g at learning rate r:
+///
+///   local = trust * |p| / (|g| + weight_decay * |p| + epsilon)      (1 where |p| or |g| is 0)
+///   v <- momentum * v + r * local * (g + weight_decay * p)          (v starts at 0)
+///   p <- p - v
+///
+/// with Euclidean norms over the whole parameter. Segments without `decay` take a plain momentum step: no decay and
+/// local = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm 1.
+struct lars {
+  static constexpr std::string_view name = "lars";
+
+  double momentum = 0.9;       ///< in [0, 1)
+  double weight_decay = 5e-4;  ///< at least 0
+  double trust = 0.001;        ///< above 0: how far a step may go in proportion to |p|
+  double epsilon = 1e-8;       ///< at least 0
+
+  /// @throws configuration_error when a value makes no sense
+  void check() const {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
+    detail::require_in_range(name, "weight_decay", weight_decay, 0.0, infinity, "a finite weight_decay of at least 0",
+                             "0.0005 is the paper's value, 0 turns it off");
+    detail::require_in_range(name, "trust", trust, std::numeric_limits<double>::min(), infinity,
+                             "a finite trust above 0", "0.001 is the paper's value");
+    detail::require_in_range(name, "epsilon", epsilon, 0.0, infinity, "a finite epsilon of at least 0",
+                             "0.00000001 is the default");
+  }
+
+  /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
+  [[nodiscard]] std::string description() const {
+    return detail::describe(name, {momentum, weight_decay, trust, epsilon});
+  }
+
+  friend bool operator==(const lars&, const lars&) noexcept = default;
+
+  template <class Element, class Device = cpu>
+  class state;
+};
+
+/// The velocities of all parameters, and the step.
+template <class Element, class Device>
+class lars::state {
+  static_assert(explain_real_element<Element>());
+
+ public:
+  /// @param parameters  elements of the flat buffers of values and gradients
+  /// @throws configuration_error as check() does
+  state(Device& device, const lars& rule, index_t parameters)
+      : rule_{(rule.check(), rule)}, velocity_{device, {parameters}} {}
+
+  /// One step for the parameters of `segments`, each of which is a whole parameter: its norms are of the segment.
+  /// @throws configuration_error when the learning rate is negative or not finite
+  /// @throws shape_error when a segment lies outside the buffers
+  void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
+              double learning_rate) {
+    detail::require_learning_rate(name, learning_rate);
+    detail::require_inside(name, segments, velocity_.size());
+    for (const segment& part : segments) {
+      double local = 1;
+      if (part.decay) {
+        const double value_norm = norm(device, part.size, values + part.offset);
+        const double gradient_norm = norm(device, part.size, gradients + part.offset);
+        if (value_norm != 0.0 && gradient_norm != 0.0) {
+          local = rule_.trust * value_norm / (gradient_norm + rule_.weight_decay * value_norm + rule_.epsilon);
+        }
+      }
+      apply_momentum(device, std::span<const segment>{&part, 1},
+                     momentum_pass{.learning_rate = 1,
+                                   .momentum = rule_.momentum,
+                                   .weight_decay = rule_.weight_decay,
+                                   .gradient_scale = learning_rate * local},
+                     values, gradients, velocity_.data());
+    }
+  }
+
+  /// Calls visitor(name, data, count) for every buffer, in the memory of the device.
+  template <class Visitor>
+  void visit_buffers(Visitor&& visitor) {
+    visitor(std::string_view{"velocity"}, velocity_.data(), velocity_.size());
+  }
+
+  [[nodiscard]] const lars& rule() const noexcept { return rule_; }
+
+ private:
+  lars rule_;
+  tensor<Element, 1, row_major, Device> velocity_;  // (parameters)
+};
+static_assert(update_rule<lars>);
+
+}  // namespace gradus::optim

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Learning rates as functions of the epoch: the concept, and a value that holds any of them.
+// Module: optim. Depends on: core.
+#pragma once
+
+#include <cmath>        // std::isfinite
+#include <concepts>     // std::convertible_to, std::copy_constructible, std::same_as
+#include <memory>       // std::make_shared, std::shared_ptr
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::remove_cvref_t
+#include <utility>      // std::forward, std::move
+
+#include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/optim/describe.hpp"  // detail::describe
+
+namespace gradus::optim {
+
+namespace detail {
+
+inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
+  if (!(rate >= 0.0) || !std::isfinite(rate)) {
+    throw configuration_error{schedule_name, "a finite " + std::string{option} + " of at least 0", std::to_string(rate),
+                              "rates between 0.0001 and 1 are usual for sgd"};
+  }
+}
+
+inline void require_epochs(std::string_view schedule_name, double epochs) {
+  if (!(epochs > 0.0) || !std::isfinite(epochs)) {
+    throw configuration_error{schedule_name, "a finite number of epochs above 0", std::to_string(epochs)};
+  }
+}
+
+}  // namespace detail
+
+/// The same rate at all times.
+struct constant {
+  double rate = 0.01;
+
+  [[nodiscard]] double operator()(double /*epoch*/) const noexcept { return rate; }
+  void check() const { detail::require_rate("constant", "rate", rate); }
+  [[nodiscard]] std::string description() const { return detail::describe("constant", {rate}); }
+};
+
+/// A learning rate as a function of training time.
+///
+/// A type S models `learning_rate_schedule` when it is copy constructible and, for a `const S& schedule`,
+///   1. `schedule(epoch)` returns the learning rate as a double; `epoch` is the number of passes over the training set
+///      done so far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
+/// Optional: `schedule.check()` throws configuration_error for values that make no sense; `schedule.description()`
+/// returns a text that tells it from others, which ranks compare before the first step.
+template <class S>
+concept learning_rate_schedule = std::copy_constructible<S> && requires(const S& schedule, double epoch) {
+  { schedule(epoch) } -> std::convertible_to<double>;
+};
+
+/// Any learning-rate schedule, as a value: `schedule rate = cosine{.initial = 0.1, .epochs = 90};`
+class schedule {
+ public:
+  /// @throws configuration_error when the schedule's own check() does
+  template <class S>
+  requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
+      schedule(S&& rates)
+      : self_{make(std::forward<S>(rates))} {}
+
+  /// A constant learning rate. @throws configuration_error when it is negative or not finite
+  schedule(double rate) : schedule{constant{rate}} {}
+
+  /// The learning rate after `epoch` passes over the training set.
+  [[nodiscard]] double operator()(double epoch) const { return self_->rate(epoch); }
+
+  /// A text that tells this schedule from others; "user-defined" where the type says nothing.
+  [[nodiscard]] std::string description() const { return self_->description(); }
+
+ private:
+  struct base {
+    base() = default;
+    base(const base&) = delete;
+    base& operator=(const base&) = delete;
+    virtual ~base() = default;
+    [[nodiscard]] virtual double rate(double epoch) const = 0;
+    [[nodiscard]] virtual std::string description() const = 0;
+  };
+
+  template <class S>
+  struct holder final : base {
+    explicit holder(S rates) : rates_{std::move(rates)} {}
+    [[nodiscard]] double rate(double epoch) const override { return static_cast<double>(rates_(epoch)); }
+    [[nodiscard]] std::string description() const override {
+      if constexpr (requires { std::string{rates_.description()}; }) {
+        return std::string{rates_.description()};
+      } else {
+        return "user-defined";
+      }
+    }
+    S rates_;
+  };
+
+  template <class S>
+  static std::shared_ptr<const base> make(S&& rates) {
+    if constexpr (requires { rates.check(); }) {
+      rates.check();
+    }
+    return std::make_shared<const holder<std::remove_cvref_t<S>>>(std::forward<S>(rates));
+  }
+
+  std::shared_ptr<const base> self_;  // never changed after construction, so copies share it
+};
+static_assert(learning_rate_schedule<schedule>);
+
+}  // namespace gradus::optim

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The learning-rate schedules that come with the library.
+// Module: optim. Depends on: core.
+#pragma once
+
+#include <algorithm>    // std::max, std::min
+#include <cmath>        // std::cos, std::floor, std::isfinite, std::pow
+#include <cstddef>      // std::size_t
+#include <numbers>      // std::numbers::pi
+#include <sstream>      // std::ostringstream
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/optim/describe.hpp"  // detail::describe
+#include "gradus/optim/schedule.hpp"  // constant, schedule, detail::require_rate
+
+namespace gradus::optim {
+
+/// rates[i] from boundaries[i - 1] (or the start) to boundaries[i] (or the end); boundaries are in epochs.
+struct piecewise {
+  std::vector<double> rates;
+  std::vector<double> boundaries;
+
+  [[nodiscard]] double operator()(double epoch) const noexcept {
+    std::size_t i = 0;
+    while (i < boundaries.size() && epoch >= boundaries[i]) {
+      ++i;
+    }
+    return rates[i];
+  }
+  /// @throws configuration_error when there is not one rate more than boundaries, or boundaries do not increase
+  void check() const {
+    if (rates.size() != boundaries.size() + 1) {
+      throw configuration_error{
+          "piecewise", "one rate more than boundaries",
+          std::to_string(rates.size()) + " rates and " + std::to_string(boundaries.size()) + " boundaries",
+          "rates[i] holds before boundaries[i], and the last rate after the last boundary"};
+    }
+    for (const double rate : rates) {
+      detail::require_rate("piecewise", "rate", rate);
+    }
+    for (std::size_t i = 0; i < boundaries.size(); ++i) {
+      if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !std::isfinite(boundaries[i])) {
+        throw configuration_error{"piecewise", "boundaries above 0 that increase", std::to_string(boundaries[i])};
+      }
+    }
+  }
+  [[nodiscard]] std::string description() const {
+    std::ostringstream text;
+    text.precision(17);
+    text << "piecewise(" << rates.front();
+    for (std::size_t i = 0; i < boundaries.size(); ++i) {
+      text << "; " << boundaries[i] << "; " << rates[i + 1];
+    }
+    text << ')';
+    return text.str();
+  }
+};
+
+/// `initial`, multiplied by `factor` at every boundary (in epochs): the steps of most published recipes.
+struct steps {
+  double initial = 0.1;
+  double factor = 0.1;
+  std::vector<double> boundaries = {30, 60, 80};
+
+  [[nodiscard]] double operator()(double epoch) const noexcept {
+    double rate = initial;
+    for (const double boundary : boundaries) {
+      rate *= epoch >= boundary ? factor : 1.0;
+    }
+    return rate;
+  }
+  /// @throws configuration_error when a value is negative or not finite
+  void check() const {
+    detail::require_rate("steps", "initial rate", initial);
+    detail::require_rate("steps", "factor", factor);
+    for (const double boundary : boundaries) {
+      detail::require_epochs("steps", boundary);
+    }
+  }
+  [[nodiscard]] std::string description() const {
+    std::string text = detail::describe("steps", {initial, factor});
+    for (const double boundary : boundaries) {
+      text += detail::describe(" at", {boundary});
+    }
+    return text;
+  }
+};
+
+/// From `initial` at epoch 0 along half a cosine to `final` at `epochs`, and `final` after that (Loshchilov, Hutter
+/// 2017, equation 5, without restarts).
+struct cosine {
+  double initial = 0.1;
+  double epochs = 90;
+  double final = 0;
+
+  [[nodiscard]] double operator()(double epoch) const noexcept {
+    const double done = std::min(epoch / epochs, 1.0);
+    return final + (initial - final) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+  }
+  void check() const {
+    detail::require_rate("cosine", "initial rate", initial);
+    detail::require_rate("cosine", "final rate", final);
+    detail::require_epochs("cosine", epochs);
+  }
+  [[nodiscard]] std::string description() const { return detail::describe("cosine", {initial, epochs, final}); }
+};
+
+/// final + (initial - final) * (1 - epoch / epochs)^power, and `final` after `epochs`. Power 1 is a straight line.
+struct polynomial {
+  double initial = 0.1;
+  double epochs = 90;
+  double power = 2;
+  double final = 0;
+
+  [[nodiscard]] double operator()(double epoch) const noexcept {
+    const double left = 1.0 - std::min(epoch / epochs, 1.0);
+    return final + (initial - final) * std::pow(left, power);
+  }
+  void check() const {
+    detail::require_rate("polynomial", "initial rate", initial);
+    detail::require_rate("polynomial", "final rate", final);
+    detail::require_epochs("polynomial", epochs);
+    if (!(power > 0.0) || !std::isfinite(power)) {
+      throw configuration_error{"polynomial", "a finite power above 0", std::to_string(power)};
+    }
+  }
+  [[nodiscard]] std::string description() const {
+    return detail::describe("polynomial", {initial, epochs, power, final});
+  }
+};
+
+/// initial * factor^(epoch / every), at least `minimum`; with `staircase` the exponent is rounded down.
+struct exponential {
+  double initial = 0.1;
+  double factor = 0.94;
+  double every = 1;  ///< epochs
+  double minimum = 0;
+  bool staircase = true;
+
+  [[nodiscard]] double operator()(double epoch) const noexcept {
+    const double exponent = staircase ? std::floor(epoch / every) : epoch / every;
+    return std::max(minimum, initial * std::pow(factor, exponent));
+  }
+  void check() const {
+    detail::require_rate("exponential", "initial rate", initial);
+    detail::require_rate("exponential", "factor", factor);
+    detail::require_rate("exponential", "minimum rate", minimum);
+    detail::require_epochs("exponential", every);
+  }
+  [[nodiscard]] std::string description() const {
+    return detail::describe("exponential", {initial, factor, every, minimum, staircase ? 1.0 : 0.0});
+  }
+};
+
+/// A straight line from `start` at epoch 0 to then(epochs) at `epochs`, and `then` from there on; epochs count from the
+/// start of training, also for `then`.
+///
+/// Goyal et al. 2017 (section 2.2): with k times the batch of a reference recipe of rate r, start at r and warm up over
+/// 5 epochs to k * r. A start of 0 is usual too.
+struct warm_up {
+  double start = 0;
+  double epochs = 5;
+  schedule then = 0.1;
+
+  [[nodiscard]] double operator()(double epoch) const {
+    if (epoch >= epochs) {
+      return then(epoch);
+    }
+    return start + (then(epochs) - start) * (epoch / epochs);
+  }
+  void check() const {
+    detail::require_rate("warm_up", "start rate", start);
+    detail::require_epochs("warm_up", epochs);
+  }
+  [[nodiscard]] std::string description() const {
+    return detail::describe("warm_up", {start, epochs}) + " then " + then.description();
+  }
+};
+
+/// The rate for a batch when `reference` is right for `reference_batch` images: in proportion (Goyal et al. 2017,
+/// section 2.1). Rates above the reference need a warm-up.
+[[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch) {
+  detail::require_rate("linearly_scaled", "reference rate", reference);
+  if (!(reference_batch > 0.0) || !(batch > 0.0)) {
+    throw configuration_error{"linearly_scaled", "batches above 0",
+                              std::to_string(reference_batch) + " and " + std::to_string(batch)};
+  }
+  return reference * batch / reference_batch;
+}
+
+}  // namespace gradus::optim

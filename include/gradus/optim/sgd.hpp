@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Stochastic gradient descent with momentum, Nesterov's variant and weight decay.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <limits>       // std::numeric_limits
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/element.hpp"       // explain_real_element
+#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/optim/cpu_passes.hpp"   // apply_momentum, momentum_pass
+#include "gradus/optim/describe.hpp"     // detail::describe
+#include "gradus/optim/segment.hpp"      // segment
+#include "gradus/optim/update_rule.hpp"  // update_rule
+#include "gradus/tensor/tensor.hpp"      // tensor
+
+namespace gradus::optim {
+
+/// Stochastic gradient descent. For parameters p with gradients g at learning rate r:
+///
+///   g <- g + weight_decay * p   (segments with `decay` only)
+///   v <- momentum * v + g       (v starts at 0)
+///   p <- p - r * v              (with nesterov: p - r * (g + momentum * v))
+///
+/// This is torch.optim.SGD with dampening 0: the learning rate is outside the velocity, so a change of the rate needs
+/// no momentum correction. Sutskever, Martens, Dahl, Hinton 2013 (section 2, for Nesterov's variant).
+struct sgd {
+  static constexpr std::string_view name = "sgd";
+
+  double momentum = 0.9;       ///< in [0, 1); 0 keeps no velocities
+  bool nesterov = false;       ///< look ahead along the velocity; needs momentum
+  double weight_decay = 1e-4;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
+
+  /// @throws configuration_error when a value makes no sense
+  void check() const {
+    detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
+    detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
+                             "a finite weight_decay of at least 0", "0.0001 is the usual value, 0 turns it off");
+    if (nesterov && momentum == 0.0) {
+      throw configuration_error{name, "momentum above 0 with nesterov", "momentum = 0",
+                                "set .momentum = 0.9, or .nesterov = false"};
+    }
+  }
+
+  /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
+  [[nodiscard]] std::string description() const {
+    return detail::describe(name, {momentum, nesterov ? 1.0 : 0.0, weight_decay});
+  }
+
+  friend bool operator==(const sgd&, const sgd&) noexcept = default;
+
+  template <class Element, class Device = cpu>
+  class state;
+};
+
+/// The velocities of all parameters, and the step.
+template <class Element, class Device>
+class sgd::state {
+  static_assert(explain_real_element<Element>());
+
+ public:
+  /// @param parameters  elements of the flat buffers of values and gradients
+  /// @throws configuration_error as check() does
+  state(Device& device, const sgd& rule, index_t parameters)
+      : rule_{(rule.check(), rule)},
+        parameters_{parameters},
+        velocity_{device, {rule.momentum == 0.0 ? index_t{0} : parameters}} {}
+
+  /// One step for the parameters of `segments`, at most once per step for each parameter.
+  /// @throws configuration_error when the learning rate is negative or not finite
+  /// @throws shape_error when a segment lies outside the buffers
+  void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
+              double learning_rate) {
+    detail::require_learning_rate(name, learning_rate);
+    detail::require_inside(name, segments, parameters_);
+    apply_momentum(device, segments,
+                   momentum_pass{.learning_rate = learning_rate,
+                                 .momentum = rule_.momentum,
+                                 .weight_decay = rule_.weight_decay,
+                                 .nesterov = rule_.nesterov},
+                   values, gradients, rule_.momentum == 0.0 ? nullptr : velocity_.data());
+  }
+
+  /// Calls visitor(name, data, count) for every buffer, in the memory of the device.
+  template <class Visitor>
+  void visit_buffers(Visitor&& visitor) {
+    if (velocity_.size() != 0) {
+      visitor(std::string_view{"velocity"}, velocity_.data(), velocity_.size());
+    }
+  }
+
+  [[nodiscard]] const sgd& rule() const noexcept { return rule_; }
+
+ private:
+  sgd rule_;
+  index_t parameters_;
+  tensor<Element, 1, row_major, Device> velocity_;  // (parameters), or empty without momentum
+};
+static_assert(update_rule<sgd>);
+
+}  // namespace gradus::optim

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What an optimizer must offer: hyper-parameters as a value, and the state that applies them.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <cmath>        // std::isfinite
+#include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
+#include <span>         // std::span
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/error.hpp"     // configuration_error, shape_error
+#include "gradus/core/index.hpp"     // index_t
+#include "gradus/device/cpu.hpp"     // cpu
+#include "gradus/optim/segment.hpp"  // segment
+
+namespace gradus::optim {
+
+namespace detail {
+
+/// Accepts every buffer of a state.
+struct any_buffer_visitor {
+  template <class Element>
+  void operator()(std::string_view, Element*, index_t) const {}
+};
+
+/// @throws configuration_error unless minimum <= value < limit; NaN is refused
+inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum, double limit,
+                             std::string_view expected, std::string_view hint) {
+  if (!(value >= minimum && value < limit)) {
+    throw configuration_error{rule, expected, std::string{option} + " = " + std::to_string(value), hint};
+  }
+}
+
+/// @throws configuration_error when the rate is negative, infinite or not a number
+inline void require_learning_rate(std::string_view rule, double learning_rate) {
+  if (!(learning_rate >= 0.0) || !std::isfinite(learning_rate)) {
+    throw configuration_error{
+        rule, "a finite learning rate of at least 0", std::to_string(learning_rate),
+        "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd"};
+  }
+}
+
+/// @throws shape_error when a segment does not lie in [0, parameters)
+inline void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
+  for (const segment& part : segments) {
+    if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
+      throw shape_error{
+          rule, "segments inside the " + std::to_string(parameters) + " elements of the state",
+          "'" + part.name + "' of " + std::to_string(part.size) + " elements at " + std::to_string(part.offset),
+          "make the state for the whole buffer of parameters"};
+    }
+  }
+}
+
+}  // namespace detail
+
+template <class U>
+concept has_update_rule_name = requires {
+  { U::name } -> std::convertible_to<std::string_view>;
+};
+
+template <class U>
+concept has_update_rule_check = requires(const U& rule) {
+  rule.check();
+};
+
+template <class U, class Element, class Device>
+concept has_update_rule_state = requires {
+  typename U::template state<Element, Device>;
+  requires std::constructible_from<typename U::template state<Element, Device>, Device&, const U&, index_t>;
+};
+
+template <class U, class Element, class Device>
+concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
+    requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
+             Element* values, const Element* gradients, double learning_rate) {
+  state.update(device, segments, values, gradients, learning_rate);
+};
+
+template <class U, class Element, class Device>
+concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
+    requires(typename U::template state<Element, Device>& state) {
+  state.visit_buffers(detail::any_buffer_visitor{});
+};
+
+/// A rule that turns gradients into new parameter values.
+///
+/// Parameters lie in one flat buffer, gradients in another at the same offsets; a `segment` says where each is. A type
+/// U models `update_rule` for an element type and a device when it is copyable and, for a `const U& rule`,
+///   1. `U::name` is a constant string used in messages and files;
+///   2. `rule.check()` throws configuration_error when a hyper-parameter makes no sense;
+///   3. `U::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer), and
+///      the constructor calls check(); this is where memory is allocated;
+///   4. `state.update(device, segments, values, gradients, learning_rate)` does one step for the parameters in
+///      `segments`, any subset of all, and allocates nothing;
+///   5. `state.visit_buffers(visitor)` calls visitor(name, data, count) for every buffer that a checkpoint must hold.
+/// Semantics (tests/property/optim): what a step does to a parameter does not depend on which other parameters are in
+/// the same call, nor on the number of threads.
+template <class U, class Element = float, class Device = cpu>
+concept update_rule = std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> &&
+    has_update_rule_update<U, Element, Device> && has_update_rule_buffers<U, Element, Device>;
+
+/// Says which requirement of `update_rule` the type U misses. Always true when it compiles.
+template <class U, class Element = float, class Device = cpu>
+consteval bool explain_update_rule() {
+  static_assert(std::copyable<U>, "gradus: not an update rule: it must be copyable");
+  static_assert(has_update_rule_name<U>,
+                "gradus: not an update rule: give it a name, e.g. "
+                "static constexpr std::string_view name = \"sgd\";");
+  static_assert(has_update_rule_check<U>,
+                "gradus: not an update rule: give it void check() const; that throws gradus::configuration_error for "
+                "values that make no sense");
+  static_assert(has_update_rule_state<U, Element, Device>,
+                "gradus: not an update rule: give it template <class Element, class Device> class state with a "
+                "constructor state(Device&, const rule&, gradus::index_t parameters)");
+  static_assert(has_update_rule_update<U, Element, Device>,
+                "gradus: not an update rule: give its state void update(Device&, std::span<const "
+                "gradus::optim::segment>, Element* values, const Element* gradients, double learning_rate);");
+  static_assert(has_update_rule_buffers<U, Element, Device>,
+                "gradus: not an update rule: give its state template <class Visitor> void visit_buffers(Visitor&&); "
+                "that calls visitor(name, data, count) for every buffer");
+  return true;
+}
+
+}  // namespace gradus::optim
