@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What training tells its callbacks.
+// Module: train. Depends on: core.
+#pragma once
+
+#include <cstdint>   // std::uint64_t
+#include <optional>  // std::optional
+
+#include "gradus/core/index.hpp"  // index_t
+
+namespace gradus::train {
+
+/// What a callback may answer: whether training goes on. It may answer after an epoch; then training stops on all
+/// ranks if one of them says so.
+enum class flow : unsigned char { go_on, stop };
+
+/// The training that begins.
+struct run_information {
+  int rank = 0;
+  int ranks = 1;
+  int epochs = 0;
+  index_t steps_per_epoch = 0;
+  index_t examples_per_epoch = 0;  ///< over all ranks
+  index_t parameters = 0;
+};
+
+/// One step. The loss is that of this rank alone: a step costs no communication for its report.
+struct step_report {
+  int epoch = 0;              ///< from 0
+  index_t step_in_epoch = 0;  ///< from 0
+  index_t steps_per_epoch = 0;
+  std::uint64_t step = 0;       ///< from 0, over the whole training
+  index_t global_examples = 0;  ///< of this step, over all ranks
+  index_t local_examples = 0;   ///< of this step, on this rank
+  double local_loss = 0;        ///< mean over local_examples, in nats; 0 without examples
+  double learning_rate = 0;
+};
+
+/// The mean loss and the share of right answers over a data set.
+struct evaluation_report {
+  double loss = 0;      ///< in nats
+  double accuracy = 0;  ///< in [0, 1]
+  index_t examples = 0;
+  double seconds = 0;
+};
+
+/// One epoch, over all ranks.
+struct epoch_report {
+  int epoch = 0;  ///< from 0
+  int epochs = 0;
+  index_t steps = 0;
+  index_t examples = 0;
+  double loss = 0;      ///< mean over the epoch's examples while the weights changed, in nats
+  double accuracy = 0;  ///< likewise, in [0, 1]
+  double seconds = 0;   ///< of this rank, evaluation not included
+  double images_per_second = 0;
+  double input_seconds = 0;            ///< this rank waited for the loader
+  double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
+  std::optional<evaluation_report> evaluation;
+};
+
+}  // namespace gradus::train

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Every layer's backward pass against finite differences in double precision, in both layouts.
+#include <boost/test/unit_test.hpp>
+
+#include <tuple>
+
+#include "../../support/network_checks.hpp"
+
+namespace nn = gradus::nn;
+using gradus_test::check_gradients;
+using gradus_test::random_batch;
+
+namespace {
+
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+struct image_case {
+  gradus::index_t batch;
+  gradus::index_t channels;
+  gradus::index_t height;
+  gradus::index_t width;
+};
+
+// Odd sizes, one pixel, one channel, a batch of one.
+const std::vector<image_case> image_cases{{2, 3, 5, 7}, {1, 1, 1, 1}, {3, 1, 6, 4}, {1, 4, 9, 3}, {2, 2, 2, 2}};
+
+/// input -> 1x1 convolution (so that the gradient that the layer passes back is checked too) -> layer -> dense -> loss.
+template <class Layout, class Build>
+void check_layer(const image_case& shape, Build&& build) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  nn::network<double, Layout> net{device, {shape.channels, shape.height, shape.width}};
+  nn::value x = net.add("before", nn::conv2d{.out_channels = shape.channels + 1}, net.input());
+  x = build(net, x);
+  x = net.add("scores", nn::dense{.out_features = 3}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+  net.freeze({.batch_size = shape.batch + 1, .seed = 5});  // a batch below the planned one
+  const random_batch<double, Layout> batch{device, {shape.batch, shape.channels, shape.height, shape.width}, 3};
+  const auto worst = check_gradients(net, batch);
+  BOOST_TEST_CONTEXT(Layout::name << " (" << shape.batch << ", " << shape.channels << ", " << shape.height << ", "
+                                  << shape.width << ")\n"
+                                  << net.describe()) {
+    BOOST_TEST(worst.relative < 1e-5, "relative difference " << worst.relative << " at " << worst.place);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(nn_gradients)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_same, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      return net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_stride_over_kernel, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      return net.add(
+          "conv",
+          nn::conv2d{.out_channels = 5, .kernel = {1, 2}, .stride = {2, 3}, .pad = nn::padding::same(), .bias = false},
+          x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_explicit_padding, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      return net.add(
+          "conv",
+          nn::conv2d{
+              .out_channels = 2, .kernel = {3, 2}, .stride = {1, 2}, .pad = nn::padding::explicit_padding(2, 1, 0, 3)},
+          x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_valid, Layout, layouts) {
+  for (const auto& shape : {image_case{2, 3, 5, 7}, image_case{1, 2, 6, 6}}) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      return net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {3, 5}, .stride = {2, 1}}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_groups, Layout, layouts) {
+  check_layer<Layout>({2, 3, 5, 4}, [](auto& net, nn::value x) {  // 4 channels after "before"
+    return net.add("conv", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .pad = nn::padding::same(), .groups = 2}, x);
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_relu_fused, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("relu0", nn::relu{}, x);
+      x = net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      return net.add("relu1", nn::relu{}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(dense_relu, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("flatten", nn::flatten{}, x);
+      x = net.add("dense", nn::dense{.out_features = 7}, x);
+      return net.add("relu", nn::relu{}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("relu", nn::relu{}, x);
+      return net.add("pool", nn::max_pool2d{.kernel = {3, 2}, .stride = {2, 2}, .pad = nn::padding::same()}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(pool_then_relu_in_place, Layout, layouts) {
+  check_layer<Layout>({2, 3, 6, 6}, [](auto& net, nn::value x) {
+    x = net.add("pool", nn::max_pool2d{.kernel = {2, 2}, .stride = {2, 2}}, x);
+    return net.add("relu", nn::relu{}, x);
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool, Layout, layouts) {
+  for (const bool count_padding : {false, true}) {
+    for (const auto& shape : image_cases) {
+      check_layer<Layout>(shape, [&](auto& net, nn::value x) {
+        return net.add(
+            "pool",
+            nn::average_pool2d{
+                .kernel = {3, 3}, .stride = {1, 2}, .pad = nn::padding::same(), .count_padding = count_padding},
+            x);
+      });
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(global_average_pool, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) { return net.add("pool", nn::global_average_pool2d{}, x); });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(dropout, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("relu", nn::relu{}, x);
+      return net.add("dropout", nn::dropout{.rate = 0.4}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(add_and_fan_out, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("relu0", nn::relu{}, x);  // read three times below: its mask belongs to the last gradient
+      nn::value y = net.add(
+          "conv1", nn::conv2d{.out_channels = net.shape(x).channels, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      y = net.add("relu1", nn::relu{}, y);
+      y = net.add("add1", nn::add{}, {y, x});
+      y = net.add("relu2", nn::relu{}, y);
+      return net.add("add2", nn::add{}, {x, y});
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(add_of_a_value_to_itself, Layout, layouts) {
+  check_layer<Layout>({2, 2, 3, 3}, [](auto& net, nn::value x) {
+    x = net.add("relu", nn::relu{}, x);
+    return net.add("twice", nn::add{}, {x, x});
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(concat_of_branches, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      const nn::value a = net.add("relu_a", nn::relu{}, net.add("a", nn::conv2d{.out_channels = 2}, x));
+      const nn::value b = net.add("b", nn::conv2d{.out_channels = 3, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      x = net.add("joined", nn::concat{}, {a, x, b});
+      return net.add("relu_joined", nn::relu{}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(relu_read_twice_is_not_fused, Layout, layouts) {
+  check_layer<Layout>({2, 3, 4, 4}, [](auto& net, nn::value x) {
+    const nn::value y = net.add("relu", nn::relu{}, x);  // x is read again: it must stay as it is
+    return net.add("add", nn::add{}, {x, y});
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(flatten_read_beside_an_image, Layout, layouts) {
+  check_layer<Layout>({2, 3, 3, 2}, [](auto& net, nn::value x) {
+    const nn::value f = net.add("dense_f", nn::dense{.out_features = 4}, net.add("flatten", nn::flatten{}, x));
+    const nn::value g = net.add("dense_g", nn::dense{.out_features = 4}, net.add("relu", nn::relu{}, x));
+    return net.add("add", nn::add{}, {f, g});
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// After freeze a training step allocates nothing: this program counts every call of the allocation functions.
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>  // std::atomic
+#include <cerrno>
+#include <cstddef>
+#include <tuple>
+
+#include "../../support/network_checks.hpp"
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define GRADUS_TEST_COUNTS_ALLOCATIONS
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+
+void* malloc(std::size_t bytes) {
+  ++allocations;
+  return __libc_malloc(bytes);
+}
+void* calloc(std::size_t count, std::size_t bytes) {
+  ++allocations;
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* pointer, std::size_t bytes) {
+  ++allocations;
+  return __libc_realloc(pointer, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  ++allocations;
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** pointer, std::size_t alignment, std::size_t bytes) {
+  ++allocations;
+  *pointer = __libc_memalign(alignment, bytes);
+  return *pointer == nullptr ? ENOMEM : 0;
+}
+}
+#endif
+
+namespace nn = gradus::nn;
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+BOOST_AUTO_TEST_SUITE(allocation)
+
+#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
+BOOST_AUTO_TEST_CASE(the_counter_counts) {
+  const long before = allocations.load();
+  std::vector<int> something(100);
+  BOOST_TEST(something.size() == 100U);
+  BOOST_TEST(allocations.load() > before);
+}
+#endif
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Layout, layouts) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  nn::network<float, Layout> net{device, {1, 28, 28}};
+  nn::value x = net.input();
+  x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+  x = net.add("relu1", nn::relu{}, x);
+  x = net.add("pool1", nn::max_pool2d{}, x);
+  const nn::value branch = net.add("branch", nn::conv2d{.out_channels = 3}, x);
+  x = net.add("concat", nn::concat{}, {x, branch});
+  x = net.add("average", nn::average_pool2d{}, x);
+  x = net.add("flatten", nn::flatten{}, x);
+  x = net.add("dense1", nn::dense{.out_features = 100}, x);
+  x = net.add("relu2", nn::relu{}, x);
+  x = net.add("dropout", nn::dropout{}, x);
+  x = net.add("scores", nn::dense{.out_features = 10}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+  net.freeze({.batch_size = 16, .seed = 1});
+  const gradus_test::random_batch<float, Layout> batch{device, {16, 1, 28, 28}, 10};
+  (void)net.train_step(batch.images, batch.labels);
+  const long before = allocations.load();
+  for (std::uint64_t step = 1; step < 4; ++step) {
+    (void)net.train_step(batch.images, batch.labels, {.step = step});
+    (void)net.train_step(batch.images.view().slice(0, 5), std::span{batch.labels}.first(5),
+                         {.step = step});  // the last batch
+    (void)net.evaluate(batch.images, batch.labels);
+  }
+  BOOST_TEST(allocations.load() == before);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <boost/test/unit_test.hpp>
+
+#include <gradus/core/random.hpp>
+#include <gradus/nn/memory_plan.hpp>
+
+#include <algorithm>
+#include <vector>
+
+namespace nn = gradus::nn;
+
+BOOST_AUTO_TEST_SUITE(nn_memory_plan)
+
+BOOST_AUTO_TEST_CASE(buffers_that_live_together_do_not_overlap) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const gradus::random_stream stream{seed, "lifetimes"};
+    std::vector<nn::buffer_lifetime> buffers;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const auto first = static_cast<std::size_t>(stream.below(40, 3 * i));
+      buffers.push_back({.bytes = static_cast<std::size_t>(stream.below(5000, 3 * i + 1)),
+                         .first = first,
+                         .last = first + static_cast<std::size_t>(stream.below(8, 3 * i + 2))});
+    }
+    const nn::memory_plan plan = nn::plan_memory(buffers);
+    std::size_t busiest = 0;
+    for (std::size_t time = 0; time < 48; ++time) {
+      std::size_t live = 0;
+      for (const auto& b : buffers) {
+        live += b.first <= time && time <= b.last ? b.bytes : 0;
+      }
+      busiest = std::max(busiest, live);
+    }
+    BOOST_TEST(plan.bytes >= busiest);
+    BOOST_TEST(plan.bytes < 2 * busiest);  // far below the 60 buffers side by side
+    for (std::size_t a = 0; a < buffers.size(); ++a) {
+      BOOST_TEST(plan.offsets[a] % nn::memory_plan::alignment == 0U);
+      BOOST_TEST(plan.offsets[a] + buffers[a].bytes <= plan.bytes);
+      for (std::size_t b = a + 1; b < buffers.size(); ++b) {
+        const bool together = buffers[a].first <= buffers[b].last && buffers[b].first <= buffers[a].last;
+        const bool apart = plan.offsets[a] + buffers[a].bytes <= plan.offsets[b] ||
+                           plan.offsets[b] + buffers[b].bytes <= plan.offsets[a];
+        BOOST_TEST((!together || apart));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(buffers_one_after_another_share_a_place) {
+  const nn::memory_plan plan = nn::plan_memory({{.bytes = 1000, .first = 0, .last = 1},
+                                                {.bytes = 1000, .first = 2, .last = 3},
+                                                {.bytes = 900, .first = 4, .last = 5}});
+  BOOST_TEST(plan.bytes == 1024U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Building, freezing and running a network: what it promises beside right gradients.
+#include <boost/test/unit_test.hpp>
+
+#include <limits>
+#include <string>
+#include <tuple>
+
+#include "../../support/network_checks.hpp"
+
+namespace nn = gradus::nn;
+using gradus_test::random_batch;
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+namespace {
+
+template <class Network>
+void build_small(Network& net, double dropout_rate = 0.25) {
+  nn::value x = net.input();
+  x = net.add("conv1", nn::conv2d{.out_channels = 8, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+  x = net.add("relu1", nn::relu{}, x);
+  x = net.add("pool1", nn::max_pool2d{}, x);
+  x = net.add("conv2", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+  x = net.add("relu2", nn::relu{}, x);
+  x = net.add("pool2", nn::max_pool2d{}, x);
+  x = net.add("flatten", nn::flatten{}, x);
+  x = net.add("dense1", nn::dense{.out_features = 20}, x);
+  x = net.add("relu3", nn::relu{}, x);
+  x = net.add("dropout", nn::dropout{.rate = dropout_rate}, x);
+  x = net.add("scores", nn::dense{.out_features = 5}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+}
+
+template <class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const gradus::error& failure) {
+    return failure.what();
+  }
+  return "no error";
+}
+
+void require_text(const std::string& message, const std::string& part) {
+  BOOST_TEST(message.find(part) != std::string::npos, "'" << part << "' is not in: " << message);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(nn_network)
+
+BOOST_AUTO_TEST_CASE(layouts_agree_on_everything) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  nn::network<double, gradus::nchw> planes{device, {3, 12, 9}};
+  nn::network<double, gradus::nhwc> pixels{device, {3, 12, 9}};
+  build_small(planes);
+  build_small(pixels);
+  planes.freeze({.batch_size = 7, .seed = 42});
+  pixels.freeze({.batch_size = 7, .seed = 42});
+  const random_batch<double, gradus::nchw> batch_planes{device, {7, 3, 12, 9}, 5};
+  const random_batch<double, gradus::nhwc> batch_pixels{device, {7, 3, 12, 9}, 5};
+  const nn::step_options options{.step = 9, .first_example = 100, .global_examples = 0};
+  const auto a = planes.train_step(batch_planes.images, batch_planes.labels, options);
+  const auto b = pixels.train_step(batch_pixels.images, batch_pixels.labels, options);
+  BOOST_TEST(a.loss == b.loss, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(a.correct == b.correct);
+  for (std::size_t k = 0; k < planes.parameters().size(); ++k) {
+    const auto& p = planes.parameters()[k];
+    BOOST_TEST(p.name() == pixels.parameters()[k].name());
+    BOOST_TEST(p.copy_values() == pixels.parameters()[k].copy_values());  // the same bits
+    const auto ga = p.copy_gradient();
+    const auto gb = pixels.parameters()[k].copy_gradient();
+    for (std::size_t i = 0; i < ga.size(); ++i) {
+      BOOST_TEST(std::abs(ga[i] - gb[i]) <= 1e-12, p.name() << "[" << i << "] " << ga[i] << " " << gb[i]);
+    }
+  }
+  // Weights move between layouts by name.
+  for (const auto& p : planes.parameters()) {
+    pixels.find_parameter(p.name()).assign_values(p.copy_gradient());
+    BOOST_TEST(pixels.find_parameter(p.name()).copy_values() == p.copy_gradient());
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(threads_do_not_change_a_bit, Layout, layouts) {
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 2, 3}) {
+    gradus::cpu device{{.intra_op_threads = threads}};
+    nn::network<float, Layout> net{device, {1, 28, 28}};
+    build_small(net);
+    net.freeze({.batch_size = 13, .seed = 1});
+    const random_batch<float, Layout> batch{device, {13, 1, 28, 28}, 5};
+    (void)net.train_step(batch.images, batch.labels, {.step = 1});
+    results.emplace_back(net.gradients().begin(), net.gradients().end());
+  }
+  BOOST_TEST((results[0] == results[1]));
+  BOOST_TEST((results[0] == results[2]));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(parts_of_a_batch_add_up, Layout, layouts) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  nn::network<double, Layout> net{device, {2, 8, 8}};
+  build_small(net);
+  net.freeze({.batch_size = 10, .seed = 3});
+  const random_batch<double, Layout> batch{device, {10, 2, 8, 8}, 5};
+  (void)net.train_step(batch.images, batch.labels, {.step = 4, .first_example = 50});
+  const std::vector<double> whole(net.gradients().begin(), net.gradients().end());
+  std::vector<double> sum(whole.size(), 0.0);
+  for (const auto [begin, count] : {std::pair{0, 4}, std::pair{4, 0}, std::pair{4, 6}}) {
+    (void)net.train_step(
+        batch.images.view().slice(begin, count),
+        std::span{batch.labels}.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
+        {.step = 4, .first_example = static_cast<std::uint64_t>(50 + begin), .global_examples = 10});
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += net.gradients()[i];
+    }
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    BOOST_TEST(std::abs(sum[i] - whole[i]) <= 1e-12);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(activations_are_fused_and_share_memory) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
+  build_small(net);
+  net.freeze({.batch_size = 64});
+  const auto& plan = net.plan();
+  BOOST_TEST(!plan.nodes[1].forward);  // relu1 runs inside conv1
+  BOOST_TEST((plan.nodes[0].activation == gradus::kernels::activation::relu));
+  BOOST_TEST(plan.slot_of_value[1] == plan.slot_of_value[2]);
+  BOOST_TEST(plan.nodes[2].targets[0].mask);  // pool1 masks what it passes back
+  BOOST_TEST(plan.arena_bytes * 10 < plan.unshared_bytes * 9);
+}
+
+BOOST_AUTO_TEST_CASE(forward_does_not_depend_on_training_state) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nchw> net{device, {1, 9, 9}};
+  build_small(net, 0.9);
+  net.freeze({.batch_size = 4, .seed = 2});
+  const random_batch<float, gradus::nchw> batch{device, {4, 1, 9, 9}, 5};
+  const auto first = net.evaluate(batch.images, batch.labels);
+  (void)net.train_step(batch.images, batch.labels, {.step = 5});
+  const auto second = net.evaluate(batch.images, batch.labels);
+  BOOST_TEST(first.loss == second.loss);
+  BOOST_TEST(net.train_step(batch.images, batch.labels, {.step = 5}).loss != first.loss);  // dropout is on
+  BOOST_TEST(net.train_step(batch.images, batch.labels, {.step = 5}).loss !=
+             net.train_step(batch.images, batch.labels, {.step = 6}).loss);
+}
+
+BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nchw> net{device, {1, 9, 9}};
+  build_small(net);
+  net.freeze({.batch_size = 4});
+  const random_batch<float, gradus::nchw> batch{device, {4, 1, 9, 9}, 5};
+  struct listener {
+    std::size_t next = 0;
+    void gradients_ready(std::size_t first, std::size_t count) {
+      BOOST_TEST(first == next);
+      next += count;
+    }
+  };
+  for (const gradus::index_t examples : {4, 0}) {
+    listener heard;
+    (void)net.train_step(batch.images.view().slice(0, examples),
+                         std::span{batch.labels}.first(static_cast<std::size_t>(examples)), {}, heard);
+    BOOST_TEST(heard.next == net.parameters().size());
+  }
+  BOOST_TEST(net.parameters().front().name() == "scores.weight");
+  BOOST_TEST(net.parameters().back().name() == "conv1.bias");
+}
+
+BOOST_AUTO_TEST_CASE(initial_values_depend_on_seed_and_name_alone) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const auto values = [&](std::uint64_t seed, const char* name, bool another_first) {
+    nn::network<float, gradus::nhwc> net{device, {2, 4, 4}};
+    nn::value x = net.input();
+    if (another_first) {
+      x = net.add("another", nn::conv2d{.out_channels = 2}, x);
+    }
+    net.add(name, nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, x);
+    net.freeze({.batch_size = 1, .seed = seed});
+    return net.find_parameter(std::string{name} + ".weight").copy_values();
+  };
+  BOOST_TEST((values(1, "a", false) == values(1, "a", true)));
+  BOOST_TEST((values(1, "a", false) != values(2, "a", false)));
+  BOOST_TEST((values(1, "a", false) != values(1, "b", false)));
+}
+
+BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nchw> net{device, {1, 4, 4}};
+  const nn::value x = net.input();
+  std::string text = message_of([&] { net.add("deep", nn::conv2d{.out_channels = 2, .kernel = {7, 7}}, x); });
+  require_text(text, "layer 'deep' on (1, 4, 4): conv2d: expected a padded input of at least 7");
+  require_text(text, "network.cpp:");
+  require_text(message_of([&] { net.add("none", nn::conv2d{}, x); }),
+               "layer 'none' on (1, 4, 4): conv2d: expected out_channels of at least 1, got 0");
+  require_text(message_of([&] { net.add("many", nn::conv2d{.out_channels = -3}, x); }), "got -3");
+  require_text(message_of([&] {
+                 net.add("s", nn::conv2d{.out_channels = 1, .stride = {0, 1}}, x);
+               }),
+               "a stride of at least 1 x 1, got 0 x 1");
+  require_text(message_of([&] { net.add("g", nn::conv2d{.out_channels = 3, .groups = 2}, x); }),
+               "groups that divide 1 input and 3 output channels, got 2");
+  require_text(message_of([&] { net.add("d", nn::dropout{.rate = 1.0}, x); }), "a rate in [0, 1), got 1.0");
+  require_text(message_of([&] { net.add("d", nn::dropout{.rate = std::numeric_limits<double>::quiet_NaN()}, x); }),
+               "a rate in [0, 1), got nan");
+  require_text(message_of([&] { net.add("a", nn::add{}, {x}); }), "expected 2 input value(s), got 1");
+  require_text(message_of([&] {
+                 net.add("p", nn::max_pool2d{.kernel = {2, 2}, .pad = nn::padding::explicit_padding(2)}, x);
+               }),
+               "at least one element of the image");
+  const nn::value conv = net.add("conv", nn::conv2d{.out_channels = 2}, x);
+  require_text(message_of([&] { net.add("conv", nn::relu{}, x); }), "'conv' again");
+  require_text(message_of([&] {
+                 net.add("a", nn::add{}, {x, conv});
+               }),
+               "expected two values of one shape, got (1, 4, 4) and (2, 4, 4)");
+  require_text(message_of([&] { net.add("f", nn::relu{}, nn::value{99}); }), "a value that it did not make");
+  require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, conv); }),
+               "a vector with one score a class, got (2, 4, 4)");
+  const nn::value flat = net.add("flat", nn::flatten{}, conv);
+  require_text(message_of([&] { net.add("c", nn::conv2d{.out_channels = 1}, flat); }),
+               "expected an image, got the vector (32)");
+  require_text(message_of([&] { net.freeze({.batch_size = 0}); }), "a batch_size of at least 1, got 0");
+  require_text(
+      message_of([&] {
+        net.forward(gradus::image_view<float, gradus::nchw>{device, nullptr, gradus::image_extents{1, 1, 4, 4}});
+      }),
+      "call freeze");
+  net.add("unread", nn::relu{}, conv);
+  const nn::value scores = net.add("scores", nn::dense{.out_features = 3}, flat);
+  net.loss(nn::softmax_cross_entropy{}, scores);
+  require_text(message_of([&] { net.freeze({.batch_size = 2}); }), "the output of layer 'unread' unused");
+}
+
+BOOST_AUTO_TEST_CASE(wrong_batches_are_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {1, 4, 4}};
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, net.input()));
+  net.freeze({.batch_size = 2});
+  const random_batch<float, gradus::nhwc> good{device, {2, 1, 4, 4}, 3};
+  const random_batch<float, gradus::nhwc> large{device, {3, 1, 4, 4}, 3};
+  const random_batch<float, gradus::nhwc> wide{device, {2, 1, 4, 5}, 3};
+  require_text(message_of([&] { (void)net.train_step(large.images, large.labels); }),
+               "with n at most 2, got (3, 1, 4, 4)");
+  require_text(message_of([&] { (void)net.train_step(wide.images, wide.labels); }), "got (2, 1, 4, 5)");
+  require_text(message_of([&] { (void)net.train_step(good.images, large.labels); }), "one label an image: 2, got 3");
+  const std::vector<std::int32_t> labels{0, 3};
+  require_text(message_of([&] { (void)net.train_step(good.images, labels); }), "labels in [0, 3), got 3");
+  const std::vector<std::int32_t> negative{-1, 0};
+  require_text(message_of([&] { (void)net.evaluate(good.images, negative); }), "got -1");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {1, 8, 8}};
+  build_small(net);
+  net.freeze({.batch_size = 2, .seed = 2});
+  const random_batch<float, gradus::nhwc> batch{device, {2, 1, 8, 8}, 5};
+  BOOST_TEST(net.find_non_finite(batch.images, {}).place.empty());
+  const auto& weight = net.find_parameter("conv2.weight");
+  const auto kept = weight.copy_values();
+  auto changed = kept;
+  changed[0] = std::numeric_limits<float>::infinity();
+  weight.assign_values(changed);
+  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "parameter conv2.weight");
+  changed.assign(kept.size(), 3e38F);
+  weight.assign_values(changed);
+  BOOST_TEST(net.find_non_finite(batch.images, {}).place == "layer 'conv2' (conv2d)");
+  weight.assign_values(kept);
+  random_batch<float, gradus::nhwc> broken{device, {2, 1, 8, 8}, 5};
+  broken.images(1, 0, 3, 3) = std::numeric_limits<float>::quiet_NaN();
+  BOOST_TEST(net.find_non_finite(broken.images, {}).place == "the input");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
