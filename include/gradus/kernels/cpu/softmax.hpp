@@ -41,7 +41,7 @@ template <class Element>
 /// @note dlogits may be logits.
 template <real_element Element>
 loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes, const Element* logits,
-                                const std::int32_t* labels, double scale, Element* dlogits) {
+                                     const std::int32_t* labels, double scale, Element* dlogits) {
   const index_t grain = detail::softmax_grain(rows, classes);
   std::array<loss_sums, 64> partial{};
   device.parallel_for(rows, grain, [&](index_t begin, index_t end) {
