@@ -44,6 +44,9 @@ class random_stream {
   constexpr explicit random_stream(std::uint64_t seed, std::string_view name = {}) noexcept
       : key_{detail::mix_bits(seed ^ detail::mix_bits(detail::hash_text(name)))} {}
 
+  /// What seed and name became: for code that computes many blocks at once.
+  [[nodiscard]] constexpr std::uint64_t key() const noexcept { return key_; }
+
   /// 128 random bits. Different (index, sequence) give independent blocks.
   [[nodiscard]] constexpr block_type block(std::uint64_t index, std::uint64_t sequence = 0) const noexcept {
     block_type counter{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32U),
