@@ -54,12 +54,20 @@ struct parameter_memory {
   Element* gradient = nullptr;
 };
 
+/// What a layer keeps from step to step beside parameters: running statistics.
+struct buffer_description {
+  std::string name;    ///< inside the layer: "running_mean"
+  index_t size = 0;    ///< elements
+  double initial = 0;  ///< of every element
+};
+
 template <class Element, class Layout, class Device>
 struct forward_arguments {
   Device& device;
   std::span<const image_view<const Element, Layout, Device>> inputs;
   image_view<Element, Layout, Device> output;
   std::span<const parameter_memory<Element>> parameters;
+  std::span<Element* const> buffers;
   std::span<std::byte> state;
   std::span<std::byte> workspace;
   const step_context& context;
@@ -119,6 +127,9 @@ class layer {
 
   /// The parameters, after infer.
   [[nodiscard]] virtual std::vector<parameter_description> parameters() const { return {}; }
+
+  /// What it keeps from step to step beside parameters, after infer.
+  [[nodiscard]] virtual std::vector<buffer_description> buffers() const { return {}; }
 
   [[nodiscard]] virtual layer_traits traits() const noexcept { return {}; }
 

@@ -56,6 +56,13 @@ struct freeze_options {
   std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
 };
 
+/// What a layer keeps from step to step beside its parameters, such as a running mean.
+template <class Element, class Device>
+struct buffer {
+  std::string name;                                     ///< "layer.running_mean"
+  tensor_view<Element, 1, row_major, Device> elements;  ///< in the memory of the device
+};
+
 /// One training step's place in the training.
 struct step_options {
   std::uint64_t step = 0;           ///< counted from 0 over the whole training
@@ -198,6 +205,7 @@ class network {
     plan_ = plan_execution(describe_graph());
     take_memory();
     make_parameters();
+    make_buffers();
     bind(batch_size_);
   }
 
@@ -315,6 +323,11 @@ class network {
   [[nodiscard]] std::span<Element> values() noexcept { return flat(*values_); }
   [[nodiscard]] std::span<Element> gradients() noexcept { return flat(*gradients_); }
 
+  /// What layers keep from step to step beside parameters. In distributed training each rank has its own. @pre frozen
+  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return buffers_; }
+  /// The flat buffer behind buffers().
+  [[nodiscard]] std::span<Element> buffer_values() noexcept { return flat(*buffer_values_); }
+
   /// Learnable numbers.
   [[nodiscard]] index_t parameter_count() const {
     index_t total = 0;
@@ -366,6 +379,7 @@ class network {
     std::size_t first_parameter = 0;  // in parameters_
     // Bound to memory by freeze, and to the size of the batch by bind.
     std::vector<parameter_memory<Element>> memory;
+    std::vector<Element*> buffers;
     std::vector<const_view> input_views;
     std::vector<input_gradient<Element, Layout, Device>> gradients;
     std::span<std::byte> state;
@@ -504,6 +518,26 @@ class network {
     }
   }
 
+  void make_buffers() {
+    index_t total = 0;
+    for (const node& n : nodes_) {
+      for (const buffer_description& b : n.implementation->buffers()) {
+        total += b.size;
+      }
+    }
+    buffer_values_ = std::make_unique<flat_tensor>(*device_, extents<1>{total});
+    std::vector<Element> initial;
+    for (node& n : nodes_) {
+      for (const buffer_description& b : n.implementation->buffers()) {
+        Element* const elements = buffer_values_->data() + initial.size();
+        n.buffers.push_back(elements);
+        buffers_.push_back({n.name + "." + b.name, {*device_, elements, extents<1>{b.size}}});
+        initial.insert(initial.end(), static_cast<std::size_t>(b.size), static_cast<Element>(b.initial));
+      }
+    }
+    device_->copy_from_host(buffer_values_->data(), initial.data(), initial.size() * sizeof(Element));
+  }
+
   void initialize(const parameter_type& p) const {
     const random_stream stream{seed_, p.name()};
     std::vector<Element> logical(static_cast<std::size_t>(p.size()));
@@ -576,8 +610,8 @@ class network {
       }
       const auto& slot = plan_.slots[plan_.slot_of_value[i + 1]];
       n.implementation->forward({*device_, n.input_views,
-                                 view{*device_, slot_value(slot), shapes_[i + 1].batch(bound_)}, n.memory, n.state,
-                                 workspace(), context});
+                                 view{*device_, slot_value(slot), shapes_[i + 1].batch(bound_)}, n.memory, n.buffers,
+                                 n.state, workspace(), context});
       if constexpr (requires { observer.after_layer(i, kernels::pass::forward); }) {
         observer.after_layer(i, kernels::pass::forward);
       }
@@ -595,8 +629,8 @@ class network {
         }
         const auto& slot = plan_.slots[plan_.slot_of_value[i + 1]];
         n.implementation->backward({*device_, n.input_views, value_view(i + 1, images, bound_),
-                                    slot_gradient(slot, shapes_[i + 1].batch(bound_)), n.gradients, n.memory, n.state,
-                                    workspace(), context});
+                                    slot_gradient(slot, shapes_[i + 1].batch(bound_)), n.gradients, n.memory, n.buffers,
+                                    n.state, workspace(), context});
         for (std::size_t k = 0; k < n.gradients.size(); ++k) {
           if (planned.targets[k].mask_after) {
             const view& dx = n.gradients[k].view;
@@ -644,7 +678,9 @@ class network {
   std::unique_ptr<bytes_tensor> workspace_;
   std::unique_ptr<flat_tensor> values_;
   std::unique_ptr<flat_tensor> gradients_;
+  std::unique_ptr<flat_tensor> buffer_values_;
   std::vector<parameter_type> parameters_;
+  std::vector<buffer<Element, Device>> buffers_;
   index_t bound_ = -1;  // examples that the views are made for
 };
 

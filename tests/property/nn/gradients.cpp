@@ -149,6 +149,35 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(global_average_pool, Layout, layouts) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    if (shape.batch * shape.height * shape.width < 4) {
+      continue;  // the variance of one or two values says little, and its gradient less
+    }
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("norm", nn::batch_norm{.epsilon = 0.1}, x);
+      x = net.add("relu", nn::relu{}, x);
+      return net.add("norm_without_scale", nn::batch_norm{.epsilon = 0.1, .scale = false}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(local_response_norm, Layout, layouts) {
+  for (const auto& shape : image_cases) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      x = net.add("relu", nn::relu{}, x);
+      return net.add("norm", nn::local_response_norm{.radius = 1, .alpha = 0.5, .beta = 0.75, .k = 1}, x);
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(pad_channels, Layout, layouts) {
+  check_layer<Layout>({2, 3, 4, 3}, [](auto& net, nn::value x) {
+    x = net.add("relu", nn::relu{}, x);
+    return net.add("pad", nn::pad_channels{.before = 1, .after = 2}, x);
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(dropout, Layout, layouts) {
   for (const auto& shape : image_cases) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {

@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parts_of_a_batch_add_up, Layout, layouts) {
   (void)net.train_step(batch.images, batch.labels, {.step = 4, .first_example = 50});
   const std::vector<double> whole(net.gradients().begin(), net.gradients().end());
   std::vector<double> sum(whole.size(), 0.0);
-  for (const auto [begin, count] : {std::pair{0, 4}, std::pair{4, 0}, std::pair{4, 6}}) {
+  for (const auto& [begin, count] : {std::pair{0, 4}, std::pair{4, 0}, std::pair{4, 6}}) {
     (void)net.train_step(
         batch.images.view().slice(begin, count),
         std::span{batch.labels}.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),

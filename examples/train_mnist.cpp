@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Trains the MNIST network on IDX images: in one process, on ranks in threads (--ranks N), or under mpiexec.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "gradus/comm/threads.hpp"
+#include "gradus/data/gzip.hpp"
+#include "gradus/gradus.hpp"
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+#include "gradus/comm/mpi.hpp"
+#endif
+
+namespace {
+
+struct options {
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string layout = "nhwc";
+  int epochs = 2;
+  gradus::index_t batch_size = 64;
+  int ranks = 1;
+  int threads = 0;
+  std::uint64_t seed = 1;
+  double learning_rate = 0.05;
+};
+
+/// What every rank does. The batch is shared by all ranks.
+template <class Layout, class Communicator>
+void train(Communicator& communicator, const options& chosen) {
+  const int share = std::max(1, gradus::available_processors() / communicator.size());
+  gradus::cpu device{{.intra_op_threads = chosen.threads > 0 ? chosen.threads : share}};
+
+  const auto training = gradus::data::load_mnist(chosen.data, gradus::data::split::training);
+  const auto test = gradus::data::load_mnist(chosen.data, gradus::data::split::test);
+  const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
+  gradus::data::loader<float, Layout> training_loader{
+      device, training, {.batch_size = chosen.batch_size, .shuffle = true, .seed = chosen.seed, .shard = mine}};
+  gradus::data::loader<float, Layout> test_loader{
+      device, test, {.batch_size = 250 * communicator.size(), .shuffle = false, .shard = mine}};
+
+  gradus::nn::network<float, Layout> net{device, {1, 28, 28}};
+  gradus::models::mnist(net);
+  net.freeze({.batch_size = std::max(training_loader.local_batch_size(), test_loader.local_batch_size()),
+              .seed = chosen.seed});
+
+  gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
+  trainer.fit(training_loader, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
+              gradus::train::progress{std::cout});
+  const auto result = trainer.evaluate(test_loader);
+  if (communicator.rank() == 0) {
+    std::printf("test accuracy: %.4f\n", result.accuracy);
+  }
+}
+
+template <class Communicator>
+void train_in_layout(Communicator& communicator, const options& chosen) {
+  if (chosen.layout == "nchw") {
+    train<gradus::nchw>(communicator, chosen);
+  } else {
+    train<gradus::nhwc>(communicator, chosen);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  options chosen;
+  CLI::App app{"Trains the MNIST network on IDX images, in one process or on several ranks."};
+  app.add_option("--data", chosen.data, "folder with train-images-idx3-ubyte[.gz] and the other three files")
+      ->capture_default_str();
+  app.add_option("--epochs", chosen.epochs, "passes over the training set")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10000));
+  app.add_option("--batch-size", chosen.batch_size, "examples of a step, over all ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 60000));
+  app.add_option("--layout", chosen.layout, "memory order of images")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"nchw", "nhwc"}));
+  app.add_option("--ranks", chosen.ranks, "ranks in threads of this process; under mpiexec leave it at 1")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--threads", chosen.threads, "threads of each rank; 0: the processors divided by the ranks")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--seed", chosen.seed, "of weights, shuffling and dropout")->capture_default_str();
+  app.add_option("--learning-rate", chosen.learning_rate, "step size")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (chosen.ranks > 1) {
+      gradus::comm::run_ranks(chosen.ranks, [&](auto& communicator) { train_in_layout(communicator, chosen); });
+      return 0;
+    }
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+    gradus::comm::mpi_environment environment{argc, argv};
+    gradus::comm::mpi communicator;
+#else
+    gradus::comm::self communicator;
+#endif
+    train_in_layout(communicator, chosen);
+  } catch (const std::exception& failure) {
+    std::cerr << "train_mnist: " << failure.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What the image classifiers are built from: a convolution with its normalisation and activation, and numbered names.
+// Module: models. Depends on: nn.
+#pragma once
+
+#include <initializer_list>  // std::initializer_list
+#include <string>            // std::string, std::to_string
+#include <utility>           // std::move
+#include <vector>            // std::vector
+
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/nn/initializer.hpp"  // he_truncated_normal
+#include "gradus/nn/layers.hpp"       // conv2d, batch_norm, relu, ...
+#include "gradus/nn/loss.hpp"         // softmax_cross_entropy
+#include "gradus/nn/network.hpp"      // input_list
+#include "gradus/nn/value.hpp"        // value
+#include "gradus/nn/window.hpp"       // padding, size2d
+
+namespace gradus::models {
+
+/// A convolution followed by what the family of models puts behind each.
+struct convolution_block {
+  index_t out_channels = 0;
+  nn::size2d kernel{1, 1};
+  nn::size2d stride{1, 1};
+  nn::padding pad = nn::padding::same();
+  bool activate = true;  ///< with a ReLU at the end
+};
+
+/// How the convolutions of a family are normalised.
+struct normalization {
+  bool use = false;        ///< batch normalisation instead of a bias
+  nn::batch_norm layer{};  ///< its options
+};
+
+/// Adds blocks to a network and names their layers "prefix1_conv", "prefix1_norm", "prefix1_relu", "prefix2_conv", ...
+template <class Network>
+class block_builder {
+ public:
+  block_builder(Network& net, const normalization& normalize) : net_{&net}, normalize_{normalize} {}
+
+  [[nodiscard]] Network& network() noexcept { return *net_; }
+  [[nodiscard]] nn::value input() const noexcept { return net_->input(); }
+
+  /// The name of the next block: the prefix and a number.
+  std::string next_name() { return prefix_ + std::to_string(++count_); }
+
+  /// The names of the following layers begin with `prefix`.
+  void begin(std::string prefix) {
+    prefix_ = std::move(prefix);
+    count_ = 0;
+  }
+
+  nn::value convolution(nn::value x, const convolution_block& block) {
+    const std::string name = next_name();
+    x = net_->add(name + "_conv",
+                  nn::conv2d{.out_channels = block.out_channels,
+                             .kernel = block.kernel,
+                             .stride = block.stride,
+                             .pad = block.pad,
+                             .bias = !normalize_.use,
+                             .weight_initial = nn::he_truncated_normal()},
+                  x);
+    if (normalize_.use) {
+      x = net_->add(name + "_norm", normalize_.layer, x);
+    }
+    return block.activate ? net_->add(name + "_relu", nn::relu{}, x) : x;
+  }
+
+  /// Blocks one after another.
+  nn::value convolutions(nn::value x, std::initializer_list<convolution_block> blocks) {
+    for (const convolution_block& block : blocks) {
+      x = convolution(x, block);
+    }
+    return x;
+  }
+
+  nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
+    return net_->add(next_name() + "_max_pool",
+                     nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
+  }
+
+  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
+    return net_->add(next_name() + "_average_pool",
+                     nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
+  }
+
+  nn::value concat(std::vector<nn::value> branches) {
+    return net_->add(next_name() + "_concat", nn::concat{}, nn::input_list{std::move(branches)});
+  }
+
+  /// A dense layer with ReLU.
+  nn::value dense(nn::value x, index_t out_features) {
+    const std::string name = next_name();
+    x = net_->add(name + "_dense", nn::dense{.out_features = out_features, .weight_initial = nn::he_truncated_normal()},
+                  x);
+    return net_->add(name + "_relu", nn::relu{}, x);
+  }
+
+  nn::value dropout(nn::value x, double rate) {
+    const std::string name = next_name() + "_dropout";
+    return net_->add(name, nn::dropout{.rate = rate, .name = name}, x);
+  }
+
+  /// The scores of the classes and the loss.
+  void classify(nn::value x, index_t classes) {
+    x = net_->add("scores", nn::dense{.out_features = classes, .weight_initial = nn::he_truncated_normal()}, x);
+    net_->loss(nn::softmax_cross_entropy{}, x);
+  }
+
+ private:
+  Network* net_;
+  normalization normalize_;
+  std::string prefix_ = "layer";
+  int count_ = 0;
+};
+
+}  // namespace gradus::models

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The network of the MNIST case studies.
+// Module: models. Depends on: nn.
+#pragma once
+
+#include "gradus/core/index.hpp"  // index_t
+#include "gradus/nn/layers.hpp"   // conv2d, relu, max_pool2d, flatten, dense, dropout
+#include "gradus/nn/loss.hpp"     // softmax_cross_entropy
+#include "gradus/nn/value.hpp"    // value
+
+namespace gradus::models {
+
+/// What may differ in the MNIST network.
+struct mnist_options {
+  index_t classes = 10;
+  index_t hidden_features = 1024;
+  double dropout_rate = 0.5;
+};
+
+/// Adds the MNIST network to an empty network, loss included: two 5 x 5 convolutions of 32 and 64 channels (same
+/// padding), each with ReLU and 2 x 2 max pooling, a dense layer with ReLU and dropout, and the scores. (The network of
+/// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
+/// @throws shape_error when the images are smaller than 4 x 4
+template <class Network>
+void mnist(Network& net, const mnist_options& options = {}) {
+  nn::value x = net.input();
+  x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+  x = net.add("relu1", nn::relu{}, x);
+  x = net.add("pool1", nn::max_pool2d{}, x);
+  x = net.add("conv2", nn::conv2d{.out_channels = 64, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+  x = net.add("relu2", nn::relu{}, x);
+  x = net.add("pool2", nn::max_pool2d{}, x);
+  x = net.add("flatten", nn::flatten{}, x);
+  x = net.add("hidden", nn::dense{.out_features = options.hidden_features}, x);
+  x = net.add("relu3", nn::relu{}, x);
+  x = net.add("dropout", nn::dropout{.rate = options.dropout_rate}, x);
+  x = net.add("scores", nn::dense{.out_features = options.classes}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+}
+
+}  // namespace gradus::models

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Residual networks for ImageNet and for CIFAR.
+// Module: models. Depends on: nn.
+#pragma once
+
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
+#include <string>   // std::string, std::to_string
+
+#include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/models/blocks.hpp"   // block_builder
+#include "gradus/nn/initializer.hpp"  // he_normal, zeros
+
+namespace gradus::models {
+
+/// Which form of the bottleneck block.
+enum class resnet_version : unsigned char {
+  v1,    ///< the stride in the first 1 x 1 convolution (He et al.: "Deep residual learning", 2016)
+  v1_5,  ///< the stride in the 3 x 3 convolution (the form that most frameworks train)
+  v2     ///< normalisation and ReLU before the convolutions (He et al.: "Identity mappings", 2016), stride as in v1
+};
+
+/// What may differ in a residual network.
+struct resnet_options {
+  index_t classes = 1001;
+  resnet_version version = resnet_version::v1_5;
+  /// Start with blocks that add nothing: scale 0 in the last normalisation of each (Goyal et al. 2017, section 5.1).
+  bool zero_last_scale = false;
+};
+
+namespace detail {
+
+template <class Network>
+class resnet_builder {
+ public:
+  resnet_builder(Network& net, const resnet_options& options)
+      : build_{net, {.use = true, .layer = {.momentum = 0.1, .epsilon = 1e-5}}}, options_{options} {}
+
+  void imagenet(const std::array<int, 4>& blocks) {
+    build_.begin("stem");
+    nn::value x = build_.input();
+    x = convolution(x, 64, 7, 2, true);
+    x = build_.max_pool(x, 3, 2, nn::padding::same());
+    index_t depth = 256;
+    for (std::size_t stage = 0; stage < blocks.size(); ++stage, depth *= 2) {
+      for (int block = 0; block < blocks[stage]; ++block) {
+        build_.begin("stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_");
+        const index_t stride = block == 0 && stage > 0 ? 2 : 1;
+        x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
+      }
+    }
+    finish(x);
+  }
+
+  void cifar(int blocks) {
+    build_.begin("stem");
+    nn::value x = convolution(build_.input(), 16, 3, 1, true);
+    index_t depth = 16;
+    for (int stage = 0; stage < 3; ++stage, depth *= 2) {
+      for (int block = 0; block < blocks; ++block) {
+        build_.begin("stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_");
+        x = basic(x, depth, block == 0 && stage > 0 ? 2 : 1);
+      }
+    }
+    finish(x);
+  }
+
+ private:
+  // The frameworks that published the weights pad symmetrically whatever the stride.
+  static nn::padding symmetric(index_t kernel) { return nn::padding::explicit_padding((kernel - 1) / 2); }
+
+  /// A convolution with normalisation (and ReLU); bare in version 2, where they stand before it.
+  nn::value convolution(nn::value x, index_t channels, index_t kernel, index_t stride, bool activate) {
+    return build_.convolution(x, {.out_channels = channels,
+                                  .kernel = {kernel, kernel},
+                                  .stride = {stride, stride},
+                                  .pad = symmetric(kernel),
+                                  .activate = activate});
+  }
+
+  nn::value bare_convolution(nn::value x, const std::string& name, index_t channels, index_t kernel, index_t stride) {
+    return build_.network().add(name,
+                                nn::conv2d{.out_channels = channels,
+                                           .kernel = {kernel, kernel},
+                                           .stride = {stride, stride},
+                                           .pad = symmetric(kernel),
+                                           .bias = false,
+                                           .weight_initial = nn::he_truncated_normal()},
+                                x);
+  }
+
+  nn::value join(nn::value x, nn::value shortcut, bool activate) {
+    const std::string name = build_.next_name();
+    x = build_.network().add(name + "_add", nn::add{}, {x, shortcut});
+    return activate ? build_.network().add(name + "_relu", nn::relu{}, x) : x;
+  }
+
+  nn::value bottleneck(nn::value x, index_t depth, index_t stride) {
+    const bool first = options_.version == resnet_version::v1;
+    const bool project = build_.network().shape(x).channels != depth;
+    const nn::value shortcut =
+        project ? convolution(x, depth, 1, stride, false) : (stride == 1 ? x : build_.max_pool(x, 1, stride));
+    nn::value y = convolution(x, depth / 4, 1, first ? stride : 1, true);
+    y = convolution(y, depth / 4, 3, first ? 1 : stride, true);
+    y = last_convolution(y, depth, 1, 1);
+    return join(y, shortcut, true);
+  }
+
+  /// The last convolution of a block, whose normalisation may start at scale 0.
+  nn::value last_convolution(nn::value x, index_t channels, index_t kernel, index_t stride) {
+    const std::string name = build_.next_name();
+    x = bare_convolution(x, name + "_conv", channels, kernel, stride);
+    nn::batch_norm norm{.momentum = 0.1, .epsilon = 1e-5};
+    if (options_.zero_last_scale) {
+      norm.scale_initial = nn::zeros();
+    }
+    return build_.network().add(name + "_norm", norm, x);
+  }
+
+  nn::value normalized(nn::value x) {
+    const std::string name = build_.next_name();
+    x = build_.network().add(name + "_norm", nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5}, x);
+    return build_.network().add(name + "_relu", nn::relu{}, x);
+  }
+
+  nn::value bottleneck_v2(nn::value x, index_t depth, index_t stride) {
+    const bool project = build_.network().shape(x).channels != depth;
+    const nn::value before = normalized(x);
+    const nn::value shortcut = project ? bare_convolution(before, build_.next_name() + "_shortcut", depth, 1, stride)
+                                       : (stride == 1 ? x : build_.max_pool(x, 1, stride));
+    nn::value y = convolution(before, depth / 4, 1, stride, true);
+    y = convolution(y, depth / 4, 3, 1, true);
+    y = bare_convolution(y, build_.next_name() + "_conv", depth, 1, 1);
+    return join(y, shortcut, false);
+  }
+
+  /// Two 3 x 3 convolutions; where the channels grow the shortcut is pooled and filled with zeros (option A of the
+  /// paper).
+  nn::value basic(nn::value x, index_t depth, index_t stride) {
+    nn::value shortcut = x;
+    if (stride > 1) {
+      shortcut = build_.average_pool(shortcut, stride, stride);
+    }
+    if (const index_t have = build_.network().shape(x).channels; have != depth) {
+      shortcut = build_.network().add(build_.next_name() + "_pad",
+                                      nn::pad_channels{.before = (depth - have) / 2, .after = (depth - have + 1) / 2},
+                                      shortcut);
+    }
+    if (options_.version == resnet_version::v2) {
+      nn::value y = normalized(x);
+      y = convolution(y, depth, 3, stride, true);
+      y = bare_convolution(y, build_.next_name() + "_conv", depth, 3, 1);
+      return join(y, shortcut, false);
+    }
+    nn::value y = convolution(x, depth, 3, stride, true);
+    y = last_convolution(y, depth, 3, 1);
+    return join(y, shortcut, true);
+  }
+
+  void finish(nn::value x) {
+    build_.begin("head");
+    if (options_.version == resnet_version::v2) {
+      x = normalized(x);
+    }
+    x = build_.network().add("global_pool", nn::global_average_pool2d{}, x);
+    build_.classify(x, options_.classes);
+  }
+
+  block_builder<Network> build_;
+  resnet_options options_;
+};
+
+}  // namespace detail
+
+/// Adds ResNet-50, 101 or 152 for images of 224 x 224. With 1001 classes ResNet-50 has 25,559,081 parameters (v1, v1.5)
+/// or 25,551,529 (v2).
+/// @throws configuration_error for another depth
+template <class Network>
+void resnet(Network& net, int depth, const resnet_options& options = {}) {
+  std::array<int, 4> blocks{};
+  switch (depth) {
+    case 50:
+      blocks = {3, 4, 6, 3};
+      break;
+    case 101:
+      blocks = {3, 4, 23, 3};
+      break;
+    case 152:
+      blocks = {3, 8, 36, 3};
+      break;
+    default:
+      throw configuration_error{"models.resnet", "a depth of 50, 101 or 152", std::to_string(depth)};
+  }
+  detail::resnet_builder<Network>{net, options}.imagenet(blocks);
+}
+
+/// Adds a residual network for images of 32 x 32 with 6 n + 2 layers with weights: 20, 32, 44, 56, 110, 1001 is close
+/// to 1004 (He et al. 2016, section 4.2; shortcuts without parameters).
+/// @throws configuration_error for a depth that is not 6 n + 2 with n at least 1
+template <class Network>
+void cifar_resnet(Network& net, int depth,
+                  const resnet_options& options = {.classes = 11, .version = resnet_version::v1}) {
+  if (depth < 8 || (depth - 2) % 6 != 0) {
+    throw configuration_error{"models.cifar_resnet", "a depth of 6 n + 2: 20, 32, 44, 56, 110, ...",
+                              std::to_string(depth)};
+  }
+  detail::resnet_builder<Network>{net, options}.cifar((depth - 2) / 6);
+}
+
+}  // namespace gradus::models

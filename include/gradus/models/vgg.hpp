@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The VGG networks.
+// Module: models. Depends on: nn.
+#pragma once
+
+#include <array>   // std::array
+#include <string>  // std::to_string
+
+#include "gradus/core/error.hpp"     // configuration_error
+#include "gradus/core/index.hpp"     // index_t
+#include "gradus/models/blocks.hpp"  // block_builder
+
+namespace gradus::models {
+
+/// Adds VGG with 11, 16 or 19 layers with weights for images of 224 x 224 (Simonyan, Zisserman 2015, table 1, columns
+/// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters.
+/// @throws configuration_error for another depth
+template <class Network>
+void vgg(Network& net, int depth, index_t classes = 1001) {
+  constexpr std::array<index_t, 5> channels{64, 128, 256, 512, 512};
+  std::array<int, 5> repeats{};
+  switch (depth) {
+    case 11:
+      repeats = {1, 1, 2, 2, 2};
+      break;
+    case 16:
+      repeats = {2, 2, 3, 3, 3};
+      break;
+    case 19:
+      repeats = {2, 2, 4, 4, 4};
+      break;
+    default:
+      throw configuration_error{"models.vgg", "a depth of 11, 16 or 19", std::to_string(depth)};
+  }
+  block_builder build{net, normalization{}};
+  nn::value x = build.input();
+  for (std::size_t block = 0; block < channels.size(); ++block) {
+    build.begin("block" + std::to_string(block + 1) + "_");
+    for (int i = 0; i < repeats[block]; ++i) {
+      x = build.convolution(x, {.out_channels = channels[block], .kernel = {3, 3}});
+    }
+    x = build.max_pool(x, 2, 2);
+  }
+  build.begin("head");
+  x = build.dropout(build.dense(x, 4096), 0.5);
+  x = build.dropout(build.dense(x, 4096), 0.5);
+  build.classify(x, classes);
+}
+
+}  // namespace gradus::models

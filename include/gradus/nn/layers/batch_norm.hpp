@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Batch normalisation.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cmath>        // std::isfinite
+#include <cstddef>      // std::size_t
+#include <string>       // std::to_string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/kernels/batch_norm.hpp"  // batch_norm_forward_training, ...
+#include "gradus/nn/initializer.hpp"      // initializer
+#include "gradus/nn/layer.hpp"            // layer
+
+namespace gradus::nn {
+
+/// Options of batch normalisation of every channel over n, h and w (Ioffe, Szegedy 2015):
+///
+///   y = gamma * (x - mean) / sqrt(variance + epsilon) + beta
+///
+/// with the batch's mean and variance in training, and their running averages outside. In distributed training the
+/// statistics are those of the rank's own part of the batch (Goyal et al. 2017, section 2.3).
+struct batch_norm {
+  double momentum = 0.1;  ///< running <- (1 - momentum) * running + momentum * batch; 1 - the "decay" of TensorFlow
+  double epsilon = 1e-5;
+  bool scale = true;  ///< learn gamma
+  bool shift = true;  ///< learn beta
+  initializer scale_initial = ones();
+  initializer shift_initial = zeros();
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const batch_norm& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "batch_norm"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
+      throw configuration_error{kind(), "a momentum in [0, 1]", std::to_string(options_.momentum)};
+    }
+    if (!(options_.epsilon > 0) || !std::isfinite(options_.epsilon)) {
+      throw configuration_error{kind(), "an epsilon above 0", std::to_string(options_.epsilon)};
+    }
+    if (inputs[0].flattened) {
+      throw shape_error{kind(), "an image, or a vector made by a dense layer", "a flattened image",
+                        "normalise before nn::flatten"};
+    }
+    shape_ = inputs[0];
+    return shape_;
+  }
+
+  [[nodiscard]] std::vector<parameter_description> parameters() const override {
+    std::vector<parameter_description> result;
+    const image_extents shape{shape_.channels, 1, 1, 1};
+    if (options_.scale) {
+      result.push_back({"weight", shape, 1, options_.scale_initial, {}, false});
+    }
+    if (options_.shift) {
+      result.push_back({"bias", shape, 1, options_.shift_initial, {}, false});
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::vector<buffer_description> buffers() const override {
+    return {{"running_mean", shape_.channels, 0.0}, {"running_variance", shape_.channels, 1.0}};
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = true,
+            .backward_reads_output = false,  // the gradient arrives masked
+            .aliases_input = false,
+            .fuses_activation = true,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+    return {.state = 2 * static_cast<std::size_t>(shape_.channels) * sizeof(Element),
+            .workspace = batch_norm_workspace_bytes<Element, Layout>(device, shape_.batch(batch))};
+  }
+
+  void set_activation(kernels::activation act) override { activation_ = act; }
+
+  void forward(const typename base::forward_call& call) override {
+    const kernels::batch_norm_running<Element> running{call.buffers[0], call.buffers[1], options_.momentum};
+    const kernels::batch_norm_epilogue<Element> epilogue{.residual = nullptr, .act = activation_};
+    if (call.context.training) {
+      batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters), options_.epsilon,
+                                  running, saved(call.state), epilogue, call.workspace);
+    } else {
+      batch_norm_forward_inference(call.device, call.inputs[0], call.output, affine(call.parameters), options_.epsilon,
+                                   running, epilogue, call.workspace);
+    }
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    kernels::batch_norm_gradients<Element> gradients;
+    gradients.gamma = options_.scale ? call.parameters[0].gradient : nullptr;
+    gradients.beta = options_.shift ? call.parameters[options_.scale ? 1 : 0].gradient : nullptr;
+    const auto& dx = call.input_gradients[0];
+    batch_norm_backward(call.device, call.inputs[0], call.output, call.output_gradient, dx.view,
+                        affine(call.parameters), saved(call.state), kernels::activation::identity, gradients,
+                        dx.epilogue, call.workspace);
+  }
+
+ private:
+  [[nodiscard]] kernels::batch_norm_affine<Element> affine(
+      std::span<const parameter_memory<Element>> parameters) const {
+    return {.gamma = options_.scale ? parameters[0].value : nullptr,
+            .beta = options_.shift ? parameters[options_.scale ? 1 : 0].value : nullptr};
+  }
+
+  [[nodiscard]] kernels::batch_norm_saved<Element> saved(std::span<std::byte> state) const {
+    auto* const elements = reinterpret_cast<Element*>(state.data());
+    return {.mean = elements, .inverse_deviation = elements + shape_.channels};
+  }
+
+  batch_norm options_;
+  value_shape shape_;
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Local response normalisation.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <string>       // std::to_string
+#include <string_view>  // std::string_view
+
+#include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_forward, ...
+#include "gradus/nn/layer.hpp"                     // layer
+
+namespace gradus::nn {
+
+/// Options of local response normalisation across channels: y(c) = x(c) / (k + alpha * sum of x(j)^2 over |j - c| <=
+/// radius)^beta (Krizhevsky, Sutskever, Hinton 2012, section 3.3). `alpha` multiplies the sum, as in TensorFlow;
+/// PyTorch's is (2 * radius + 1) times this one.
+struct local_response_norm {
+  index_t radius = 2;
+  double alpha = 1e-4;
+  double beta = 0.75;
+  double k = 2;
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class local_response_norm::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const local_response_norm& options)
+      : options_{.radius = options.radius, .alpha = options.alpha, .beta = options.beta, .k = options.k} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "local_response_norm"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    detail::require_at_least(kind(), "radius", 0, options_.radius);
+    if (!(options_.k > 0)) {
+      throw configuration_error{kind(), "k above 0", std::to_string(options_.k)};
+    }
+    if (inputs[0].flattened) {
+      throw shape_error{kind(), "an image", "the vector " + to_string(inputs[0]), "normalise before nn::flatten"};
+    }
+    return inputs[0];
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = true,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = true,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    local_response_norm_forward(call.device, call.inputs[0], call.output, options_);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      local_response_norm_backward(call.device, call.inputs[0], call.output_gradient, dx.view, options_, dx.epilogue);
+    }
+  }
+
+ private:
+  kernels::local_response_norm_parameters options_;
+};
+
+}  // namespace gradus::nn

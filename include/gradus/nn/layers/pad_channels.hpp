@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Channels of zeros before and after the channels of a value.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <string_view>  // std::string_view
+
+#include "gradus/kernels/concat.hpp"  // copy_channels
+#include "gradus/nn/layer.hpp"        // layer
+
+namespace gradus::nn {
+
+/// Options of zero channels around an image's channels: the parameter-free shortcut where a residual network widens (He
+/// et al. 2016, section 3.3, option A).
+struct pad_channels {
+  index_t before = 0;
+  index_t after = 0;
+
+  template <class Element, class Layout, class Device>
+  class layer;
+};
+
+template <class Element, class Layout, class Device>
+class pad_channels::layer final : public nn::layer<Element, Layout, Device> {
+  using base = nn::layer<Element, Layout, Device>;
+
+ public:
+  explicit layer(const pad_channels& options) : options_{options} {}
+
+  [[nodiscard]] std::string_view kind() const noexcept override { return "pad_channels"; }
+
+  value_shape infer(std::span<const value_shape> inputs) override {
+    detail::require_inputs(kind(), 1, inputs.size());
+    detail::require_at_least(kind(), "before", 0, options_.before);
+    detail::require_at_least(kind(), "after", 0, options_.after);
+    if (inputs[0].flattened) {
+      throw shape_error{kind(), "an image", "the vector " + to_string(inputs[0]), "pad before nn::flatten"};
+    }
+    value_shape out = inputs[0];
+    out.channels += options_.before + options_.after;
+    return out;
+  }
+
+  [[nodiscard]] layer_traits traits() const noexcept override {
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .aliases_input = false,
+            .fuses_activation = false,
+            .applies_backward_mask = false,
+            .is_activation = kernels::activation::identity};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    call.device.fill_zero(call.output.data(), static_cast<std::size_t>(call.output.size()) * sizeof(Element));
+    copy_channels(call.device, call.inputs[0], index_t{0}, call.output, options_.before, call.inputs[0].extent(1),
+                  false);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      copy_channels(call.device, call.output_gradient, options_.before, dx.view, index_t{0}, dx.view.extent(1),
+                    dx.epilogue.accumulate);
+    }
+  }
+
+ private:
+  pad_channels options_;
+};
+
+}  // namespace gradus::nn
