@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Batch normalisation: the parameters of a pass; every device overloads the passes on them.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/kernels/conv2d.hpp"  // activation
+
+namespace gradus::kernels {
+
+/// Scale and shift of every channel, (C) each. A null gamma is 1, a null beta is 0.
+template <class Element>
+struct batch_norm_affine {
+  const Element* gamma = nullptr;
+  const Element* beta = nullptr;
+};
+
+/// Running statistics of every channel, (C) each: running <- (1 - momentum) * running + momentum * batch, with the
+/// unbiased variance of the batch (the biased one where there is one value). Null pointers: not wanted.
+template <class Element>
+struct batch_norm_running {
+  Element* mean = nullptr;
+  Element* variance = nullptr;
+  double momentum = 0.1;
+};
+
+/// What training keeps for backward, (C) each.
+template <class Element>
+struct batch_norm_saved {
+  Element* mean = nullptr;
+  Element* inverse_deviation = nullptr;  ///< 1 / sqrt(variance + epsilon), with the biased variance
+};
+
+/// What a forward pass does to y before it stores it: y = act(y + residual).
+template <class Element>
+struct batch_norm_epilogue {
+  const Element* residual = nullptr;  ///< of the shape and layout of y; null adds nothing
+  activation act = activation::identity;
+};
+
+/// Where the gradients of a backward pass go. Null pointers: not wanted.
+template <class Element>
+struct batch_norm_gradients {
+  Element* gamma = nullptr;     ///< (C), overwritten
+  Element* beta = nullptr;      ///< (C), overwritten
+  Element* residual = nullptr;  ///< of the shape and layout of dy: dy where the ReLU let it through
+  bool accumulate_residual = false;
+};
+
+// Normalisation over n, h and w of every channel (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
+//
+//   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
+//
+// and for g = dL/dy, 0 where a ReLU gave y <= 0:
+//
+//   dbeta = sum g;   dgamma = sum g * xhat;   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma /
+//   M)
+//
+// Every device D in the library overloads, for real elements E and layouts L (views are image_view<E, L, D>):
+//
+//   std::size_t batch_norm_workspace_bytes<E, L>(D&, const image_extents&);
+//   void batch_norm_forward_training(D&, x, y, const batch_norm_affine<E>&, double epsilon,
+//                                    const batch_norm_running<E>&, const batch_norm_saved<E>&,
+//                                    const batch_norm_epilogue<E>&, std::span<std::byte> workspace);
+//   void batch_norm_forward_inference(D&, x, y, const batch_norm_affine<E>&, double epsilon,
+//                                     const batch_norm_running<E>&, const batch_norm_epilogue<E>&, workspace);
+//   void batch_norm_backward(D&, x, y, dy, dx, const batch_norm_affine<E>&, const batch_norm_saved<E>&, activation,
+//                            const batch_norm_gradients<E>&, const backward_epilogue<E>&, workspace);
+//
+// y is read in backward only where the activation is a ReLU. Forward may write y over x (backward reads x); dx may be
+// dy. Sums are of double precision. The workspace is aligned to 64 bytes and need not be kept between calls. A batch of
+// 0 leaves running statistics alone and gives gradients of 0. The same bits for any number of threads.
+
+}  // namespace gradus::kernels

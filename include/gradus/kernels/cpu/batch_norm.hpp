@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Batch normalisation on the CPU: two passes over memory forward, two backward.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>    // std::clamp, std::fill, std::max, std::min
+#include <cmath>        // std::sqrt
+#include <cstddef>      // std::byte, std::size_t
+#include <span>         // std::span
+#include <type_traits>  // std::type_identity_t
+
+#include "gradus/core/element.hpp"                  // real_element
+#include "gradus/core/error.hpp"                    // shape_error
+#include "gradus/core/extents.hpp"                  // image_extents
+#include "gradus/core/index.hpp"                    // index_t
+#include "gradus/device/cpu.hpp"                    // cpu
+#include "gradus/kernels/batch_norm.hpp"            // batch_norm_affine, batch_norm_saved, ...
+#include "gradus/kernels/conv2d.hpp"                // backward_epilogue
+#include "gradus/kernels/cpu/batch_norm_loops.hpp"  // loops over runs of elements
+#include "gradus/layout/layout_policy.hpp"          // axis, layout_policy
+#include "gradus/tensor/tensor_view.hpp"            // image_view
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// How the elements of a batch are divided: into `rows` of all channels (channels adjacent), or into planes of one
+/// channel each. Sums are taken piece by piece, and the pieces do not depend on the number of threads.
+struct batch_norm_split {
+  bool channels_adjacent = false;
+  index_t channels = 0;
+  index_t planes = 0;  ///< images
+  index_t plane = 0;   ///< pixels of an image
+  index_t rows = 0;    ///< planes * plane: values per channel
+  index_t pieces = 0;  ///< of images or of rows
+  index_t piece = 0;   ///< images or rows of one piece
+};
+
+template <layout_policy Layout>
+[[nodiscard]] batch_norm_split split_batch(const image_extents& shape) {
+  static_assert(Layout::order[0] == axis::n && (Layout::order[1] == axis::c || Layout::order[3] == axis::c),
+                "gradus: batch normalisation on the CPU needs a layout with channels just after the images or last");
+  batch_norm_split split;
+  split.channels = shape.c;
+  split.planes = shape.n;
+  split.plane = shape.h * shape.w;
+  split.rows = split.planes * split.plane;
+  split.channels_adjacent = Layout::order[3] == axis::c || split.plane == 1;
+  const index_t units = split.channels_adjacent ? split.rows : split.planes;
+  const index_t unit = std::max(index_t{1}, split.channels * (split.channels_adjacent ? 1 : split.plane));
+  // Some 32768 elements a piece, and at most 64 pieces, because each has a row of sums in the workspace.
+  split.piece = std::max({index_t{1}, (index_t{1} << 15U) / unit, (units + 63) / 64});
+  split.pieces = units == 0 ? 0 : (units + split.piece - 1) / split.piece;
+  return split;
+}
+
+/// The workspace: two sums of every piece and channel, then three coefficients of every channel.
+template <class Element>
+struct batch_norm_workspace {
+  batch_norm_workspace(std::span<std::byte> memory, const batch_norm_split& split)
+      : sums{reinterpret_cast<double*>(memory.data())},
+        coefficients{reinterpret_cast<Element*>(sums + 2 * (split.pieces + 1) * split.channels)} {}
+
+  static std::size_t bytes(const batch_norm_split& split) {
+    return static_cast<std::size_t>(split.channels) *
+           (2 * static_cast<std::size_t>(split.pieces + 1) * sizeof(double) + 3 * sizeof(Element));
+  }
+
+  double* sums;           // (pieces + 1, 2, C); the last row holds the totals
+  Element* coefficients;  // (3, C)
+};
+
+/// Writes the sums over all pieces behind them, in a fixed order. @return (2, C)
+inline double* add_pieces(cpu& device, const batch_norm_split& split, double* sums) {
+  const index_t width = 2 * split.channels;
+  double* const total = sums + split.pieces * width;
+  device.parallel_for(width, 512, [=, &split](index_t begin, index_t end) {
+    std::fill(total + begin, total + end, 0.0);
+    for (index_t piece = 0; piece < split.pieces; ++piece) {
+      const double* const row = sums + piece * width;
+      for (index_t i = begin; i < end; ++i) {
+        total[i] += row[i];
+      }
+    }
+  });
+  return total;
+}
+
+/// Calls sum(offset, count, channel, first, second) over planes, or sum_rows(offset, rows, first, second) over rows,
+/// for every piece; they add to or write its two sums.
+template <class SumPlane, class SumRows>
+void sum_pieces(cpu& device, const batch_norm_split& split, double* sums, const SumPlane& sum_plane,
+                const SumRows& sum_rows) {
+  if (split.channels_adjacent) {
+    device.parallel_for(split.pieces, 1, [&](index_t begin, index_t end) {
+      for (index_t piece = begin; piece < end; ++piece) {
+        double* const first = sums + 2 * piece * split.channels;
+        std::fill(first, first + 2 * split.channels, 0.0);
+        const index_t row = piece * split.piece;
+        sum_rows(row * split.channels, std::min(split.piece, split.rows - row), first, first + split.channels);
+      }
+    });
+    return;
+  }
+  const index_t grain = std::max(index_t{1}, (index_t{1} << 14U) / std::max(index_t{1}, split.piece * split.plane));
+  device.parallel_for(split.pieces * split.channels, grain, [&](index_t begin, index_t end) {
+    for (index_t task = begin; task < end; ++task) {
+      const index_t piece = task / split.channels;
+      const index_t channel = task % split.channels;
+      double* const first = sums + 2 * piece * split.channels + channel;
+      first[0] = 0;
+      first[split.channels] = 0;
+      const index_t last = std::min(split.planes, (piece + 1) * split.piece);
+      for (index_t image = piece * split.piece; image < last; ++image) {
+        sum_plane((image * split.channels + channel) * split.plane, split.plane, channel, first[0],
+                  first[split.channels]);
+      }
+    }
+  });
+}
+
+/// Calls body(run<false>, offset, count, channel) for planes, or body(run<true>, offset, count, 0) for rows.
+template <class Body>
+void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) {
+  const index_t length = split.channels_adjacent ? split.channels : split.plane;
+  const index_t runs = split.channels_adjacent ? split.rows : split.planes * split.channels;
+  const index_t grain = std::max(index_t{1}, (index_t{1} << 14U) / std::max(index_t{1}, length));
+  device.parallel_for(runs, grain, [&](index_t begin, index_t end) {
+    for (index_t run = begin; run < end; ++run) {
+      if (split.channels_adjacent) {
+        body(per_lane<true>{}, run * length, length, index_t{0});
+      } else {
+        body(per_lane<false>{}, run * length, length, run % split.channels);
+      }
+    }
+  });
+}
+
+/// y = act((x - mean) * scale + shift + residual) with the coefficients (mean, scale, shift) of every channel.
+template <class Element>
+void normalise(cpu& device, const batch_norm_split& split, const Element* x, Element* y, const Element* coefficients,
+               const batch_norm_epilogue<Element>& epilogue) {
+  const bool relu = epilogue.act == activation::relu;
+  for_each_run(device, split, [&](auto lanes, index_t offset, index_t count, index_t channel) {
+    const Element* const mean = coefficients + channel;
+    const Element* const residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
+    if (residual == nullptr && !relu) {
+      normalise_run<lanes.value, false, false>(count, x + offset, y + offset, residual, mean, split.channels);
+    } else if (residual == nullptr) {
+      normalise_run<lanes.value, false, true>(count, x + offset, y + offset, residual, mean, split.channels);
+    } else if (!relu) {
+      normalise_run<lanes.value, true, false>(count, x + offset, y + offset, residual, mean, split.channels);
+    } else {
+      normalise_run<lanes.value, true, true>(count, x + offset, y + offset, residual, mean, split.channels);
+    }
+  });
+}
+
+inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) {
+  if (given < wanted) {
+    throw shape_error{"batch_norm", "a workspace of " + std::to_string(wanted) + " bytes", std::to_string(given),
+                      "ask batch_norm_workspace_bytes with the largest batch"};
+  }
+}
+
+}  // namespace detail
+
+/// See kernels/batch_norm.hpp.
+template <real_element Element, layout_policy Layout>
+[[nodiscard]] std::size_t batch_norm_workspace_bytes(cpu& /*device*/, const image_extents& shape) {
+  // A smaller batch never has more pieces than 64.
+  detail::batch_norm_split split = detail::split_batch<Layout>(shape);
+  split.pieces = std::max(split.pieces, index_t{64});
+  return detail::batch_norm_workspace<Element>::bytes(split);
+}
+
+/// See kernels/batch_norm.hpp.
+template <real_element Element, layout_policy Layout>
+void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
+                                 image_view<Element, Layout, cpu> y,
+                                 const std::type_identity_t<batch_norm_affine<Element>>& affine, double epsilon,
+                                 const std::type_identity_t<batch_norm_running<Element>>& running,
+                                 const std::type_identity_t<batch_norm_saved<Element>>& saved,
+                                 const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue,
+                                 std::span<std::byte> workspace) {
+  const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
+  if (split.rows == 0 || split.channels == 0) {
+    return;
+  }
+  detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
+  const detail::batch_norm_workspace<Element> work{workspace, split};
+  const Element* const input = x.data();
+  // Differences to a value of the channel keep their digits where the mean is far from 0.
+  const auto shift = [&](index_t channel) {
+    return static_cast<double>(input[split.channels_adjacent ? channel : channel * split.plane]);
+  };
+  detail::sum_pieces(
+      device, split, work.sums,
+      [&](index_t offset, index_t count, index_t channel, double& first, double& second) {
+        detail::sum_run(count, input + offset, shift(channel), first, second);
+      },
+      [&](index_t offset, index_t rows, double* first, double* second) {
+        detail::sum_rows(rows, split.channels, input + offset, input, first, second);
+      });
+  const double* const totals = detail::add_pieces(device, split, work.sums);
+  const auto count = static_cast<double>(split.rows);
+  for (index_t c = 0; c < split.channels; ++c) {
+    const double offset = totals[c] / count;
+    const double mean = shift(c) + offset;
+    const double difference = totals[split.channels + c] / count - offset * offset;
+    const double variance = difference < 0 ? 0.0 : difference;  // a NaN stays
+    const double inverse = 1.0 / std::sqrt(variance + epsilon);
+    if (running.mean != nullptr) {
+      running.mean[c] =
+          static_cast<Element>((1 - running.momentum) * static_cast<double>(running.mean[c]) + running.momentum * mean);
+    }
+    if (running.variance != nullptr) {
+      const double unbiased = split.rows > 1 ? variance * count / (count - 1) : variance;
+      running.variance[c] = static_cast<Element>((1 - running.momentum) * static_cast<double>(running.variance[c]) +
+                                                 running.momentum * unbiased);
+    }
+    if (saved.mean != nullptr) {
+      saved.mean[c] = static_cast<Element>(mean);
+    }
+    if (saved.inverse_deviation != nullptr) {
+      saved.inverse_deviation[c] = static_cast<Element>(inverse);
+    }
+    const double gamma = affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]);
+    const double scale = gamma * inverse;
+    const auto rounded_mean = static_cast<Element>(mean);
+    const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
+    work.coefficients[c] = rounded_mean;
+    work.coefficients[split.channels + c] = static_cast<Element>(scale);
+    work.coefficients[2 * split.channels + c] =
+        static_cast<Element>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
+  }
+  detail::normalise(device, split, input, y.data(), work.coefficients, epilogue);
+}
+
+/// See kernels/batch_norm.hpp.
+template <real_element Element, layout_policy Layout>
+void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
+                                  image_view<Element, Layout, cpu> y,
+                                  const std::type_identity_t<batch_norm_affine<Element>>& affine, double epsilon,
+                                  const std::type_identity_t<batch_norm_running<Element>>& running,
+                                  const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue,
+                                  std::span<std::byte> workspace) {
+  const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
+  detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
+  const detail::batch_norm_workspace<Element> work{workspace, split};
+  for (index_t c = 0; c < split.channels; ++c) {
+    const double gamma = affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]);
+    work.coefficients[c] = running.mean[c];
+    work.coefficients[split.channels + c] =
+        static_cast<Element>(gamma / std::sqrt(static_cast<double>(running.variance[c]) + epsilon));
+    work.coefficients[2 * split.channels + c] = affine.beta == nullptr ? Element{0} : affine.beta[c];
+  }
+  detail::normalise(device, split, x.data(), y.data(), work.coefficients, epilogue);
+}
+
+/// See kernels/batch_norm.hpp.
+template <real_element Element, layout_policy Layout>
+void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
+                         std::type_identity_t<image_view<const Element, Layout, cpu>> y,
+                         std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
+                         image_view<Element, Layout, cpu> dx,
+                         const std::type_identity_t<batch_norm_affine<Element>>& affine,
+                         const std::type_identity_t<batch_norm_saved<Element>>& saved, activation act,
+                         const std::type_identity_t<batch_norm_gradients<Element>>& gradients,
+                         const std::type_identity_t<backward_epilogue<Element>>& epilogue,
+                         std::span<std::byte> workspace) {
+  const detail::batch_norm_split split = detail::split_batch<Layout>(dx.extents());
+  detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
+  const detail::batch_norm_workspace<Element> work{workspace, split};
+  const Element* const input = x.data();
+  const Element* const output = act == activation::relu ? y.data() : nullptr;
+  const Element* const slope = dy.data();
+  detail::sum_pieces(
+      device, split, work.sums,
+      [&](index_t offset, index_t count, index_t channel, double& first, double& second) {
+        const auto mean = static_cast<double>(saved.mean[channel]);
+        if (output == nullptr) {
+          detail::sum_slopes_run<false>(count, input + offset, output, slope + offset, mean, first, second);
+        } else {
+          detail::sum_slopes_run<true>(count, input + offset, output + offset, slope + offset, mean, first, second);
+        }
+      },
+      [&](index_t offset, index_t rows, double* first, double* second) {
+        if (output == nullptr) {
+          detail::sum_slopes_rows<false>(rows, split.channels, input + offset, output, slope + offset, saved.mean,
+                                         first, second);
+        } else {
+          detail::sum_slopes_rows<true>(rows, split.channels, input + offset, output + offset, slope + offset,
+                                        saved.mean, first, second);
+        }
+      });
+  const double* const totals = detail::add_pieces(device, split, work.sums);
+  const auto count = static_cast<double>(std::max(index_t{1}, split.rows));
+  for (index_t c = 0; c < split.channels; ++c) {
+    const auto inverse = static_cast<double>(saved.inverse_deviation[c]);
+    const double scale = (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c])) * inverse;
+    if (gradients.beta != nullptr) {
+      gradients.beta[c] = static_cast<Element>(totals[c]);
+    }
+    if (gradients.gamma != nullptr) {
+      gradients.gamma[c] = static_cast<Element>(totals[split.channels + c] * inverse);
+    }
+    // dx = scale * g - offset - factor * (x - mean)
+    work.coefficients[c] = static_cast<Element>(scale);
+    work.coefficients[split.channels + c] = static_cast<Element>(scale * totals[c] / count);
+    work.coefficients[2 * split.channels + c] =
+        static_cast<Element>(scale * inverse * inverse * totals[split.channels + c] / count);
+  }
+  detail::for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
+    detail::slopes_run<Element> run;
+    run.x = input + offset;
+    run.y = output == nullptr ? nullptr : output + offset;
+    run.dy = slope + offset;
+    run.dx = dx.data() + offset;
+    run.dresidual = gradients.residual == nullptr ? nullptr : gradients.residual + offset;
+    run.relu_output = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + offset;
+    run.mean = saved.mean + channel;
+    run.coefficients = work.coefficients + channel;
+    run.channels = split.channels;
+    run.accumulate = epilogue.accumulate;
+    run.accumulate_residual = gradients.accumulate_residual;
+    detail::differentiate_run<lanes.value>(length, run);
+  });
+}
+
+}  // namespace gradus::kernels
