@@ -90,6 +90,7 @@ struct backward_arguments {
   image_view<const Element, Layout, Device> output_gradient;
   std::span<const input_gradient<Element, Layout, Device>> input_gradients;
   std::span<const parameter_memory<Element>> parameters;  ///< gradients are overwritten
+  std::span<Element* const> buffers;
   std::span<std::byte> state;
   std::span<std::byte> workspace;
   const step_context& context;
