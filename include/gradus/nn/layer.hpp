@@ -37,6 +37,8 @@ struct layer_traits {
   bool backward_reads_output = true;
   bool aliases_input = false;          ///< the output is the input's memory, read differently; nothing runs
   bool fuses_activation = false;       ///< set_activation works
+  bool fuses_residual = false;         ///< forward adds forward_arguments::residual before the activation
+  bool is_sum = false;                 ///< the layer is nothing but the sum of two values
   bool applies_backward_mask = false;  ///< backward applies backward_epilogue::relu_output itself
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer is nothing but this activation
 };
@@ -66,6 +68,7 @@ struct forward_arguments {
   Device& device;
   std::span<const image_view<const Element, Layout, Device>> inputs;
   image_view<Element, Layout, Device> output;
+  const Element* residual;  ///< of the shape of the output, or null; only if traits().fuses_residual
   std::span<const parameter_memory<Element>> parameters;
   std::span<Element* const> buffers;
   std::span<std::byte> state;
@@ -89,7 +92,8 @@ struct backward_arguments {
   image_view<const Element, Layout, Device> output;                   ///< valid if traits().backward_reads_output
   image_view<const Element, Layout, Device> output_gradient;
   std::span<const input_gradient<Element, Layout, Device>> input_gradients;
-  std::span<const parameter_memory<Element>> parameters;  ///< gradients are overwritten
+  input_gradient<Element, Layout, Device> residual_gradient;  ///< = output_gradient, where it is wanted
+  std::span<const parameter_memory<Element>> parameters;      ///< gradients are overwritten
   std::span<Element* const> buffers;
   std::span<std::byte> state;
   std::span<std::byte> workspace;

@@ -136,7 +136,7 @@ class network {
       }
     }
     auto implementation = std::make_unique<typename Description::template layer<Element, Layout, Device>>(description);
-    node made;
+    node made{no_gradient()};
     std::vector<value_shape> input_shapes;
     std::string shown;
     for (const value input : inputs.values()) {
@@ -239,9 +239,7 @@ class network {
     const view gradient = slot_gradient(scores, shapes_[scores_].batch(examples));
     const kernels::loss_sums sums = loss_->compute(*device_, value_view(scores_, images, examples), labels, scale,
                                                    plan_.loss_target.wanted ? gradient.data() : nullptr);
-    if (plan_.loss_target.mask_after) {
-      relu_backward(*device_, gradient.size(), gradient.data(), slot_value(scores), gradient.data(), false);
-    }
+    mask_if_planned(plan_.loss_target, scores_);
     run_backward(images, context, observer);
     return sums;
   }
@@ -372,6 +370,8 @@ class network {
 
  private:
   struct node {
+    explicit node(const input_gradient<Element, Layout, Device>& none) : residual_gradient{none} {}
+
     std::string name;
     std::unique_ptr<layer_type> implementation;
     std::vector<std::size_t> inputs;  // values
@@ -382,6 +382,8 @@ class network {
     std::vector<Element*> buffers;
     std::vector<const_view> input_views;
     std::vector<input_gradient<Element, Layout, Device>> gradients;
+    const Element* residual = nullptr;
+    input_gradient<Element, Layout, Device> residual_gradient;
     std::span<std::byte> state;
   };
 
@@ -562,6 +564,18 @@ class network {
     return {*device_, data, shapes_[v].batch(examples)};
   }
 
+  [[nodiscard]] input_gradient<Element, Layout, Device> no_gradient() const {
+    return {view{*device_, nullptr, extents<4>{}}, {}};
+  }
+
+  [[nodiscard]] input_gradient<Element, Layout, Device> bound_gradient(const execution_plan::gradient_target& target,
+                                                                       std::size_t v, index_t examples) const {
+    const auto& slot = plan_.slots[plan_.slot_of_value[v]];
+    return {target.wanted ? slot_gradient(slot, shapes_[v].batch(examples))
+                          : view{*device_, nullptr, shapes_[v].batch(examples)},
+            {.accumulate = target.accumulate, .relu_output = target.mask ? slot_value(slot) : nullptr}};
+  }
+
   /// Makes all views fit the number of examples. The images are set when a step begins.
   void bind(index_t examples) {
     if (examples == bound_) {
@@ -574,16 +588,12 @@ class network {
       n.gradients.clear();
       for (std::size_t k = 0; k < n.inputs.size(); ++k) {
         const std::size_t v = n.inputs[k];
-        const auto& target = plan_.nodes[i].targets[k];
-        const auto& slot = plan_.slots[plan_.slot_of_value[v]];
         n.input_views.push_back(value_view(v, no_images, examples));
-        input_gradient<Element, Layout, Device> gradient{
-            view{*device_, nullptr, shapes_[v].batch(examples)},
-            {.accumulate = target.accumulate, .relu_output = target.mask ? slot_value(slot) : nullptr}};
-        if (target.wanted) {
-          gradient.view = slot_gradient(slot, shapes_[v].batch(examples));
-        }
-        n.gradients.push_back(gradient);
+        n.gradients.push_back(bound_gradient(plan_.nodes[i].targets[k], v, examples));
+      }
+      if (const std::size_t v = plan_.nodes[i].residual; v != execution_plan::none) {
+        n.residual = value_view(v, no_images, examples).data();
+        n.residual_gradient = bound_gradient(plan_.nodes[i].residual_target, v, examples);
       }
     }
     bound_ = examples;
@@ -608,10 +618,13 @@ class network {
       if constexpr (requires { observer.before_layer(i, kernels::pass::forward); }) {
         observer.before_layer(i, kernels::pass::forward);
       }
+      if (const std::size_t v = plan_.nodes[i].residual; v != execution_plan::none && plan_.slot_of_value[v] == 0) {
+        n.residual = value_view(v, images, bound_).data();
+      }
       const auto& slot = plan_.slots[plan_.slot_of_value[i + 1]];
       n.implementation->forward({*device_, n.input_views,
-                                 view{*device_, slot_value(slot), shapes_[i + 1].batch(bound_)}, n.memory, n.buffers,
-                                 n.state, workspace(), context});
+                                 view{*device_, slot_value(slot), shapes_[i + 1].batch(bound_)}, n.residual, n.memory,
+                                 n.buffers, n.state, workspace(), context});
       if constexpr (requires { observer.after_layer(i, kernels::pass::forward); }) {
         observer.after_layer(i, kernels::pass::forward);
       }
@@ -629,19 +642,28 @@ class network {
         }
         const auto& slot = plan_.slots[plan_.slot_of_value[i + 1]];
         n.implementation->backward({*device_, n.input_views, value_view(i + 1, images, bound_),
-                                    slot_gradient(slot, shapes_[i + 1].batch(bound_)), n.gradients, n.memory, n.buffers,
-                                    n.state, workspace(), context});
-        for (std::size_t k = 0; k < n.gradients.size(); ++k) {
-          if (planned.targets[k].mask_after) {
-            const view& dx = n.gradients[k].view;
-            relu_backward(*device_, dx.size(), dx.data(), n.input_views[k].data(), dx.data(), false);
-          }
+                                    slot_gradient(slot, shapes_[i + 1].batch(bound_)), n.gradients, n.residual_gradient,
+                                    n.memory, n.buffers, n.state, workspace(), context});
+        for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+          mask_if_planned(planned.targets[k], n.inputs[k]);
+        }
+        if (planned.residual != execution_plan::none) {
+          mask_if_planned(planned.residual_target, planned.residual);
         }
         if constexpr (requires { observer.after_layer(i, kernels::pass::backward_data); }) {
           observer.after_layer(i, kernels::pass::backward_data);
         }
       }
       notify_gradients(observer, n.first_parameter, n.descriptions.size());
+    }
+  }
+
+  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
+  void mask_if_planned(const execution_plan::gradient_target& target, std::size_t v) {
+    if (target.mask_after) {
+      const auto& slot = plan_.slots[plan_.slot_of_value[v]];
+      const view gradient = slot_gradient(slot, shapes_[v].batch(bound_));
+      relu_backward(*device_, gradient.size(), gradient.data(), slot_value(slot), gradient.data(), false);
     }
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
+#include <numeric>    // std::iota
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
@@ -35,13 +36,14 @@ struct graph_description {
 /// What a frozen network does in a step, as data.
 ///
 /// Time runs from 0 to 2 * nodes: node i runs forward at i, the loss at `nodes`, node i backward at 2 * nodes - i.
-/// Values that share memory (a flattened image, a ReLU in place) share a slot.
+/// Values that share memory (a flattened image, a ReLU in place, a sum that the layer before it adds) share a slot. The
+/// gradient of a sum is the gradient of its terms: where a term's gradient begins with it, the two share memory too.
 struct execution_plan {
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
   /// How a layer writes the gradient of one of its inputs.
   struct gradient_target {
-    bool wanted = false;
+    bool wanted = false;      ///< the layer writes it
     bool accumulate = false;  ///< somebody wrote a part of it before
     bool mask = false;        ///< the value is the output of a ReLU and this is its last part: the layer masks it
     bool mask_after = false;  ///< the same, but the layer cannot: the network does
@@ -51,8 +53,10 @@ struct execution_plan {
     bool forward = true;                                             ///< runs in the forward pass
     bool backward = true;                                            ///< runs in the backward pass
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
+    std::size_t residual = none;                                     ///< the value that the layer adds to its output
     std::vector<gradient_target> targets;                            ///< one an input
-    std::size_t state_offset = none;                                 ///< bytes in the arena
+    gradient_target residual_target;
+    std::size_t state_offset = none;  ///< bytes in the arena
   };
 
   struct slot {
@@ -128,6 +132,12 @@ class plan_builder {
         }
         plan_.slots[slot].relu = true;
         plan_.slot_of_value[i + 1] = slot;
+      } else if (const std::size_t term = fusable_term(i); term != execution_plan::none) {
+        const std::size_t sum_slot = plan_.slot_of_value[term];
+        plan_.nodes[i].forward = false;
+        plan_.nodes[i].backward = false;
+        plan_.nodes[plan_.slots[sum_slot].producer].residual = node.inputs[0] == term ? node.inputs[1] : node.inputs[0];
+        plan_.slot_of_value[i + 1] = sum_slot;
       } else {
         plan_.slot_of_value[i + 1] = plan_.slots.size();
         plan_.slots.push_back({.producer = i,
@@ -138,6 +148,29 @@ class plan_builder {
         exclusive_.push_back(true);
       }
     }
+  }
+
+  /// The term of the sum at node i whose producer can add the other term, or none.
+  [[nodiscard]] std::size_t fusable_term(std::size_t i) const {
+    const auto& node = graph_.nodes[i];
+    if (!node.traits.is_sum) {
+      return execution_plan::none;
+    }
+    for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+      const std::size_t term = node.inputs[k];
+      const std::size_t other = node.inputs[1 - k];
+      const std::size_t slot = plan_.slot_of_value[term];
+      const std::size_t producer = plan_.slots[slot].producer;
+      // The other term must be there when the producer runs, and must not be what it reads.
+      const bool fits = producer != execution_plan::none && producer + 1 == term && exclusive_[slot] &&
+                        consumers_[term] == 1 && !plan_.slots[slot].relu && other <= producer &&
+                        plan_.nodes[producer].residual == execution_plan::none &&
+                        graph_.nodes[producer].traits.fuses_residual && replaceable(slot);
+      if (fits && plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()]) {
+        return term;
+      }
+    }
+    return execution_plan::none;
   }
 
   /// Whether the producer's backward pass can do without the value as it wrote it.
@@ -153,45 +186,68 @@ class plan_builder {
       for (const std::size_t value : graph_.nodes[i].inputs) {
         any = any || differentiable[value];
       }
+      if (const std::size_t residual = plan_.nodes[i].residual; residual != execution_plan::none) {
+        any = any || differentiable[residual];
+      }
       differentiable[i + 1] = any;
     }
-    std::vector<execution_plan::gradient_target*> last(plan_.slots.size(), nullptr);
-    std::vector<std::size_t> last_node(plan_.slots.size(), count_);
-    gradient_first_.assign(plan_.slots.size(), execution_plan::none);
-    mask_time_.assign(plan_.slots.size(), 0);
+    const std::size_t slots = plan_.slots.size();
+    last_target_.assign(slots, nullptr);
+    std::vector<std::size_t> last_node(slots, count_);
+    gradient_of_.resize(slots);
+    std::iota(gradient_of_.begin(), gradient_of_.end(), std::size_t{0});
+    gradient_first_.assign(slots, execution_plan::none);
+    gradient_last_.assign(slots, 0);
+    mask_time_.assign(slots, 0);
+    // Node `node` adds to the gradient of `value`; where that begins with the gradient of `same_as`, they share memory.
     const auto contribute = [&](execution_plan::gradient_target& target, std::size_t value, std::size_t node,
-                                std::size_t time) {
+                                std::size_t time, std::size_t same_as) {
       const std::size_t slot = plan_.slot_of_value[value];
       if (!differentiable[value]) {
         return;
       }
+      target.accumulate = last_target_[slot] != nullptr;
       target.wanted = true;
-      target.accumulate = last[slot] != nullptr;
+      if (same_as != execution_plan::none && !target.accumulate) {
+        target.wanted = false;
+        gradient_of_[slot] = gradient_of_[same_as];
+      }
       plan_.slots[slot].has_gradient = true;
       gradient_first_[slot] = std::min(gradient_first_[slot], time);
-      last[slot] = &target;
+      last_target_[slot] = &target;
       last_node[slot] = node;
       mask_time_[slot] = time;
     };
     if (graph_.has_loss) {
-      contribute(plan_.loss_target, graph_.scores, count_, count_);
+      contribute(plan_.loss_target, graph_.scores, count_, count_, execution_plan::none);
     }
     for (std::size_t i = count_; i-- > 0;) {
       auto& node = plan_.nodes[i];
-      node.targets.resize(graph_.nodes[i].inputs.size());
+      const auto& described = graph_.nodes[i];
+      node.targets.resize(described.inputs.size());
+      const std::size_t out = plan_.slot_of_value[i + 1];
       // A layer that nothing differentiable reads has no gradient to pass on.
-      node.backward = node.backward && differentiable[i + 1] && last[plan_.slot_of_value[i + 1]] != nullptr;
+      node.backward = node.backward && differentiable[i + 1] && last_target_[out] != nullptr;
       if (!node.backward) {
         continue;
       }
-      for (std::size_t k = 0; k < graph_.nodes[i].inputs.size(); ++k) {
-        contribute(node.targets[k], graph_.nodes[i].inputs[k], i, backward_time(i));
+      if (node.residual != execution_plan::none) {
+        contribute(node.residual_target, node.residual, i, backward_time(i), out);
+      }
+      const bool distinct = described.traits.is_sum &&
+                            plan_.slot_of_value[described.inputs[0]] != plan_.slot_of_value[described.inputs[1]];
+      bool shared = !distinct;
+      for (std::size_t k = 0; k < described.inputs.size(); ++k) {
+        auto& target = node.targets[k];
+        contribute(target, described.inputs[k], i, backward_time(i), shared ? execution_plan::none : out);
+        shared = shared || (!target.wanted && differentiable[described.inputs[k]]);
       }
     }
-    for (std::size_t s = 0; s < plan_.slots.size(); ++s) {
-      if (plan_.slots[s].relu && last[s] != nullptr) {
-        const bool by_layer = last_node[s] < count_ && graph_.nodes[last_node[s]].traits.applies_backward_mask;
-        (by_layer ? last[s]->mask : last[s]->mask_after) = true;
+    for (std::size_t s = 0; s < slots; ++s) {
+      if (plan_.slots[s].relu && last_target_[s] != nullptr) {
+        const bool by_layer =
+            last_target_[s]->wanted && last_node[s] < count_ && graph_.nodes[last_node[s]].traits.applies_backward_mask;
+        (by_layer ? last_target_[s]->mask : last_target_[s]->mask_after) = true;
       }
     }
   }
@@ -209,6 +265,9 @@ class plan_builder {
       for (const std::size_t value : node.inputs) {
         use(plan_.slot_of_value[value],
             plan_.nodes[i].backward && node.traits.backward_reads_inputs ? backward_time(i) : i);
+      }
+      if (plan_.nodes[i].residual != execution_plan::none) {
+        use(plan_.slot_of_value[plan_.nodes[i].residual], i);
       }
       if (plan_.nodes[i].backward && node.traits.backward_reads_output) {
         use(out, backward_time(i));
@@ -230,8 +289,14 @@ class plan_builder {
       buffers.push_back({.bytes = bytes[s], .first = slot.producer, .last = last[s]});
       places.push_back(&slot.value_offset);
       if (slot.has_gradient) {
-        buffers.push_back({.bytes = bytes[s], .first = gradient_first_[s], .last = backward_time(slot.producer)});
-        places.push_back(&slot.gradient_offset);
+        const std::size_t owner = gradient_of_[s];
+        gradient_last_[owner] = std::max(gradient_last_[owner], backward_time(slot.producer));
+      }
+    }
+    for (std::size_t s = 1; s < slots; ++s) {
+      if (plan_.slots[s].has_gradient && gradient_of_[s] == s) {
+        buffers.push_back({.bytes = bytes[s], .first = gradient_first_[s], .last = gradient_last_[s]});
+        places.push_back(&plan_.slots[s].gradient_offset);
       }
     }
     for (std::size_t i = 0; i < count_; ++i) {
@@ -245,16 +310,22 @@ class plan_builder {
       *places[b] = memory.offsets[b];
       plan_.unshared_bytes += buffers[b].bytes;
     }
+    for (std::size_t s = 1; s < slots; ++s) {
+      plan_.slots[s].gradient_offset = plan_.slots[gradient_of_[s]].gradient_offset;
+    }
     plan_.arena_bytes = memory.bytes;
   }
 
   const graph_description& graph_;
   std::size_t count_;
   execution_plan plan_;
-  std::vector<std::size_t> consumers_;       // of each value
-  std::vector<bool> exclusive_;              // of each slot: its last value is the only one still read
-  std::vector<std::size_t> gradient_first_;  // of each slot
-  std::vector<std::size_t> mask_time_;       // of each slot: when its gradient is complete
+  std::vector<std::size_t> consumers_;  // of each value
+  std::vector<bool> exclusive_;         // of each slot: its last value is the only one still read
+  std::vector<execution_plan::gradient_target*> last_target_;  // of each slot: who completes its gradient
+  std::vector<std::size_t> gradient_of_;                       // of each slot: the slot whose gradient memory it shares
+  std::vector<std::size_t> gradient_first_;                    // of each slot
+  std::vector<std::size_t> gradient_last_;                     // of each slot that owns its gradient memory
+  std::vector<std::size_t> mask_time_;                         // of each slot: when its gradient is complete
 };
 
 }  // namespace detail

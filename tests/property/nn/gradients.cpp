@@ -201,6 +201,33 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(add_and_fan_out, Layout, layouts) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(residual_blocks, Layout, layouts) {
+  for (const auto& shape : {image_case{2, 2, 4, 3}, image_case{3, 1, 3, 3}}) {
+    check_layer<Layout>(shape, [](auto& net, nn::value x) {
+      const auto channels = net.shape(x).channels;
+      x = net.add("relu0", nn::relu{}, x);
+      for (const auto* block : {"a", "b"}) {  // identity shortcuts around a normalised and around a bare convolution
+        const std::string name{block};
+        nn::value y = net.add(name + "_conv1", nn::conv2d{.out_channels = 2}, x);
+        y = net.add(name + "_norm1", nn::batch_norm{.epsilon = 0.1}, y);
+        y = net.add(name + "_relu1", nn::relu{}, y);
+        y = net.add(name + "_conv2", nn::conv2d{.out_channels = channels, .bias_initial = nn::normal(0.3)}, y);
+        if (name == "a") {
+          y = net.add(name + "_norm2", nn::batch_norm{.epsilon = 0.1}, y);
+        }
+        x = net.add(name + "_add", nn::add{}, {y, x});
+        x = net.add(name + "_relu2", nn::relu{}, x);
+      }
+      // A projected shortcut, and one that is read by a later layer too.
+      const nn::value shortcut =
+          net.add("p_norm", nn::batch_norm{.epsilon = 0.1}, net.add("p", nn::conv2d{.out_channels = 2}, x));
+      nn::value y = net.add("c_norm", nn::batch_norm{.epsilon = 0.1}, net.add("c", nn::conv2d{.out_channels = 2}, x));
+      y = net.add("c_add", nn::add{}, {shortcut, y});
+      return net.add("c_again", nn::add{}, {net.add("c_relu", nn::relu{}, y), shortcut});
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(add_of_a_value_to_itself, Layout, layouts) {
   check_layer<Layout>({2, 2, 3, 3}, [](auto& net, nn::value x) {
     x = net.add("relu", nn::relu{}, x);

@@ -133,6 +133,28 @@ BOOST_AUTO_TEST_CASE(activations_are_fused_and_share_memory) {
   BOOST_TEST(plan.arena_bytes * 10 < plan.unshared_bytes * 9);
 }
 
+BOOST_AUTO_TEST_CASE(sums_are_fused_and_share_gradients) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {4, 6, 6}};
+  const nn::value x = net.add("x", nn::conv2d{.out_channels = 4}, net.input());
+  nn::value y = net.add("conv", nn::conv2d{.out_channels = 4}, x);
+  y = net.add("norm", nn::batch_norm{}, y);
+  y = net.add("add", nn::add{}, {y, x});
+  y = net.add("relu", nn::relu{}, y);
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, y));
+  net.freeze({.batch_size = 2});
+  const auto& plan = net.plan();
+  BOOST_TEST(!plan.nodes[3].forward);
+  BOOST_TEST(plan.nodes[2].residual == 1U);
+  BOOST_TEST((plan.nodes[2].activation == gradus::kernels::activation::relu));
+  BOOST_TEST(plan.slot_of_value[3] == plan.slot_of_value[5]);
+  const auto& sum = plan.slots[plan.slot_of_value[4]];
+  const auto& shortcut = plan.slots[plan.slot_of_value[1]];
+  BOOST_TEST(sum.gradient_offset == shortcut.gradient_offset);
+  BOOST_TEST(!plan.nodes[2].residual_target.wanted);
+  BOOST_TEST(plan.nodes[1].targets[0].accumulate);
+}
+
 BOOST_AUTO_TEST_CASE(forward_does_not_depend_on_training_state) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nchw> net{device, {1, 9, 9}};

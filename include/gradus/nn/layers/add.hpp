@@ -40,6 +40,8 @@ class add::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = true,
+            .fuses_residual = false,
+            .is_sum = true,
             .applies_backward_mask = false,
             .is_activation = kernels::activation::identity};
   }

@@ -80,6 +80,8 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,  // the gradient arrives masked
             .aliases_input = false,
             .fuses_activation = true,
+            .fuses_residual = true,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }
@@ -93,7 +95,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
 
   void forward(const typename base::forward_call& call) override {
     const kernels::batch_norm_running<Element> running{call.buffers[0], call.buffers[1], options_.momentum};
-    const kernels::batch_norm_epilogue<Element> epilogue{.residual = nullptr, .act = activation_};
+    const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = activation_};
     if (call.context.training) {
       batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters), options_.epsilon,
                                   running, saved(call.state), epilogue, call.workspace);
@@ -107,6 +109,8 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
     kernels::batch_norm_gradients<Element> gradients;
     gradients.gamma = options_.scale ? call.parameters[0].gradient : nullptr;
     gradients.beta = options_.shift ? call.parameters[options_.scale ? 1 : 0].gradient : nullptr;
+    gradients.residual = call.residual_gradient.view.data();
+    gradients.accumulate_residual = call.residual_gradient.epilogue.accumulate;
     const auto& dx = call.input_gradients[0];
     batch_norm_backward(call.device, call.inputs[0], call.output, call.output_gradient, dx.view,
                         affine(call.parameters), saved(call.state), kernels::activation::identity, gradients,

@@ -49,6 +49,8 @@ class concat::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = false,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = false,
             .is_activation = kernels::activation::identity};
   }

@@ -9,10 +9,11 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/kernels/conv2d.hpp"  // conv2d_geometry, the passes
-#include "gradus/nn/initializer.hpp"  // initializer
-#include "gradus/nn/layer.hpp"        // layer
-#include "gradus/nn/window.hpp"       // size2d, padding
+#include "gradus/kernels/conv2d.hpp"       // conv2d_geometry, the passes
+#include "gradus/kernels/elementwise.hpp"  // copy_or_add
+#include "gradus/nn/initializer.hpp"       // initializer
+#include "gradus/nn/layer.hpp"             // layer
+#include "gradus/nn/window.hpp"            // size2d, padding
 
 namespace gradus::nn {
 
@@ -105,6 +106,8 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = true,
+            .fuses_residual = true,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }
@@ -126,7 +129,7 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device> {
     conv2d_forward(
         call.device, geometry_, call.inputs[0], weight(call.parameters, call.device), call.output,
         kernels::forward_epilogue<Element>{
-            .bias = options_.bias ? call.parameters[1].value : nullptr, .residual = nullptr, .act = activation_},
+            .bias = options_.bias ? call.parameters[1].value : nullptr, .residual = call.residual, .act = activation_},
         call.workspace);
   }
 

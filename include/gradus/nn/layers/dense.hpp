@@ -75,6 +75,8 @@ class dense::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = true,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }

@@ -38,6 +38,8 @@ class flatten::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = true,
             .fuses_activation = false,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = false,
             .is_activation = kernels::activation::identity};
   }

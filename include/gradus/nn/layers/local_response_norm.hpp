@@ -52,6 +52,8 @@ class local_response_norm::layer final : public nn::layer<Element, Layout, Devic
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = false,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }

@@ -102,6 +102,8 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = false,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }
@@ -146,6 +148,8 @@ class average_pool2d::layer final : public nn::layer<Element, Layout, Device> {
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = false,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }
@@ -187,6 +191,8 @@ class global_average_pool2d::layer final : public nn::layer<Element, Layout, Dev
             .backward_reads_output = false,
             .aliases_input = false,
             .fuses_activation = false,
+            .fuses_residual = false,
+            .is_sum = false,
             .applies_backward_mask = true,
             .is_activation = kernels::activation::identity};
   }
