@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a communicator must offer, and the functions through which it is used.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::convertible_to, std::movable, std::same_as
+#include <functional>       // std::less
+#include <ranges>           // std::ranges::borrowed_range, contiguous_range, range_value_t, sized_range
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string, std::to_string
+#include <string_view>      // std::string_view
+#include <type_traits>      // std::is_const_v, std::remove_reference_t
+
+#include "gradus/comm/detail/wait.hpp"  // default_time_limit
+#include "gradus/comm/reduction.hpp"    // reduction
+#include "gradus/comm/request.hpp"      // request
+#include "gradus/core/error.hpp"        // configuration_error, shape_error
+#include "gradus/core/index.hpp"        // index_t
+
+namespace gradus::comm {
+
+/// Tags of messages lie in [0, largest_tag]: what every MPI library has.
+inline constexpr int largest_tag = 32767;
+
+template <class C>
+concept has_communicator_name = requires {
+  { C::name } -> std::convertible_to<std::string_view>;
+};
+
+template <class C>
+concept has_ranks = requires(const C& communicator) {
+  { communicator.rank() } -> std::same_as<int>;
+  { communicator.size() } -> std::same_as<int>;
+  requires noexcept(communicator.rank())&& noexcept(communicator.size());
+};
+
+template <class C>
+concept has_supported_elements = requires {
+  requires C::template supports<float> || !C::template supports<float>;
+};
+
+template <class C>
+concept has_messages = requires(C& communicator, int peer, std::span<const float> out, std::span<float> in, int tag) {
+  { communicator.send(peer, out, tag) } -> std::same_as<request>;
+  { communicator.receive(peer, in, tag) } -> std::same_as<request>;
+};
+
+template <class C>
+concept has_all_reduce = requires(C& communicator, std::span<float> data, reduction operation) {
+  { communicator.all_reduce(data, operation) } -> std::same_as<request>;
+};
+
+template <class C>
+concept has_broadcast = requires(C& communicator, std::span<float> data, int root) {
+  { communicator.broadcast(data, root) } -> std::same_as<request>;
+};
+
+template <class C>
+concept has_scattering_collectives = requires(C& communicator, std::span<const float> input, std::span<float> output,
+                                              reduction operation) {
+  { communicator.reduce_scatter(input, output, operation) } -> std::same_as<request>;
+  { communicator.all_gather(input, output) } -> std::same_as<request>;
+};
+
+template <class C>
+concept has_barrier = requires(C& communicator) {
+  { communicator.barrier() } -> std::same_as<request>;
+};
+
+template <class C>
+concept has_duplicate = requires(C& communicator) {
+  { communicator.duplicate() } -> std::same_as<C>;
+};
+
+template <class C>
+concept has_time_limit = requires(C& communicator, const C& constant, std::chrono::milliseconds limit) {
+  { constant.time_limit() } -> std::same_as<std::chrono::milliseconds>;
+  communicator.set_time_limit(limit);
+};
+
+template <class C>
+concept has_failure = requires(C& communicator, std::string_view reason) {
+  communicator.fail(reason);
+  requires noexcept(communicator.fail(reason));
+};
+
+/// The ranks that train together, and the ways in which they exchange data.
+///
+/// A type C models `communicator` when it is movable and, for a `C& communicator`,
+///   1. `C::name` is a constant string used in messages;
+///   2. `rank()` and `size()` do not throw, 0 <= rank() < size(); a moved-from communicator has size() 0;
+///   3. `C::supports<Element>` is a constant that says whether Element can be sent and reduced;
+///   4. `send(peer, std::span<const Element>, tag)` and `receive(peer, std::span<Element>, tag)` begin a message to or
+///      from another rank and return a `request`. Messages between two ranks with one tag arrive in the order in which
+///      they were sent; both sides name the same number and type of elements. A send may wait until the receiver has
+///      begun its receive, so begin both before waiting for either;
+///   5. `all_reduce(std::span<Element>, reduction)` reduces over all ranks in place and returns a `request`; afterwards
+///      all ranks hold the same bits, and they depend only on the contributions and the number of ranks;
+///   6. `broadcast(std::span<Element>, root)` copies the root's elements to all ranks and returns a `request`;
+///   7. `reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction)` and
+///      `all_gather(std::span<const Element> input, std::span<Element> output)` return a `request`; with n elements in
+///      a rank's block and p ranks, reduce_scatter takes p*n and leaves the reduced block `rank()` in output,
+///      all_gather takes n and leaves all blocks in the order of the ranks. The small span may be the own block of the
+///      large one; otherwise they do not overlap;
+///   8. `barrier()` returns a `request` that completes when every rank has called barrier();
+///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks whose messages and collectives
+///   never
+///      meet those of this one; it has the same time limit;
+///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 10
+///      minutes unless set;
+///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
+///  waits
+///      on this communicator and its duplicates throw communication_error that names the rank and the reason, and so do
+///      this rank's. An operation that could complete may complete.
+/// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any
+/// order. One thread at a time uses a communicator and its requests; other threads use duplicates.
+/// A communicator that has failed stays so. Semantics: tests/conformance/comm.
+template <class C>
+concept communicator = std::movable<C> && has_communicator_name<C> && has_ranks<C> && has_supported_elements<C> &&
+    has_messages<C> && has_all_reduce<C> && has_broadcast<C> && has_scattering_collectives<C> && has_barrier<C> &&
+    has_duplicate<C> && has_time_limit<C> && has_failure<C>;
+
+/// Says which requirement of `communicator` the type C misses. Always true when it compiles.
+template <class C>
+consteval bool explain_communicator() {
+  static_assert(std::movable<C>, "gradus: not a communicator: it must be movable (it is a handle; copying may be off)");
+  static_assert(has_communicator_name<C>,
+                "gradus: not a communicator: give it a name, e.g. "
+                "static constexpr std::string_view name = \"mpi\";");
+  static_assert(has_ranks<C>,
+                "gradus: not a communicator: give it int rank() const noexcept; and int size() const noexcept;");
+  static_assert(has_supported_elements<C>,
+                "gradus: not a communicator: say which elements it sends: "
+                "template <class Element> static constexpr bool supports = gradus::comm::transferable<Element>;");
+  static_assert(
+      has_messages<C>,
+      "gradus: not a communicator: give it messages: template <class Element> gradus::comm::request "
+      "send(int peer, std::span<const Element>, int tag); and receive(int peer, std::span<Element>, int tag);");
+  static_assert(has_all_reduce<C>,
+                "gradus: not a communicator: give it template <class Element> gradus::comm::request "
+                "all_reduce(std::span<Element> data, gradus::comm::reduction);");
+  static_assert(has_broadcast<C>,
+                "gradus: not a communicator: give it template <class Element> gradus::comm::request "
+                "broadcast(std::span<Element> data, int root);");
+  static_assert(has_scattering_collectives<C>,
+                "gradus: not a communicator: give it template <class Element> gradus::comm::request "
+                "reduce_scatter(std::span<const Element> input, std::span<Element> output, gradus::comm::reduction); "
+                "and all_gather(std::span<const Element> input, std::span<Element> output);");
+  static_assert(has_barrier<C>, "gradus: not a communicator: give it gradus::comm::request barrier();");
+  static_assert(has_duplicate<C>,
+                "gradus: not a communicator: give it duplicate() that returns a communicator of the same type");
+  static_assert(has_time_limit<C>,
+                "gradus: not a communicator: give it std::chrono::milliseconds time_limit() const; and "
+                "void set_time_limit(std::chrono::milliseconds);");
+  static_assert(has_failure<C>, "gradus: not a communicator: give it void fail(std::string_view reason) noexcept;");
+  return true;
+}
+
+/// A contiguous range that lives on after the call: a span, or a vector or array that has a name.
+template <class R>
+concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R>;
+
+/// A buffer whose elements can be overwritten.
+template <class R>
+concept mutable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+
+namespace detail {
+
+template <class Range>
+auto as_input(Range&& range) noexcept {
+  return std::span<const std::ranges::range_value_t<Range>>{std::ranges::data(range), std::ranges::size(range)};
+}
+
+template <class Range>
+auto as_output(Range&& range) noexcept {
+  return std::span<std::ranges::range_value_t<Range>>{std::ranges::data(range), std::ranges::size(range)};
+}
+
+template <class Communicator, class Range>
+consteval bool explain_transfer() {
+  static_assert(explain_communicator<Communicator>());
+  static_assert(Communicator::template supports<std::ranges::range_value_t<Range>>,
+                "gradus: this communicator cannot send this element type; see its `supports`, or send bytes");
+  return true;
+}
+
+template <class Communicator>
+void require_open(const Communicator& communicator, std::string_view operation, const std::source_location& where) {
+  if (communicator.size() <= 0) {
+    throw configuration_error{operation, "an open communicator", "one that was moved from",
+                              "use the communicator that it was moved to", where};
+  }
+}
+
+template <class Communicator>
+void require_peer(const Communicator& communicator, std::string_view operation, int peer, int tag,
+                  const std::source_location& where) {
+  require_open(communicator, operation, where);
+  if (peer < 0 || peer >= communicator.size() || peer == communicator.rank()) {
+    throw configuration_error{operation,
+                              "another rank of the " + std::to_string(communicator.size()) + " of communicator '" +
+                                  std::string{Communicator::name} + "'",
+                              "rank " + std::to_string(peer) + " on rank " + std::to_string(communicator.rank()),
+                              "ranks are counted from 0, and no rank sends to itself", where};
+  }
+  if (tag < 0 || tag > largest_tag) {
+    throw configuration_error{
+        operation, "a tag from 0 to " + std::to_string(largest_tag), std::to_string(tag), {}, where};
+  }
+}
+
+/// The large span has size() blocks of the small one; the small one is the block of this rank or apart from it.
+template <class Communicator, class Element>
+void require_blocks(const Communicator& communicator, std::string_view operation, std::string_view small_name,
+                    std::span<const Element> small, std::string_view large_name, std::span<const Element> large,
+                    const std::source_location& where) {
+  require_open(communicator, operation, where);
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  if (large.size() / ranks != small.size() || large.size() % ranks != 0) {
+    throw shape_error{operation,
+                      std::string{large_name} + " of " + std::to_string(ranks) + " blocks (one for each rank) of the " +
+                          std::to_string(small.size()) + " elements of " + std::string{small_name},
+                      std::to_string(large.size()) + " elements",
+                      "make the size a multiple of the number of ranks, with zeros at the end", where};
+  }
+  const Element* const own = large.data() + static_cast<std::size_t>(communicator.rank()) * small.size();
+  const std::less<const Element*> before{};  // orders pointers into different arrays too
+  const bool apart = small.empty() || !before(small.data(), large.data() + large.size()) ||
+                     !before(large.data(), small.data() + small.size());
+  if (!apart && small.data() != own) {
+    throw shape_error{operation,
+                      std::string{small_name} + " that is block " + std::to_string(communicator.rank()) + " of " +
+                          std::string{large_name} + " or does not overlap it",
+                      "spans that overlap otherwise",
+                      {},
+                      where};
+  }
+}
+
+}  // namespace detail
+
+/// Begins to send `data` to rank `peer`.
+/// @throws configuration_error for a peer that is not another rank, or a tag out of range
+template <class Communicator, buffer Range>
+[[nodiscard]] request send(Communicator& communicator, int peer, Range&& data, int tag = 0,
+                           std::source_location where = std::source_location::current()) {
+  static_assert(detail::explain_transfer<Communicator, Range>());
+  detail::require_peer(communicator, "send", peer, tag, where);
+  return communicator.send(peer, detail::as_input(data), tag);
+}
+
+/// Begins to receive as many elements as `data` has from rank `peer`.
+/// @throws configuration_error for a peer that is not another rank, or a tag out of range
+template <class Communicator, mutable_buffer Range>
+[[nodiscard]] request receive(Communicator& communicator, int peer, Range&& data, int tag = 0,
+                              std::source_location where = std::source_location::current()) {
+  static_assert(detail::explain_transfer<Communicator, Range>());
+  detail::require_peer(communicator, "receive", peer, tag, where);
+  return communicator.receive(peer, detail::as_output(data), tag);
+}
+
+/// Begins to reduce `data` over all ranks, in place.
+///
+///   data_r[i] <- data_0[i] op data_1[i] op ... op data_{p-1}[i]      for every rank r of the p ranks
+///
+/// @pre   every rank calls it with the same number of elements, element type and reduction
+/// @post  all ranks hold the same bits; one rank: data is unchanged
+template <class Communicator, mutable_buffer Range>
+[[nodiscard]] request all_reduce(Communicator& communicator, Range&& data, reduction operation = reduction::sum,
+                                 std::source_location where = std::source_location::current()) {
+  static_assert(detail::explain_transfer<Communicator, Range>());
+  detail::require_open(communicator, "all_reduce", where);
+  return communicator.all_reduce(detail::as_output(data), operation);
+}
+
+/// Begins to copy the elements of rank `root` to all ranks.
+/// @pre   every rank calls it with the same number of elements, element type and root
+/// @throws configuration_error for a root that is not a rank
+template <class Communicator, mutable_buffer Range>
+[[nodiscard]] request broadcast(Communicator& communicator, Range&& data, int root = 0,
+                                std::source_location where = std::source_location::current()) {
+  static_assert(detail::explain_transfer<Communicator, Range>());
+  detail::require_open(communicator, "broadcast", where);
+  if (root < 0 || root >= communicator.size()) {
+    throw configuration_error{"broadcast", "a root from 0 to " + std::to_string(communicator.size() - 1),
+                              std::to_string(root), "ranks are counted from 0", where};
+  }
+  return communicator.broadcast(detail::as_output(data), root);
+}
+
+/// Begins to reduce the blocks of all ranks; rank r gets block r.
+///
+///   output_r[i] <- input_0[r*n + i] op ... op input_{p-1}[r*n + i]      i in [0, n), p ranks
+///
+///   span   | elements
+///   input  | p*n
+///   output | n           may be block r of input
+///
+/// @throws shape_error if the sizes do not fit or the spans overlap otherwise
+template <class Communicator, buffer Input, mutable_buffer Output>
+[[nodiscard]] request reduce_scatter(Communicator& communicator, Input&& input, Output&& output,
+                                     reduction operation = reduction::sum,
+                                     std::source_location where = std::source_location::current()) {
+  static_assert(detail::explain_transfer<Communicator, Output>());
+  static_assert(std::same_as<std::ranges::range_value_t<Input>, std::ranges::range_value_t<Output>>,
+                "gradus::comm::reduce_scatter: input and output have different element types");
+  const auto from = detail::as_input(input);
+  const auto to = detail::as_output(output);
+  detail::require_blocks(communicator, "reduce_scatter", "output", detail::as_input(output), "input", from, where);
+  return communicator.reduce_scatter(from, to, operation);
+}
+
+/// Begins to collect the blocks of all ranks on every rank.
+///
+///   output_r[q*n + i] <- input_q[i]      i in [0, n), q and r in [0, p), p ranks
+///
+///   span   | elements
+///   input  | n           may be block r of output
+///   output | p*n
+///
+/// @throws shape_error if the sizes do not fit or the spans overlap otherwise
+template <class Communicator, buffer Input, mutable_buffer Output>
+[[nodiscard]] request all_gather(Communicator& communicator, Input&& input, Output&& output,
+                                 std::source_location where = std::source_location::current()) {
+  static_assert(detail::explain_transfer<Communicator, Output>());
+  static_assert(std::same_as<std::ranges::range_value_t<Input>, std::ranges::range_value_t<Output>>,
+                "gradus::comm::all_gather: input and output have different element types");
+  const auto from = detail::as_input(input);
+  const auto to = detail::as_output(output);
+  detail::require_blocks(communicator, "all_gather", "input", from, "output", detail::as_input(output), where);
+  return communicator.all_gather(from, to);
+}
+
+/// Begins a barrier: complete when every rank has begun it.
+template <class Communicator>
+[[nodiscard]] request barrier(Communicator& communicator,
+                              std::source_location where = std::source_location::current()) {
+  static_assert(explain_communicator<Communicator>());
+  detail::require_open(communicator, "barrier", where);
+  return communicator.barrier();
+}
+
+}  // namespace gradus::comm

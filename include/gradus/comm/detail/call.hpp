@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// One call of a communicator as data: compared between ranks and shown in messages.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+
+#include "gradus/comm/reduction.hpp"  // reduction, name_of
+#include "gradus/core/index.hpp"      // index_t
+
+namespace gradus::comm::detail {
+
+enum class call_kind : unsigned char {
+  send,
+  receive,
+  all_reduce,
+  broadcast,
+  reduce_scatter,
+  all_gather,
+  barrier,
+  duplicate
+};
+
+[[nodiscard]] constexpr std::string_view name_of(call_kind kind) noexcept {
+  switch (kind) {
+    case call_kind::send:
+      return "send";
+    case call_kind::receive:
+      return "receive";
+    case call_kind::all_reduce:
+      return "all_reduce";
+    case call_kind::broadcast:
+      return "broadcast";
+    case call_kind::reduce_scatter:
+      return "reduce_scatter";
+    case call_kind::all_gather:
+      return "all_gather";
+    case call_kind::barrier:
+      return "barrier";
+    case call_kind::duplicate:
+      return "duplicate";
+  }
+  return "unknown call";
+}
+
+/// `count` is in elements: of the whole array for all_reduce and broadcast, of one rank's block for reduce_scatter and
+/// all_gather. `peer` is the other rank of a message and the root of a broadcast.
+struct call {
+  call_kind kind = call_kind::barrier;
+  reduction operation = reduction::sum;
+  int peer = 0;
+  int tag = 0;
+  index_t count = 0;
+  std::string_view element{};
+
+  friend bool operator==(const call&, const call&) = default;
+
+  [[nodiscard]] std::string_view name() const noexcept { return name_of(kind); }
+
+  /// "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
+  [[nodiscard]] std::string describe() const {
+    std::string text{name()};
+    switch (kind) {
+      case call_kind::send:
+      case call_kind::receive:
+        text.append(kind == call_kind::send ? " to rank " : " from rank ").append(std::to_string(peer));
+        text.append(" (tag ").append(std::to_string(tag)).append(")");
+        break;
+      case call_kind::all_reduce:
+      case call_kind::reduce_scatter:
+        text.append("(").append(comm::name_of(operation)).append(")");
+        break;
+      case call_kind::broadcast:
+        text.append(" from rank ").append(std::to_string(peer));
+        break;
+      case call_kind::all_gather:
+      case call_kind::barrier:
+      case call_kind::duplicate:
+        break;
+    }
+    if (kind != call_kind::barrier && kind != call_kind::duplicate) {
+      text.append(" of ").append(std::to_string(count)).append(" ").append(element);
+    }
+    return text;
+  }
+};
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Waiting: the time limit of a communicator, pauses between looks, ranks in words.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <chrono>       // std::chrono
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <thread>       // std::this_thread
+#include <vector>       // std::vector
+
+#include "gradus/core/error.hpp"  // configuration_error
+
+namespace gradus::comm {
+
+/// How long an operation waits for other ranks before it raises communication_error, unless the communicator is told
+/// otherwise.
+inline constexpr std::chrono::milliseconds default_time_limit = std::chrono::minutes{10};
+
+namespace detail {
+
+using clock = std::chrono::steady_clock;
+
+/// After an exception on a rank its unfinished communications are withdrawn before the reason is known to the others;
+/// they wait so long for the reason.
+inline constexpr std::chrono::milliseconds reason_grace{1000};
+
+inline void pause_processor() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Pauses between looks at something that another rank changes: first short ones, then the processor is given away, and
+/// after some milliseconds the thread sleeps, so that a long wait leaves the processor to those who compute.
+class backoff {
+ public:
+  /// @param spins  looks that follow each other at once; few when ranks share processors
+  explicit backoff(int spins) noexcept : spins_{spins} {}
+
+  void pause() {
+    if (looks_ < spins_) {
+      ++looks_;
+      pause_processor();
+    } else if (looks_ < spins_ + yields) {
+      ++looks_;
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+  }
+
+ private:
+  static constexpr int yields = 20000;
+  int spins_;
+  int looks_ = 0;
+};
+
+inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
+  if (limit <= std::chrono::milliseconds::zero()) {
+    throw configuration_error{std::string{communicator} + ".set_time_limit", "a time above zero",
+                              std::to_string(limit.count()) + " ms"};
+  }
+}
+
+/// "0.25 s", "600 s"
+[[nodiscard]] inline std::string seconds_text(std::chrono::milliseconds time) {
+  std::string text = std::to_string(time.count() / 1000);
+  if (const auto rest = time.count() % 1000; rest != 0) {
+    std::string digits = std::to_string(1000 + rest).substr(1);
+    digits.erase(digits.find_last_not_of('0') + 1);
+    text.append(".").append(digits);
+  }
+  return text.append(" s");
+}
+
+/// "rank 3", "ranks 0, 2-5"; the ranks ascend.
+[[nodiscard]] inline std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
+      ++last;
+    }
+    text.append(i == 0 ? "" : ", ").append(std::to_string(ranks[i]));
+    if (last > i) {
+      text.append(last == i + 1 ? ", " : "-").append(std::to_string(ranks[last]));
+    }
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace detail
+}  // namespace gradus::comm

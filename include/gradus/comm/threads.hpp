@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Ranks that are threads of one process: training in parallel without MPI.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <atomic>     // std::atomic
+#include <chrono>     // std::chrono::milliseconds
+#include <exception>  // std::current_exception, std::exception_ptr, std::rethrow_exception, std::uncaught_exceptions
+#include <memory>     // std::make_shared, std::shared_ptr
+#include <optional>   // std::optional
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string, std::to_string
+#include <string_view>      // std::string_view
+#include <thread>           // std::thread
+#include <type_traits>      // std::invoke_result_t, std::is_void_v
+#include <utility>          // std::exchange, std::move
+#include <vector>           // std::vector
+
+#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
+#include "gradus/core/error.hpp"                  // configuration_error
+
+namespace gradus::comm {
+
+/// A rank among threads of one process. Made by `run_ranks` or `threads::create`.
+///
+/// Collectives work on the ranks' buffers in place: contributions are combined in the order of the ranks, and the ranks
+/// that wait share the work. A send is complete when the receiver has the data. When the handle of a rank is destroyed,
+/// other ranks that wait for it throw communication_error.
+class threads {
+ public:
+  static constexpr std::string_view name = "threads";
+  template <class Element>
+  static constexpr bool supports = transferable<Element>;
+
+  /// The handles of a group of ranks, the i-th for rank i; each is used by a thread of its own.
+  /// @throws configuration_error unless 1 <= size <= 32767
+  [[nodiscard]] static std::vector<threads> create(int size,
+                                                   std::source_location where = std::source_location::current()) {
+    if (size < 1 || size > 32767) {
+      throw configuration_error{"comm::threads", "1 to 32767 ranks", std::to_string(size), {}, where};
+    }
+    const auto channel = std::make_shared<detail::thread_channel>(std::make_shared<detail::thread_world>(size));
+    std::vector<threads> ranks;
+    ranks.reserve(static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank) {
+      ranks.push_back(threads{channel, rank, default_time_limit});
+    }
+    return ranks;
+  }
+
+  threads(threads&& other) noexcept
+      : channel_{std::move(other.channel_)}, rank_{std::exchange(other.rank_, 0)}, limit_{other.limit_} {}
+
+  threads& operator=(threads&& other) noexcept {
+    if (this != &other) {
+      leave();
+      channel_ = std::move(other.channel_);
+      rank_ = std::exchange(other.rank_, 0);
+      limit_ = other.limit_;
+    }
+    return *this;
+  }
+
+  ~threads() { leave(); }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->world().size(); }
+
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  void set_time_limit(std::chrono::milliseconds limit) {
+    detail::require_time_limit(name, limit);
+    limit_ = limit;
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return message<Element>(detail::call_kind::send, peer, tag, data.data(), data.size());
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return message<Element>(detail::call_kind::receive, peer, tag, data.data(), data.size());
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    detail::thread_collective::kernel work = nullptr;
+    detail::with_reduction(operation,
+                           [&](auto combine) { work = &detail::all_reduce_chunk<Element, decltype(combine)>; });
+    return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
+                               data.data(), data.data(), work, count(data), sizeof(Element));
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    return collective<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
+                               data.data(), &detail::broadcast_chunk, bytes(data), 1);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    detail::thread_collective::kernel work = nullptr;
+    detail::with_reduction(operation,
+                           [&](auto combine) { work = &detail::reduce_scatter_chunk<Element, decltype(combine)>; });
+    return collective<Element>(
+        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
+        output.data(), work, count(input), sizeof(Element));
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return collective<Element>({.kind = detail::call_kind::all_gather, .count = count(input)}, input.data(),
+                               output.data(), &detail::all_gather_chunk, bytes(output), 1);
+  }
+
+  [[nodiscard]] request barrier() {
+    return collective<float>({.kind = detail::call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
+  }
+
+  [[nodiscard]] threads duplicate() {
+    detail::require_open(*this, "duplicate", std::source_location::current());
+    return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
+  }
+
+  void fail(std::string_view reason) noexcept {
+    if (channel_ != nullptr) {
+      channel_->world().fail(rank_, reason);
+    }
+  }
+
+  /// The rank that failed first in the group, -1 if none has.
+  [[nodiscard]] int failed_rank() const { return channel_ == nullptr ? -1 : channel_->world().failed_rank(); }
+
+ private:
+  threads(std::shared_ptr<detail::thread_channel> channel, int rank, std::chrono::milliseconds limit)
+      : channel_{std::move(channel)}, rank_{rank}, limit_{limit} {}
+
+  template <class Element>
+  static index_t count(std::span<Element> data) noexcept {
+    return static_cast<index_t>(data.size());
+  }
+  template <class Element>
+  static index_t bytes(std::span<Element> data) noexcept {
+    return static_cast<index_t>(data.size_bytes());
+  }
+
+  template <class Element>
+  request message(detail::call_kind kind, int peer, int tag, const Element* data, std::size_t size) {
+    return channel_->message(
+        rank_,
+        {.kind = kind, .peer = peer, .tag = tag, .count = static_cast<index_t>(size), .element = element_name<Element>},
+        data, size * sizeof(Element), limit_);
+  }
+
+  template <class Element>
+  request collective(detail::call what, const void* input, void* output, detail::thread_collective::kernel work,
+                     index_t elements, index_t element_bytes) {
+    what.element = element_name<Element>;
+    return channel_->collective(rank_, what, input, output, work, elements, element_bytes, limit_);
+  }
+
+  void leave() noexcept {
+    if (channel_ != nullptr) {
+      if (std::uncaught_exceptions() > 0) {
+        channel_->world().suspect(rank_, "it left the group because of an exception");  // the reason follows
+      } else {
+        channel_->depart(rank_);
+      }
+      channel_.reset();
+    }
+  }
+
+  std::shared_ptr<detail::thread_channel> channel_;
+  int rank_;
+  std::chrono::milliseconds limit_;
+};
+static_assert(communicator<threads>);
+
+namespace detail {
+
+/// Tells the other ranks why this one ends. To be called in a catch clause.
+template <class Communicator>
+void fail_with_current_exception(Communicator& communicator) noexcept {
+  try {
+    throw;
+  } catch (const std::exception& failure) {
+    communicator.fail(failure.what());
+  } catch (...) {
+    communicator.fail("an exception that is not a std::exception");
+  }
+}
+
+}  // namespace detail
+
+/// Calls function(communicator) on `size` ranks, each on a thread of its own, the calling thread being rank 0.
+///
+/// @code
+///   comm::run_ranks(4, [](comm::threads& world) {
+///     std::vector<float> values(1000, static_cast<float>(world.rank()));
+///     comm::all_reduce(world, values).wait();
+///   });
+/// @endcode
+///
+/// @return  nothing if the function returns nothing, else a std::vector of the results in the order of the ranks
+/// @throws  what the first rank that failed threw. The other ranks' pending and later operations throw
+///          communication_error that names this rank and the reason, so that all of them end.
+template <class Function>
+auto run_ranks(int size, Function&& function, std::source_location where = std::source_location::current()) {
+  using result = std::invoke_result_t<Function&, threads&>;
+  constexpr bool returns_nothing = std::is_void_v<result>;
+  using kept = std::conditional_t<returns_nothing, char, result>;
+
+  std::vector<threads> handles = threads::create(size, where);
+  const std::size_t count = handles.size();
+  std::vector<std::optional<kept>> results(count);
+  std::vector<std::exception_ptr> failures(count);
+  std::atomic<int> first_failed{-1};
+
+  const auto run = [&](std::size_t rank) noexcept {
+    threads world{std::move(handles[rank])};
+    try {
+      if constexpr (returns_nothing) {
+        function(world);
+      } else {
+        results[rank].emplace(function(world));
+      }
+    } catch (...) {
+      failures[rank] = std::current_exception();
+      detail::fail_with_current_exception(world);
+      first_failed = world.failed_rank();
+    }
+  };
+
+  {
+    struct joining_threads {
+      std::vector<std::thread> list;
+      ~joining_threads() {
+        for (std::thread& each : list) {
+          each.join();
+        }
+      }
+    } others;
+    others.list.reserve(count);
+    try {
+      for (std::size_t rank = 1; rank < count; ++rank) {
+        others.list.emplace_back(run, rank);
+      }
+    } catch (...) {
+      detail::fail_with_current_exception(handles[0]);
+      throw;
+    }
+    run(0);
+  }
+  if (first_failed >= 0) {
+    std::exception_ptr first = failures[static_cast<std::size_t>(first_failed)];
+    for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first to fail threw nothing: it left too early
+      first = failures[rank];
+    }
+    std::rethrow_exception(first);
+  }
+  if constexpr (!returns_nothing) {
+    std::vector<result> values;
+    values.reserve(count);
+    for (std::optional<kept>& each : results) {
+      values.push_back(std::move(*each));
+    }
+    return values;
+  }
+}
+
+}  // namespace gradus::comm
