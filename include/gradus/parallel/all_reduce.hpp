@@ -10,58 +10,47 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/communicator.hpp"         // all_reduce, broadcast
-#include "gradus/comm/ring.hpp"                 // ring_all_reduce
 #include "gradus/optim/segment.hpp"             // optim::segment
 #include "gradus/parallel/synchronization.hpp"  // flat_parameters, synchronization
 
 namespace gradus::parallel {
 
-/// Who computes the sum over the ranks.
-enum class all_reduce_algorithm : unsigned char {
-  communicator,  ///< the communicator's own all_reduce: the MPI library's, or shared memory
-  ring           ///< reduce-scatter and all-gather around a ring of send and receive
-};
-
 /// Synchronous training in which every rank updates its own copy of all parameters with the same gradient: the sum over
 /// ranks, in one all-reduce of the flat gradient buffer as it lies. All ranks keep the same bits.
+///
+/// The communicator decides how the sum is computed: comm::mpi takes the MPI library's all-reduce, comm::threads adds
+/// in shared memory, comm::ring<...> sends around a ring.
 struct all_reduce {
   static constexpr std::string_view name = "all_reduce";
-
-  all_reduce_algorithm algorithm = all_reduce_algorithm::communicator;
 
   template <class Element, class Communicator>
   class state {
    public:
-    /// @param communicator  outlives the state; used by nothing else while a step runs
-    state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
-        : options_{options}, communicator_{&communicator}, parameters_{parameters} {}
+    /// Called by all ranks: gradients travel on a duplicate of the communicator.
+    state(const all_reduce& /*options*/, Communicator& communicator, const flat_parameters<Element>& parameters)
+        : channel_{communicator.duplicate()}, parameters_{parameters} {}
 
     /// Makes the values those of rank 0.
-    void start() { comm::broadcast(*communicator_, parameters_.values, 0).wait(); }
+    void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
 
     void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
 
     /// Sums the gradients over the ranks and calls update(all segments).
     template <class Update>
     void finish(const Update& update) {
-      if (communicator_->size() > 1) {
-        if (options_.algorithm == all_reduce_algorithm::ring) {
-          comm::ring_all_reduce(*communicator_, parameters_.gradients);
-        } else {
-          comm::all_reduce(*communicator_, parameters_.gradients).wait();
-        }
+      if (channel_.size() > 1) {
+        comm::all_reduce(channel_, parameters_.gradients).wait();
       }
       update(parameters_.segments);
     }
 
     [[nodiscard]] std::string describe() const {
-      return std::string{name} + "(" + (options_.algorithm == all_reduce_algorithm::ring ? "ring" : "communicator") +
-             ", 1 bucket of " + std::to_string(parameters_.gradients.size()) + " elements)";
+      return std::string{name} + " by " + std::string{Communicator::name} + ", 1 bucket of " +
+             std::to_string(parameters_.gradients.size()) + " elements";
     }
 
    private:
-    all_reduce options_;
-    Communicator* communicator_;
+    Communicator channel_;
     flat_parameters<Element> parameters_;
   };
 };

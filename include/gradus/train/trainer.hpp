@@ -10,6 +10,7 @@
 #include <cmath>        // std::isfinite
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
+#include <exception>    // std::exception
 #include <span>         // std::span
 #include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_same_v
@@ -98,24 +99,23 @@ class trainer {
                               .steps_per_epoch = loader.steps_per_epoch(),
                               .examples_per_epoch = loader.examples_per_epoch(),
                               .parameters = network_->parameter_count()};
-    (call_start(callbacks, run), ...);
-    for (int epoch = 0; epoch < options.epochs; ++epoch) {
-      epoch_report report = run_epoch(loader, options, epoch, callbacks...);
-      bool stop = false;
-      ((stop = call_epoch(callbacks, report) || stop), ...);
-      ++epochs_done_;
-      if (any_rank(stop)) {
-        break;
-      }
+    try {
+      run_epochs(loader, options, run, callbacks...);
+    } catch (const std::exception& failure) {
+      communicator_->fail(failure.what());  // nobody shall wait for this rank
+      throw;
     }
-    (call_finish(callbacks), ...);
   }
 
   /// The mean loss and accuracy over a loader's data set, with the examples shared as the loader shares them. With a
-  /// sharded loader every rank must call it, and all get the same report.
+  /// sharded loader every rank must call it, all get the same report, and all take over the running statistics of rank
+  /// 0, so that they evaluate one model.
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate(Loader& loader) {
     const auto began = clock::now();
+    if (loader.ranks() > 1 && !network_->buffer_values().empty()) {
+      comm::broadcast(*communicator_, network_->buffer_values(), 0).wait();
+    }
     std::array<double, 3> sums{};  // loss, right answers, examples
     loader.start_epoch(0);
     while (const auto* batch = loader.next()) {
@@ -171,6 +171,21 @@ class trainer {
     } else {
       return std::string{Update::name};
     }
+  }
+
+  template <class Loader, class... Callbacks>
+  void run_epochs(Loader& loader, const fit_options& options, const run_information& run, Callbacks&... callbacks) {
+    (call_start(callbacks, run), ...);
+    for (int epoch = 0; epoch < options.epochs; ++epoch) {
+      epoch_report report = run_epoch(loader, options, epoch, callbacks...);
+      bool stop = false;
+      ((stop = call_epoch(callbacks, report) || stop), ...);
+      ++epochs_done_;
+      if (any_rank(stop)) {
+        break;
+      }
+    }
+    (call_finish(callbacks), ...);
   }
 
   template <class Loader, class... Callbacks>
