@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSL-1.0
+#
+# The optional components of gradus. A component is an imported target that adds a third-party library to
+# gradus::gradus; its headers are installed in any case. The consumer decides: this file is read by the source tree and
+# by the installed package.
+
+# gradus_add_component(<name> [GLOBAL])
+#
+# Looks for what the component needs and makes the target gradus::<name>. Sets gradus_<name>_FOUND, and
+# gradus_<name>_REASON when it is false.
+macro(gradus_add_component name)
+  set(gradus_${name}_FOUND FALSE)
+  set(gradus_${name}_REASON "")
+  if(TARGET gradus::${name})
+    set(gradus_${name}_FOUND TRUE)
+  elseif("${name}" STREQUAL "mpi")  # gradus/comm/mpi*.hpp
+    # The C interface of MPI, found through the C++ compiler: the project need not enable the language C.
+    find_package(MPI QUIET COMPONENTS CXX)
+    if(TARGET MPI::MPI_CXX)
+      add_library(gradus::mpi INTERFACE IMPORTED ${ARGN})
+      target_link_libraries(gradus::mpi INTERFACE gradus::gradus MPI::MPI_CXX)
+      target_compile_definitions(gradus::mpi INTERFACE MPICH_SKIP_MPICXX OMPI_SKIP_MPICXX)
+      set(gradus_mpi_FOUND TRUE)
+    else()
+      set(gradus_mpi_REASON "no MPI for C++ (Debian: mpich and libmpich-dev)")
+    endif()
+  elseif("${name}" STREQUAL "gzip")  # gradus/data/gzip*.hpp
+    find_package(ZLIB QUIET)
+    if(TARGET ZLIB::ZLIB)
+      add_library(gradus::gzip INTERFACE IMPORTED ${ARGN})
+      target_link_libraries(gradus::gzip INTERFACE gradus::gradus ZLIB::ZLIB)
+      set(gradus_gzip_FOUND TRUE)
+    else()
+      set(gradus_gzip_REASON "no zlib (Debian: zlib1g-dev)")
+    endif()
+  else()
+    set(gradus_${name}_REASON "gradus has no component of that name (it has gzip and mpi)")
+  endif()
+endmacro()

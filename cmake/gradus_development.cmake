@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSL-1.0
+#
+# What tests, examples and benchmarks share. Never part of the exported target.
+
+# Warnings for our own sources.
+option(GRADUS_WARNINGS_AS_ERRORS "Warnings in tests and examples are errors" ON)
+function(gradus_enable_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+                         $<$<BOOL:${GRADUS_WARNINGS_AS_ERRORS}>:-Werror>
+                         $<$<CXX_COMPILER_ID:GNU>:-fconcepts-diagnostics-depth=3>)
+endfunction()
+
+# gradus_mpi_command(<variable> <ranks>): the words that start a program on so many ranks, here and as root too.
+function(gradus_mpi_command variable ranks)
+  set(${variable}
+      ${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+      OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+      ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+      PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: BSL-1.0
+#
+# Sourced by the other scripts: the root of the tree as working directory, and how many compilers may run at once.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# One job a processor, but at least 1.5 GB of memory for each.
+jobs=$(nproc)
+memory_jobs=$(($(awk '/^MemAvailable:/ {print $2}' /proc/meminfo) / 1500000))
+if ((jobs > memory_jobs)); then
+  jobs=$((memory_jobs > 0 ? memory_jobs : 1))
+fi

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: BSL-1.0
+// EXPECT_ERROR: a message that never comes
+int main() {}

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""`conan create` of the source tree with its test_package, in a Conan home of its own.
+
+Conan 2 comes from the path, or from PyPI into a virtual environment in the working folder. ConanCenter is not asked:
+the package is made with the system's Eigen, and a second time with a package "eigen" that is made here from it.
+Exit code 77: there is no Conan 2 to be had.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+SKIPPED = 77
+
+EIGEN = '''# The system's Eigen as a Conan package: a stand-in for the one of ConanCenter.
+import os
+from conan import ConanFile
+from conan.tools.files import copy
+
+
+class EigenConan(ConanFile):
+    name = "eigen"
+    version = "3.4.0"
+    package_type = "header-library"
+
+    def package(self):
+        copy(self, "*", "@INCLUDE@", os.path.join(self.package_folder, "include", "eigen3"))
+
+    def package_info(self):
+        self.cpp_info.set_property("cmake_file_name", "Eigen3")
+        self.cpp_info.set_property("cmake_target_name", "Eigen3::Eigen")
+        self.cpp_info.includedirs = [os.path.join("include", "eigen3")]
+        self.cpp_info.bindirs = self.cpp_info.libdirs = []
+'''
+
+
+def is_conan_2(program):
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True)
+    return answer.returncode == 0 and "Conan version 2." in answer.stdout
+
+
+def find_conan(work):
+    found = shutil.which("conan")
+    if found and is_conan_2(found):
+        return found
+    environment = work / "venv"
+    conan = environment / "bin" / "conan"
+    if not (conan.exists() and is_conan_2(str(conan))):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        pip = subprocess.run([str(environment / "bin" / "pip"), "install", "--quiet", "conan>=2.0,<3"])
+        if pip.returncode != 0:
+            print("skipped: Conan 2 is not on the path and pip cannot install it from PyPI")
+            sys.exit(SKIPPED)
+    return str(conan)
+
+
+def eigen_include():
+    for folder in ("/usr/include/eigen3", "/usr/local/include/eigen3"):
+        if os.path.isdir(folder):
+            return folder
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--version", required=True)
+    arguments = parser.parse_args()
+    work = arguments.work
+    work.mkdir(parents=True, exist_ok=True)
+    conan = find_conan(work)
+    home = work / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    environment = dict(os.environ, CONAN_HOME=str(home))
+
+    def run(*words, source=None):
+        print("conan", *words, flush=True)
+        answer = subprocess.run(
+            [conan, *words], env=environment, cwd=source or work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True)
+        print(answer.stdout, flush=True)
+        if answer.returncode != 0:
+            sys.exit(f"conan {words[0]} failed")
+        return answer.stdout
+
+    # The recipe, and the sources it exports, are used from a copy: conan writes into the folder of test_package.
+    tree = work / "source"
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir()
+    for name in ("CMakeLists.txt", "LICENSE", "conanfile.py"):
+        shutil.copy(arguments.source / name, tree)
+    for name in ("cmake", "include", "test_package"):
+        shutil.copytree(arguments.source / name, tree / name)
+    shutil.copytree(arguments.source / "examples" / "consumer", tree / "examples" / "consumer")
+
+    run("profile", "detect")
+    run("remote", "disable", "*")
+    ways = [["-o", "&:system_eigen=True"]]
+    include = eigen_include()
+    if include:
+        recipe = work / "eigen"
+        recipe.mkdir(exist_ok=True)
+        (recipe / "conanfile.py").write_text(EIGEN.replace("@INCLUDE@", include))
+        run("create", str(recipe))
+        ways.append([])
+    for way in ways:
+        output = run("create", ".", *way, "-s", "compiler.cppstd=20", source=tree)
+        if f"gradus {arguments.version}" not in output:
+            sys.exit("the program of test_package did not run")
+        if not re.search(rf"gradus/{re.escape(arguments.version)}\b", output):
+            sys.exit(f"the recipe does not have the version {arguments.version}")
+    # A compiler that is set to an older standard is refused, with the reason.
+    words = ["create", ".", "-o", "&:system_eigen=True", "-s", "compiler.cppstd=17"]
+    answer = subprocess.run([conan, *words], env=environment, cwd=tree, capture_output=True, text=True)
+    if answer.returncode == 0 or "C++ standard" not in answer.stdout + answer.stderr:
+        sys.exit(f"C++17 should be refused: {answer.stdout}{answer.stderr}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

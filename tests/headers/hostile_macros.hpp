@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Macros that system headers and large programs define. A header of gradus that uses one of these names breaks.
+// The headers of others come first: they are not what is tested.
+#pragma once
+
+#if __has_include(<bits/stdc++.h>)
+#include <bits/stdc++.h>
+#endif
+#if __has_include(<mpi.h>)
+#include <mpi.h>
+#endif
+#if __has_include(<zlib.h>)
+#include <zlib.h>
+#endif
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <Eigen/Dense>
+
+#define GRADUS_HOSTILE(name) @name is a macro of somebody else @
+
+// <complex.h>, <sys/sysmacros.h>, <termios.h>, <math.h>
+#undef I
+#undef major
+#undef minor
+#undef makedev
+#undef B0
+#undef ECHO
+#undef DOMAIN
+#undef OVERFLOW
+#undef UNDERFLOW
+#define I GRADUS_HOSTILE(I)
+#define major GRADUS_HOSTILE(major)
+#define minor GRADUS_HOSTILE(minor)
+#define makedev GRADUS_HOSTILE(makedev)
+#define B0 GRADUS_HOSTILE(B0)
+#define ECHO GRADUS_HOSTILE(ECHO)
+#define DOMAIN GRADUS_HOSTILE(DOMAIN)
+#define OVERFLOW GRADUS_HOSTILE(OVERFLOW)
+#define UNDERFLOW GRADUS_HOSTILE(UNDERFLOW)
+
+// GNU mode, X11, Windows, GLib
+#undef linux
+#undef unix
+#undef TRUE
+#undef FALSE
+#undef MIN
+#undef MAX
+#define linux GRADUS_HOSTILE(linux)
+#define unix GRADUS_HOSTILE(unix)
+#define None GRADUS_HOSTILE(None)
+#define Status GRADUS_HOSTILE(Status)
+#define Bool GRADUS_HOSTILE(Bool)
+#define Success GRADUS_HOSTILE(Success)
+#define Always GRADUS_HOSTILE(Always)
+#define True GRADUS_HOSTILE(True)
+#define False GRADUS_HOSTILE(False)
+#define small GRADUS_HOSTILE(small)
+#define near GRADUS_HOSTILE(near)
+#define far GRADUS_HOSTILE(far)
+#define interface GRADUS_HOSTILE(interface)
+#define ERROR GRADUS_HOSTILE(ERROR)
+#define TRUE GRADUS_HOSTILE(TRUE)
+#define FALSE GRADUS_HOSTILE(FALSE)
+#define MIN GRADUS_HOSTILE(MIN)
+#define MAX GRADUS_HOSTILE(MAX)
+#define ABS GRADUS_HOSTILE(ABS)
+#define CLAMP GRADUS_HOSTILE(CLAMP)
+
+// Loggers, test frameworks, programs
+#define T GRADUS_HOSTILE(T)
+#define N GRADUS_HOSTILE(N)
+#define CHECK GRADUS_HOSTILE(CHECK)
+#define REQUIRE GRADUS_HOSTILE(REQUIRE)
+#define LOG GRADUS_HOSTILE(LOG)
+#define INFO GRADUS_HOSTILE(INFO)
+#define WARNING GRADUS_HOSTILE(WARNING)
+#define FATAL GRADUS_HOSTILE(FATAL)
+#define DEBUG GRADUS_HOSTILE(DEBUG)
+#define VERBOSE GRADUS_HOSTILE(VERBOSE)
+#define PI GRADUS_HOSTILE(PI)
+#define EPSILON GRADUS_HOSTILE(EPSILON)
+#define verify GRADUS_HOSTILE(verify)

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Checks who includes whom in a source tree: check_headers.py ROOT
+
+The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
+may include. Further: the module line in the head of a header names its folder; third-party headers of an optional
+component, and the component's own headers, are included by that component alone; included files exist; no cycles
+between headers; no header is longer than 800 lines.
+"""
+
+import pathlib
+import re
+import sys
+
+LONGEST_HEADER = 800  # lines
+
+# component: (its headers, the third-party headers that only they may include)
+COMPONENTS = {
+    "mpi": (r"gradus/comm/mpi[^/]*\.hpp", r"mpi\.h"),
+    "gzip": (r"gradus/data/gzip[^/]*\.hpp", r"zlib\.h"),
+    "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),
+    "nccl": (r"gradus/comm/nccl[^/]*", r"nccl\.h|cud.*"),
+}
+
+
+def read_table(contributing):
+    """The rows of the module table: {module: modules that it may include directly}."""
+    rows = {}
+    in_table = False
+    for line in contributing.read_text().splitlines():
+        if re.match(r"\|\s*module\s*\|\s*may include\s*\|", line):
+            in_table = True
+        elif in_table and not line.startswith("|"):
+            break
+        elif in_table and not re.match(r"\|[-| ]+\|$", line):
+            modules, allowed = [cell.strip() for cell in line.strip("|").split("|")[:2]]
+            allowed = [] if allowed == "the standard library" else [word.strip(" `") for word in allowed.split(",")]
+            for module in modules.split(","):
+                rows[module.strip(" `")] = allowed
+    if not rows:
+        sys.exit(f"{contributing}: no table of modules")
+    for module, allowed in rows.items():
+        for other in allowed:
+            if other not in rows:
+                sys.exit(f"{contributing}: the row of '{module}' names '{other}', which has no row")
+    return rows
+
+
+def reachable(rows, module):
+    """Everything that a module may include, itself too."""
+    found = {module}
+    pending = [module]
+    while pending:
+        for other in rows[pending.pop()]:
+            if other not in found:
+                found.add(other)
+                pending.append(other)
+    return found
+
+
+def component_of(header):
+    for name, (own, _) in COMPONENTS.items():
+        if re.fullmatch(own, header):
+            return name
+    return None
+
+
+def check(root):
+    complaints = []
+    rows = read_table(root / "CONTRIBUTING.md")
+    include = root / "include"
+    graph = {}
+    files = sorted(path for path in include.rglob("*") if path.is_file())
+    for path in files:
+        header = path.relative_to(include).as_posix()
+        if path.suffix not in (".hpp", ".cuh"):
+            complaints.append(f"{header}: only .hpp and .cuh files belong here")
+            continue
+        parts = header.split("/")
+        umbrella = header == "gradus/gradus.hpp"
+        module = parts[1] if len(parts) > 2 else None
+        if not umbrella and module not in rows:
+            complaints.append(f"{header}: the folder is not a module of CONTRIBUTING.md")
+            continue
+        allowed = set(rows) if umbrella else reachable(rows, module)
+        lines = path.read_text().splitlines()
+        if len(lines) > LONGEST_HEADER:
+            complaints.append(f"{header}: {len(lines)} lines; at most {LONGEST_HEADER}: split it")
+        head = next((line for line in lines[:12] if line.startswith("// Module: ")), None)
+        if not umbrella and (head is None or re.match(r"// Module: (\w+)\.", head) is None):
+            complaints.append(f"{header}: no line '// Module: {module}. Depends on: ...' in its head")
+        elif not umbrella and re.match(r"// Module: (\w+)\.", head).group(1) != module:
+            complaints.append(f"{header}: lies in '{module}' but its head says '{head[3:]}'")
+        graph[header] = []
+        for number, line in enumerate(lines, 1):
+            match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+            if match is None:
+                continue
+            mark, target = match.groups()
+            place = f"{header}:{number}"
+            if not target.startswith("gradus/"):
+                if mark == '"':
+                    complaints.append(f"{place}: \"{target}\": write the path from include/, \"gradus/...\"")
+                own = component_of(header)
+                owners = [name for name, (_, theirs) in COMPONENTS.items() if re.fullmatch(theirs, target)]
+                if owners and own not in owners:
+                    complaints.append(f"{place}: only the component '{owners[0]}' may include <{target}>")
+                continue
+            if mark == "<":
+                complaints.append(f"{place}: <{target}>: headers of the library are included with quotes")
+            if not (include / target).is_file():
+                complaints.append(f"{place}: {target} does not exist")
+            target_parts = target.split("/")
+            target_module = target_parts[1] if len(target_parts) > 2 else None
+            if target_module not in allowed:
+                complaints.append(f"{place}: '{module}' may not include '{target_module or target}' ({target})")
+            component = component_of(target)
+            if component is not None and component_of(header) != component:
+                complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
+            graph[header].append(target)
+
+    finished = set()
+
+    def visit(header, path):
+        if header in path:
+            cycle = path[path.index(header) :] + [header]
+            complaints.append("cycle: " + " -> ".join(cycle))
+        elif header not in finished:
+            for target in graph.get(header, []):
+                visit(target, path + [header])
+            finished.add(header)
+
+    for header in graph:
+        visit(header, [])
+    if not graph:
+        complaints.append(f"{include}: no headers")
+    return len(graph), complaints
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    count, complaints = check(pathlib.Path(sys.argv[1]))
+    for complaint in complaints:
+        print(complaint)
+    print(f"{count} headers, {len(complaints)} complaints")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

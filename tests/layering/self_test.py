@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""check_headers.py must go red: each change below, made to a good tree, has to give the complaint beside it."""
+
+import pathlib
+import sys
+import tempfile
+
+import check_headers
+
+TABLE = """# Contributing
+
+| module | may include |
+|---|---|
+| `core` | the standard library |
+| `layout`, `device` | core |
+| `tensor` | layout, device |
+| `comm` | core, device |
+| `data` | tensor |
+"""
+
+GOOD = {
+    "core/error.hpp": "// Module: core. Depends on: std.\n#include <string>\n",
+    "layout/layouts.hpp": '// Module: layout. Depends on: core.\n#include "gradus/core/error.hpp"\n',
+    "device/cpu.hpp": '// Module: device. Depends on: core.\n#include "gradus/core/error.hpp"\n',
+    "tensor/tensor.hpp": '// Module: tensor. Depends on: layout, device.\n#include "gradus/layout/layouts.hpp"\n'
+    '#include "gradus/core/error.hpp"  // through layout\n',
+    "comm/communicator.hpp": '// Module: comm. Depends on: core, device.\n#include "gradus/device/cpu.hpp"\n',
+    "comm/mpi.hpp": '// Module: comm. Depends on: core.\n#include <mpi.h>\n#include "gradus/comm/communicator.hpp"\n',
+    "data/dataset.hpp": '// Module: data. Depends on: tensor.\n#include "gradus/device/cpu.hpp"  // through tensor\n',
+    "gradus.hpp": '#include "gradus/tensor/tensor.hpp"\n#include "gradus/comm/communicator.hpp"\n',
+}
+
+BAD = [
+    ("core/error.hpp", '#include "gradus/tensor/tensor.hpp"\n', "'core' may not include 'tensor'"),
+    ("layout/layouts.hpp", '#include "gradus/device/cpu.hpp"\n', "'layout' may not include 'device'"),
+    ("comm/communicator.hpp", '# include "gradus/tensor/tensor.hpp"\n', "'comm' may not include 'tensor'"),
+    ("tensor/tensor.hpp", '#include "gradus/gradus.hpp"\n', "'tensor' may not include 'gradus/gradus.hpp'"),
+    ("data/dataset.hpp", '#include "gradus/comm/communicator.hpp"\n', "'data' may not include 'comm'"),
+    ("comm/communicator.hpp", '#include "gradus/comm/mpi.hpp"\n', "belongs to the component 'mpi'"),
+    ("gradus.hpp", '#include "gradus/comm/mpi.hpp"\n', "belongs to the component 'mpi'"),
+    ("core/error.hpp", "#include <mpi.h>\n", "only the component 'mpi' may include <mpi.h>"),
+    ("data/dataset.hpp", "#include <zlib.h>\n", "only the component 'gzip' may include <zlib.h>"),
+    ("core/error.hpp", '#include "gradus/core/absent.hpp"\n', "does not exist"),
+    ("core/error.hpp", '#include "gradus/core/error.hpp"\n', "cycle: gradus/core/error.hpp"),
+    ("core/error.hpp", '#include "error_impl.hpp"\n', "write the path from include/"),
+    ("tensor/tensor.hpp", "#include <gradus/core/error.hpp>\n", "included with quotes"),
+    ("core/error.hpp", "//\n" * 900, "split it"),
+    ("wrong/thing.hpp", "// Module: wrong. Depends on: std.\n", "is not a module"),
+    ("core/thing.hpp", "#pragma once\n", "no line '// Module: core."),
+    ("core/thing.hpp", "// Module: layout. Depends on: std.\n", "lies in 'core'"),
+    ("core/thing.cpp", "int x;\n", "only .hpp and .cuh"),
+]
+
+
+def complaints_of(tree):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "CONTRIBUTING.md").write_text(TABLE)
+        for name, text in tree.items():
+            path = root / "include" / "gradus" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return check_headers.check(root)[1]
+
+
+def main():
+    failures = 0
+    for complaint in complaints_of(GOOD):
+        print(f"the good tree is refused: {complaint}")
+        failures += 1
+    for name, text, expected in BAD:
+        found = complaints_of({**GOOD, name: GOOD.get(name, "") + text})
+        if not any(expected in complaint for complaint in found):
+            print(f"{name} with {text[:60]!r}: expected a complaint with {expected!r}, got {found}")
+            failures += 1
+    print(f"{len(BAD) + 1} trees, {failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

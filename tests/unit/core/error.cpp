@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Errors: what the message says, that it names the caller, and the hierarchy.
+#include <gradus/core/error.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+using all_errors = std::tuple<gradus::error, gradus::shape_error, gradus::format_error, gradus::device_error,
+                              gradus::communication_error, gradus::configuration_error, gradus::numeric_error>;
+
+BOOST_AUTO_TEST_SUITE(core_error)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(the_message_has_all_parts, Error, all_errors) {
+  const auto line = std::to_string(__LINE__ + 1);
+  const Error failure{"dense.forward", "784 features", "shape (32, 28, 28)", "flatten the images"};
+  BOOST_TEST(std::string{failure.what()} ==
+             "dense.forward: expected 784 features, got shape (32, 28, 28). Hint: flatten the images. [error.cpp:" +
+                 line + "]");
+  BOOST_TEST(failure.message() ==
+             "dense.forward: expected 784 features, got shape (32, 28, 28). Hint: flatten the images.");
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(empty_parts_are_left_out, Error, all_errors) {
+  BOOST_TEST(Error("read", "", "the file is not there").message() == "read: the file is not there.");
+  BOOST_TEST(Error("read", "a header", "").message() == "read: expected a header.");
+  BOOST_TEST(Error("read", "", "").message() == "read.");
+  BOOST_TEST(Error("read", "", "", "look again").message() == "read. Hint: look again.");
+}
+
+BOOST_AUTO_TEST_CASE(full_stops_are_not_doubled) {
+  BOOST_TEST(gradus::error("a", "", "it broke.").message() == "a: it broke.");
+  BOOST_TEST(gradus::error("a", "", "it broke", "mend it.").message() == "a: it broke. Hint: mend it.");
+}
+
+BOOST_AUTO_TEST_CASE(the_place_is_the_name_of_the_file_alone) {
+  const std::string text{gradus::error("a", "b", "c").what()};
+  BOOST_TEST(text.find('/') == std::string::npos);
+  BOOST_TEST(text.find("[error.cpp:") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_message_can_have_brackets_of_its_own) {
+  BOOST_TEST(gradus::error("a", "", "layer [3] of [4]").message() == "a: layer [3] of [4].");
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(every_error_is_caught_as_error_and_as_runtime_error, Error, all_errors) {
+  static_assert(std::is_base_of_v<gradus::error, Error>);
+  BOOST_CHECK_THROW(throw Error("a", "b", "c"), gradus::error);
+  BOOST_CHECK_THROW(throw Error("a", "b", "c"), std::runtime_error);
+}
+
+BOOST_AUTO_TEST_CASE(kinds_are_told_apart) {
+  static_assert(!std::is_base_of_v<gradus::shape_error, gradus::format_error>);
+  static_assert(!std::is_base_of_v<gradus::format_error, gradus::shape_error>);
+  static_assert(!std::is_base_of_v<gradus::device_error, gradus::communication_error>);
+  static_assert(!std::is_base_of_v<gradus::configuration_error, gradus::numeric_error>);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
