@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What all MPI communicators of a process share: the first failure, and how ranks tell each other of it.
+// Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>        // std::min
+#include <atomic>           // std::atomic
+#include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
+#include <cstdint>          // std::int32_t
+#include <cstdio>           // std::fflush
+#include <cstdlib>          // std::abort
+#include <cstring>          // std::memcpy
+#include <list>             // std::list
+#include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock
+#include <source_location>  // std::source_location
+#include <string>           // std::string, std::to_string
+#include <string_view>      // std::string_view
+#include <thread>           // std::this_thread
+#include <vector>           // std::vector
+
+#include "gradus/comm/detail/call.hpp"  // call
+#include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
+#include "gradus/comm/reduction.hpp"    // reduction, transferable
+#include "gradus/core/error.hpp"        // communication_error
+
+namespace gradus::comm::detail {
+
+/// MPI's words for an error code.
+[[nodiscard]] inline std::string mpi_error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+    return "error code " + std::to_string(code);
+  }
+  return {text, static_cast<std::size_t>(length)};
+}
+
+/// @throws communication_error with MPI's words unless the code says success
+inline void check_mpi(int code, std::string_view operation, std::string_view function,
+                      std::source_location where = std::source_location::current()) {
+  if (code != MPI_SUCCESS) {
+    throw communication_error{operation, {}, std::string{function} + ": " + mpi_error_text(code), {}, where};
+  }
+}
+
+template <transferable Element>
+[[nodiscard]] MPI_Datatype mpi_type() noexcept {
+  if constexpr (std::same_as<Element, float>) {
+    return MPI_FLOAT;
+  } else if constexpr (std::same_as<Element, double>) {
+    return MPI_DOUBLE;
+  } else if constexpr (std::same_as<Element, std::int32_t>) {
+    return MPI_INT32_T;
+  } else if constexpr (std::same_as<Element, std::int64_t>) {
+    return MPI_INT64_T;
+  } else {
+    static_assert(std::same_as<Element, std::uint8_t>, "gradus::comm::mpi: no MPI type for this element type");
+    return MPI_UINT8_T;
+  }
+}
+
+[[nodiscard]] inline MPI_Op mpi_operation_of(reduction operation) noexcept {
+  switch (operation) {
+    case reduction::sum:
+      return MPI_SUM;
+    case reduction::product:
+      return MPI_PROD;
+    case reduction::minimum:
+      return MPI_MIN;
+    case reduction::maximum:
+      return MPI_MAX;
+  }
+  return MPI_OP_NULL;
+}
+
+/// The failure of a job as one of its processes knows it, and a separate MPI communicator for short notices about it.
+///
+/// A rank that waits looks for notices about once in a millisecond. After the first failure no operation of the process
+/// touches MPI any more, apart from notices and the end of the job: buffers that MPI still holds are not written to.
+class mpi_process {
+ public:
+  mpi_process() {
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &notices_), "mpi_environment", "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(notices_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(notices_, &rank_);
+    MPI_Comm_size(notices_, &size_);
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    one_thread_at_a_time_ = level != MPI_THREAD_MULTIPLE;
+    MPI_Comm node = MPI_COMM_NULL;
+    int ranks_on_node = 1;
+    if (MPI_Comm_split_type(notices_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+      MPI_Comm_size(node, &ranks_on_node);
+      MPI_Comm_free(&node);
+    }
+    spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
+    answers_.resize(static_cast<std::size_t>(size_));
+    ended_.resize(static_cast<std::size_t>(size_));
+  }
+
+  mpi_process(const mpi_process&) = delete;
+  mpi_process& operator=(const mpi_process&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  /// Looks that follow each other at once before a waiting rank gives its processor away.
+  [[nodiscard]] int spins() const noexcept { return spins_; }
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool over() const noexcept { return over_.load(std::memory_order_acquire); }
+
+  /// Calls MPI; from one thread at a time if the MPI library asks for that.
+  template <class Function>
+  auto enter(Function&& function) {
+    if (one_thread_at_a_time_) {
+      const std::scoped_lock lock{entering_};
+      return function();
+    }
+    return function();
+  }
+
+  /// This rank has failed: tells all others, once.
+  void fail(std::string_view reason) noexcept {
+    if (!record(rank_, reason)) {
+      return;
+    }
+    if (over()) {
+      return;
+    }
+    try {
+      for (int other = 0; other < size_; ++other) {
+        if (other != rank_) {
+          post(other, kind::failed, reason);
+        }
+      }
+      flush(std::chrono::milliseconds{1000});
+    } catch (...) {
+      // Without memory or MPI the others learn of it when the job is aborted.
+    }
+  }
+
+  /// An exception has left a communication unfinished that MPI cannot take back. The reason follows by fail(); if the
+  /// program goes on instead, this is the failure.
+  void leave_unfinished(const call& what) noexcept {
+    const std::scoped_lock lock{mutex_};
+    try {
+      unfinished_ = "it left " + what.describe() + " unfinished because of an exception";
+    } catch (...) {
+      unfinished_ = "?";
+    }
+    has_unfinished_.store(true, std::memory_order_release);
+  }
+
+  /// Makes a communication left unfinished a failure.
+  void look_at_unfinished() noexcept {
+    if (has_unfinished_.load(std::memory_order_acquire) && !failed()) {
+      std::unique_lock lock{mutex_};
+      const std::string reason = std::move(unfinished_);
+      has_unfinished_.store(false, std::memory_order_release);
+      lock.unlock();
+      fail(reason);
+    }
+  }
+
+  /// Looks for notices. `waiting_for` is what this rank waits for, to be told to ranks that ask.
+  void look_for_notices(std::string_view waiting_for) noexcept {
+    if (over()) {
+      return;
+    }
+    try {
+      const std::unique_lock lock{looking_, std::try_to_lock};
+      if (!lock.owns_lock()) {
+        return;
+      }
+      for (;;) {
+        int present = 0;
+        MPI_Message message = MPI_MESSAGE_NULL;
+        notice incoming{};
+        const bool received = enter([&] {
+          if (MPI_Improbe(MPI_ANY_SOURCE, notice_tag, notices_, &present, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+              present == 0) {
+            return false;
+          }
+          return MPI_Mrecv(&incoming, static_cast<int>(sizeof(incoming)), MPI_BYTE, &message, MPI_STATUS_IGNORE) ==
+                 MPI_SUCCESS;
+        });
+        if (!received) {
+          break;
+        }
+        take(incoming, waiting_for);
+      }
+      sweep();
+    } catch (...) {
+      // Out of memory: look again later.
+    }
+  }
+
+  [[noreturn]] void raise(const call& what, bool ranks_of_world, const std::source_location& where) {
+    std::unique_lock lock{mutex_};
+    const std::string reason =
+        (ranks_of_world ? "rank " : "world rank ") + std::to_string(failed_rank_) + " failed: " + failure_;
+    lock.unlock();
+    throw communication_error{what.describe(), {}, reason, {}, where};
+  }
+
+  /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
+  [[noreturn]] void raise_time_out(const call& what, std::chrono::milliseconds limit,
+                                   const std::source_location& where) {
+    std::string reason = "not complete within " + seconds_text(limit);
+    try {
+      reason.append(ask_others(what.describe()));
+    } catch (...) {
+      // The plain reason will do.
+    }
+    if (failed()) {
+      raise(what, true, where);  // another rank was faster
+    }
+    fail(what.describe() + ": " + reason);
+    throw communication_error{what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+  }
+
+  /// The end of a job that has failed: gives the other ranks the time to say what they know, then ends all processes.
+  [[noreturn]] void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
+    try {
+      for (int other = 0; other < size_; ++other) {
+        if (other != rank_) {
+          post(other, kind::ended, {});
+        }
+      }
+      const clock::time_point deadline = clock::now() + grace;
+      while (clock::now() < deadline && !others_ended()) {
+        look_for_notices("has failed and ends");
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      flush(std::min(grace, std::chrono::milliseconds{100}));
+    } catch (...) {
+      // Then at once.
+    }
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::abort();
+  }
+
+  /// MPI will be finalised, or has been by its owner.
+  void end() noexcept {
+    if (!over_.exchange(true) && notices_ != MPI_COMM_NULL) {
+      MPI_Comm_free(&notices_);
+    }
+  }
+
+ private:
+  enum class kind : std::int32_t { failed, question, answer, ended };
+
+  struct notice {
+    kind what;
+    std::int32_t rank;
+    std::int32_t length;
+    char text[500];
+  };
+
+  struct letter {
+    notice content{};
+    MPI_Request sending = MPI_REQUEST_NULL;
+  };
+
+  static constexpr int notice_tag = 1;
+
+  bool record(int rank, std::string_view reason) noexcept {
+    const std::scoped_lock lock{mutex_};
+    if (failed()) {
+      return false;
+    }
+    failed_rank_ = rank;
+    try {
+      failure_ = reason;
+    } catch (...) {
+      failure_.clear();
+    }
+    failed_.store(true, std::memory_order_release);
+    return true;
+  }
+
+  void post(int to, kind what, std::string_view text) {
+    const std::scoped_lock lock{mutex_};
+    letter& fresh = outbox_.emplace_back();
+    fresh.content.what = what;
+    fresh.content.rank = rank_;
+    const std::size_t length = std::min(text.size(), sizeof(fresh.content.text));
+    fresh.content.length = static_cast<std::int32_t>(length);
+    std::memcpy(fresh.content.text, text.data(), length);
+    enter([&] {
+      return MPI_Isend(&fresh.content, static_cast<int>(sizeof(notice)), MPI_BYTE, to, notice_tag, notices_,
+                       &fresh.sending);
+    });
+  }
+
+  /// Forgets the notices that are sent. True if none is left.
+  bool sweep() {
+    const std::scoped_lock lock{mutex_};
+    std::erase_if(outbox_, [this](letter& each) {
+      int sent = 0;
+      enter([&] { return MPI_Test(&each.sending, &sent, MPI_STATUS_IGNORE); });
+      return sent != 0;
+    });
+    return outbox_.empty();
+  }
+
+  void flush(std::chrono::milliseconds limit) {
+    const clock::time_point deadline = clock::now() + limit;
+    while (!sweep() && clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  }
+
+  void take(const notice& incoming, std::string_view waiting_for) {
+    const std::string_view text{incoming.text, static_cast<std::size_t>(incoming.length)};
+    const auto sender = static_cast<std::size_t>(incoming.rank);
+    switch (incoming.what) {
+      case kind::failed:
+        record(incoming.rank, text);
+        break;
+      case kind::question:
+        post(incoming.rank, kind::answer, waiting_for);
+        break;
+      case kind::answer: {
+        const std::scoped_lock lock{mutex_};
+        answers_[sender] = text;
+        break;
+      }
+      case kind::ended: {
+        const std::scoped_lock lock{mutex_};
+        ended_[sender] = true;
+        break;
+      }
+    }
+  }
+
+  /// "; rank 2 is at barrier; no answer from ranks 1, 3"
+  std::string ask_others(const std::string& waiting_for) {
+    constexpr std::chrono::milliseconds patience{500};
+    {
+      const std::scoped_lock lock{mutex_};
+      for (std::string& each : answers_) {
+        each.clear();
+      }
+    }
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_) {
+        post(other, kind::question, {});
+      }
+    }
+    const clock::time_point deadline = clock::now() + patience;
+    std::vector<int> silent;
+    do {
+      look_for_notices(waiting_for);
+      const std::scoped_lock lock{mutex_};
+      silent.clear();
+      for (int other = 0; other < size_; ++other) {
+        if (other != rank_ && answers_[static_cast<std::size_t>(other)].empty()) {
+          silent.push_back(other);
+        }
+      }
+    } while (!silent.empty() && clock::now() < deadline && !failed());
+    const std::scoped_lock lock{mutex_};
+    std::string text;
+    for (int other = 0; other < size_; ++other) {
+      if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
+        text.append("; rank ").append(std::to_string(other)).append(" is at ").append(answer);
+      }
+    }
+    if (!silent.empty()) {
+      text.append("; no answer from ").append(ranks_text(silent));
+    }
+    return text;
+  }
+
+  bool others_ended() {
+    const std::scoped_lock lock{mutex_};
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_ && !ended_[static_cast<std::size_t>(other)]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  MPI_Comm notices_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  int spins_ = 0;
+  bool one_thread_at_a_time_ = false;
+  std::recursive_mutex entering_;
+  std::mutex looking_;
+  std::mutex mutex_;  // guards what follows
+  std::string failure_;
+  int failed_rank_ = -1;
+  std::string unfinished_;
+  std::list<letter> outbox_;
+  std::vector<std::string> answers_;
+  std::vector<bool> ended_;
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> has_unfinished_{false};
+  std::atomic<bool> over_{false};
+};
+
+}  // namespace gradus::comm::detail
