@@ -68,8 +68,9 @@ struct batch_norm_gradients {
 //   void batch_norm_backward(D&, x, y, dy, dx, const batch_norm_affine<E>&, const batch_norm_saved<E>&, activation,
 //                            const batch_norm_gradients<E>&, const backward_epilogue<E>&, workspace);
 //
-// y is read in backward only where the activation is a ReLU. Forward may write y over x (backward reads x); dx may be
-// dy. Sums are of double precision. The workspace is aligned to 64 bytes and need not be kept between calls. A batch of
-// 0 leaves running statistics alone and gives gradients of 0. The same bits for any number of threads.
+// y is read in backward only where the activation is a ReLU. A dx without data is not wanted. Forward may write y over
+// x (backward reads x); dx may be dy. Sums are of double precision. The workspace is aligned to 64 bytes and need not
+// be kept between calls. A batch of 0 leaves running statistics alone and gives gradients of 0. The same bits for any
+// number of threads.
 
 }  // namespace gradus::kernels

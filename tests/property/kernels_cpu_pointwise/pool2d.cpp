@@ -3,9 +3,12 @@
 // Pooling against plain loops in double precision, over shapes, layouts and threads.
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "gradus/kernels/cpu/pool2d.hpp"
@@ -59,7 +62,16 @@ const std::vector<pool_case> cases{
     make_case(1, 2, 5, 150, 3, 3, 2, 2, 1),      // rows longer than a block
     make_case(1, 1, 40, 40, 16, 16, 11, 13, 0),  // the largest kernel
     make_case(2, 40, 3, 5, 3, 1, 1, 1, 0),       // one column
+    make_case(1, 1, 2, 9000, 2, 2, 2, 2, 0),     // rows longer than the buffers
 };
+
+/// A layout of a user, for which there is no faster path.
+struct chwn {
+  static constexpr std::array order{gradus::axis::c, gradus::axis::h, gradus::axis::w, gradus::axis::n};
+  static constexpr std::string_view name = "chwn";
+};
+using pool_types = std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>,
+                              test_case<double, nhwc>, test_case<float, chwn>>;
 
 bool inside(const pool2d_geometry& g, index_t h, index_t w) {
   return h >= 0 && w >= 0 && h < g.in_height && w < g.in_width;
@@ -133,7 +145,7 @@ void check_max(const pool_case& test, const plain_images& x) {
 
 BOOST_AUTO_TEST_SUITE(pool2d)
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_forward_is_its_definition, Case, float_and_double_cases) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_forward_is_its_definition, Case, pool_types) {
   using element = typename Case::element;
   using layout = typename Case::layout;
   for (const pool_case& test : cases) {
@@ -156,7 +168,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_forward_is_its_definition, Case, float_
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_backward_gives_to_the_chosen, Case, float_and_double_cases) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_backward_gives_to_the_chosen, Case, pool_types) {
   using element = typename Case::element;
   using layout = typename Case::layout;
   for (const pool_case& test : cases) {
@@ -202,7 +214,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_backward_gives_to_the_chosen, Case, flo
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool2d_is_its_definition, Case, float_and_double_cases) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool2d_is_its_definition, Case, pool_types) {
   using element = typename Case::element;
   using layout = typename Case::layout;
   for (const pool_case& test : cases) {

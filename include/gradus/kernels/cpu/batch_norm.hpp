@@ -270,7 +270,7 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
                          const std::type_identity_t<batch_norm_gradients<Element>>& gradients,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue,
                          std::span<std::byte> workspace) {
-  const detail::batch_norm_split split = detail::split_batch<Layout>(dx.extents());
+  const detail::batch_norm_split split = detail::split_batch<Layout>(x.extents());
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
   const detail::batch_norm_workspace<Element> work{workspace, split};
   const Element* const input = x.data();
@@ -312,12 +312,15 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     work.coefficients[2 * split.channels + c] =
         static_cast<Element>(scale * inverse * inverse * totals[split.channels + c] / count);
   }
+  if (dx.data() == nullptr && gradients.residual == nullptr) {
+    return;
+  }
   detail::for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
     detail::slopes_run<Element> run;
     run.x = input + offset;
     run.y = output == nullptr ? nullptr : output + offset;
     run.dy = slope + offset;
-    run.dx = dx.data() + offset;
+    run.dx = dx.data() == nullptr ? nullptr : dx.data() + offset;
     run.dresidual = gradients.residual == nullptr ? nullptr : gradients.residual + offset;
     run.relu_output = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + offset;
     run.mean = saved.mean + channel;

@@ -213,19 +213,11 @@ void normalise_run(index_t count, const Element* x, Element* y, const Element* r
       value += Packet::load(residual + i);
     }
     if constexpr (Relu) {
-      const typename Packet::type zero{};
-      value = zero > value ? zero : value;
+      value = Packet::relu(value);
     }
     Packet::store(y + i, value);
   };
-  using full = packet<Element, packet_bytes / static_cast<int>(sizeof(Element))>;
-  index_t i = 0;
-  for (; i + full::lanes <= count; i += full::lanes) {
-    part(full{}, i);
-  }
-  for (; i < count; ++i) {
-    part(packet<Element, 1>{}, i);
-  }
+  for_each_packet<Element>(0, count, part);
 }
 
 /// One run of the second backward pass.
@@ -234,7 +226,7 @@ struct slopes_run {
   const Element* x = nullptr;
   const Element* y = nullptr;  ///< null: no ReLU
   const Element* dy = nullptr;
-  Element* dx = nullptr;
+  Element* dx = nullptr;                 ///< null: not wanted
   Element* dresidual = nullptr;          ///< null: not wanted
   const Element* relu_output = nullptr;  ///< of the layer before; null: none
   const Element* mean = nullptr;
@@ -248,10 +240,15 @@ struct slopes_run {
 template <bool PerLane, class Element>
 void differentiate_run(index_t count, const slopes_run<Element>& run) noexcept {
   const auto part = [&run]<class Packet>(Packet, index_t i) {
-    const typename Packet::type zero{};
     auto slope = Packet::load(run.dy + i);
     if (run.y != nullptr) {
-      slope = Packet::load(run.y + i) > Element{0} ? slope : zero;
+      slope = Packet::where_positive(Packet::load(run.y + i), slope);
+    }
+    if (run.dresidual != nullptr) {
+      Packet::store(run.dresidual + i, run.accumulate_residual ? Packet::load(run.dresidual + i) + slope : slope);
+    }
+    if (run.dx == nullptr) {
+      return;
     }
     auto value = coefficient<PerLane, Packet>(run.coefficients, i) * slope -
                  coefficient<PerLane, Packet>(run.coefficients + run.channels, i) -
@@ -261,21 +258,11 @@ void differentiate_run(index_t count, const slopes_run<Element>& run) noexcept {
       value += Packet::load(run.dx + i);
     }
     if (run.relu_output != nullptr) {
-      value = Packet::load(run.relu_output + i) > Element{0} ? value : zero;
-    }
-    if (run.dresidual != nullptr) {
-      Packet::store(run.dresidual + i, run.accumulate_residual ? Packet::load(run.dresidual + i) + slope : slope);
+      value = Packet::where_positive(Packet::load(run.relu_output + i), value);
     }
     Packet::store(run.dx + i, value);
   };
-  using full = packet<Element, packet_bytes / static_cast<int>(sizeof(Element))>;
-  index_t i = 0;
-  for (; i + full::lanes <= count; i += full::lanes) {
-    part(full{}, i);
-  }
-  for (; i < count; ++i) {
-    part(packet<Element, 1>{}, i);
-  }
+  for_each_packet<Element>(0, count, part);
 }
 
 }  // namespace gradus::kernels::detail

@@ -10,14 +10,15 @@
 #include <cstdint>      // std::uint8_t, std::uint32_t, std::uint64_t
 #include <type_traits>  // std::is_same_v, std::type_identity_t
 
-#include "gradus/core/element.hpp"          // real_element
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/random.hpp"           // random_stream
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/kernels/dropout.hpp"       // dropout_threshold
-#include "gradus/layout/layout_policy.hpp"  // axis, layout_policy
-#include "gradus/layout/mapping.hpp"        // dense_mapping
-#include "gradus/tensor/tensor_view.hpp"    // image_view
+#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/index.hpp"                      // index_t
+#include "gradus/core/random.hpp"                     // random_stream
+#include "gradus/device/cpu.hpp"                      // cpu
+#include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet, for_each_packet
+#include "gradus/kernels/dropout.hpp"                 // dropout_threshold
+#include "gradus/layout/layout_policy.hpp"            // axis, layout_policy
+#include "gradus/layout/mapping.hpp"                  // dense_mapping
+#include "gradus/tensor/tensor_view.hpp"              // image_view
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>  // AVX2, in one function that runs only where it exists
@@ -26,6 +27,20 @@
 namespace gradus::kernels {
 
 namespace detail {
+
+/// 0 or `scale` for every lane.
+template <class Packet, class Element>
+GRADUS_ALWAYS_INLINE typename Packet::type kept_factor(const std::uint8_t* kept, Element scale) noexcept {
+  return __builtin_convertvector(Packet::load_bytes(kept), typename Packet::type) * scale;
+}
+
+/// y = kept * scale * x
+template <class Element>
+void drop_run(index_t count, const Element* x, const std::uint8_t* kept, Element scale, Element* y) noexcept {
+  for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
+    Packet::store(y + i, Packet::load(x + i) * kept_factor<Packet>(kept + i, scale));
+  });
+}
 
 /// keep[0 .. 4 * blocks) = dropout_keeps of consecutive elements, from block `index` of the stream on.
 inline void dropout_blocks(const random_stream& stream, std::uint64_t index, std::uint64_t sequence,
@@ -120,7 +135,6 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
   const index_t example_size = shape.c * pixels;
   const std::uint32_t threshold = dropout_threshold(rate);
   const auto scale = static_cast<Element>(1.0 / (1.0 - rate));
-  const std::array<Element, 2> factor{Element{0}, scale};
   const Element* const from = x.data();
   Element* const to = y.data();
 
@@ -138,9 +152,7 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
         const std::uint8_t* const kept = detail::dropout_range(
             stream, step, first_example + static_cast<std::uint64_t>(n), first, count, threshold, keep);
         const index_t offset = n * example_size + first;
-        for (index_t i = 0; i < count; ++i) {
-          to[offset + i] = from[offset + i] * factor[kept[i]];
-        }
+        detail::drop_run(count, from + offset, kept, scale, to + offset);
         if (mask != nullptr) {
           std::copy(kept, kept + count, mask + offset);
         }
@@ -174,8 +186,12 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
           const index_t offset = at(n, c0, (first + i) / shape.w, (first + i) % shape.w);
           const index_t stride = at.stride(axis::c);
           const std::uint8_t* const kept = turned.data() + i * tile_channels;
-          for (index_t c = 0; c < width; ++c) {
-            to[offset + c * stride] = from[offset + c * stride] * factor[kept[c]];
+          if (stride == 1) {
+            detail::drop_run(width, from + offset, kept, scale, to + offset);
+          } else {
+            for (index_t c = 0; c < width; ++c) {
+              to[offset + c * stride] = from[offset + c * stride] * (kept[c] != 0 ? scale : Element{0});
+            }
           }
           if (mask != nullptr) {
             for (index_t c = 0; c < width; ++c) {
@@ -192,12 +208,15 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
 template <real_element Element>
 void dropout_backward(cpu& device, index_t count, const Element* dy, const std::uint8_t* mask, double scale,
                       Element* dx, bool accumulate) {
-  const std::array<Element, 2> factor{Element{0}, static_cast<Element>(scale)};
   device.parallel_for(count, index_t{1} << 14U, [=](index_t begin, index_t end) {
-    for (index_t i = begin; i < end; ++i) {
-      const Element value = dy[i] * factor[mask[i]];
-      dx[i] = accumulate ? dx[i] + value : value;
+    if (!accumulate) {
+      detail::drop_run(end - begin, dy + begin, mask + begin, static_cast<Element>(scale), dx + begin);
+      return;
     }
+    detail::for_each_packet<Element>(begin, end, [=]<class Packet>(Packet, index_t i) {
+      Packet::store(dx + i, Packet::load(dx + i) + Packet::load(dy + i) * detail::kept_factor<Packet>(
+                                                                              mask + i, static_cast<Element>(scale)));
+    });
   });
 }
 

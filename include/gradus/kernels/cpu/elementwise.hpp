@@ -4,13 +4,15 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include <cstddef>  // std::size_t
 #include <cstring>  // std::memmove
 
-#include "gradus/core/element.hpp"         // real_element
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/device/cpu.hpp"           // cpu
-#include "gradus/kernels/conv2d.hpp"       // activation
-#include "gradus/kernels/elementwise.hpp"  // the contract
+#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/index.hpp"                      // index_t
+#include "gradus/device/cpu.hpp"                      // cpu
+#include "gradus/kernels/conv2d.hpp"                  // activation
+#include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet, for_each_packet
+#include "gradus/kernels/elementwise.hpp"             // the contract
 
 namespace gradus::kernels {
 
@@ -19,53 +21,62 @@ namespace detail {
 /// Elements that one task of an element-wise pass handles: large against the price of a task, small against a cache.
 inline constexpr index_t elementwise_grain = index_t{1} << 14U;
 
-/// max(x, 0) in which a NaN stays a NaN.
-template <class Element>
-[[nodiscard]] constexpr Element relu(Element x) noexcept {
-  return Element{0} > x ? Element{0} : x;
+/// Calls body(packet, i) over all elements, on all threads.
+template <class Element, class Body>
+void for_each_element(cpu& device, index_t count, const Body& body) {
+  device.parallel_for(count, elementwise_grain,
+                      [&body](index_t begin, index_t end) { for_each_packet<Element>(begin, end, body); });
 }
 
 }  // namespace detail
 
+/// See kernels/elementwise.hpp.
 template <real_element Element>
 void relu_forward(cpu& device, index_t count, const Element* x, Element* y) {
-  device.parallel_for(count, detail::elementwise_grain, [=](index_t begin, index_t end) {
-    for (index_t i = begin; i < end; ++i) {
-      y[i] = detail::relu(x[i]);
-    }
-  });
+  detail::for_each_element<Element>(
+      device, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::relu(Packet::load(x + i))); });
 }
 
+/// See kernels/elementwise.hpp.
 template <real_element Element>
 void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
-  device.parallel_for(count, detail::elementwise_grain, [=](index_t begin, index_t end) {
-    for (index_t i = begin; i < end; ++i) {
-      const Element value = y[i] > 0 ? dy[i] : Element{0};
-      dx[i] = accumulate ? dx[i] + value : value;
-    }
-  });
+  if (accumulate) {
+    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+      const auto value = Packet::where_positive(Packet::load(y + i), Packet::load(dy + i));
+      Packet::store(dx + i, Packet::load(dx + i) + value);
+    });
+  } else {
+    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+      Packet::store(dx + i, Packet::where_positive(Packet::load(y + i), Packet::load(dy + i)));
+    });
+  }
 }
 
+/// See kernels/elementwise.hpp.
 template <real_element Element>
 void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
-  device.parallel_for(count, detail::elementwise_grain, [=](index_t begin, index_t end) {
-    for (index_t i = begin; i < end; ++i) {
-      const Element sum = a[i] + b[i];
-      y[i] = act == activation::relu ? detail::relu(sum) : sum;
-    }
-  });
+  if (act == activation::relu) {
+    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+      Packet::store(y + i, Packet::relu(Packet::load(a + i) + Packet::load(b + i)));
+    });
+  } else {
+    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+      Packet::store(y + i, Packet::load(a + i) + Packet::load(b + i));
+    });
+  }
 }
 
+/// See kernels/elementwise.hpp.
 template <real_element Element>
 void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination, bool accumulate) {
+  if (accumulate) {
+    detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
+      Packet::store(destination + i, Packet::load(destination + i) + Packet::load(source + i));
+    });
+    return;
+  }
   device.parallel_for(count, detail::elementwise_grain, [=](index_t begin, index_t end) {
-    if (!accumulate) {
-      std::memmove(destination + begin, source + begin, static_cast<std::size_t>(end - begin) * sizeof(Element));
-      return;
-    }
-    for (index_t i = begin; i < end; ++i) {
-      destination[i] += source[i];
-    }
+    std::memmove(destination + begin, source + begin, static_cast<std::size_t>(end - begin) * sizeof(Element));
   });
 }
 

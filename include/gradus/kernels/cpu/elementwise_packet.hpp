@@ -4,7 +4,15 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <cstring>  // std::memcpy
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
+#include <cstring>      // std::memcpy
+#include <type_traits>  // std::conditional_t
+
+#if defined(__SSE2__)
+#include <emmintrin.h>  // bytes to lanes and back
+#endif
 
 #include "gradus/core/config.hpp"  // GRADUS_ALWAYS_INLINE
 #include "gradus/core/index.hpp"   // index_t
@@ -15,7 +23,10 @@ namespace gradus::kernels::detail {
 template <class Element, int Lanes>
 struct packet {
   static constexpr index_t lanes = Lanes;
+  using index_type = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
   typedef Element type __attribute__((vector_size(Lanes * sizeof(Element))));
+  /// Integers of the size of the elements: what comparisons give (all ones for true) and choose with.
+  typedef index_type index_vector __attribute__((vector_size(Lanes * sizeof(Element))));
 
   GRADUS_ALWAYS_INLINE static type load(const Element* from) noexcept {
     type value;
@@ -23,14 +34,91 @@ struct packet {
     return value;
   }
   GRADUS_ALWAYS_INLINE static void store(Element* to, type value) noexcept { std::memcpy(to, &value, sizeof(value)); }
+  /// The first `count` lanes only.
+  GRADUS_ALWAYS_INLINE static void store(Element* to, type value, index_t count) noexcept {
+    if (count >= lanes) {
+      store(to, value);
+      return;
+    }
+    for (index_t i = 0; i < count; ++i) {
+      to[i] = value[i];
+    }
+  }
   GRADUS_ALWAYS_INLINE static type broadcast(Element value) noexcept { return value - type{}; }
   /// The same lanes as doubles.
   GRADUS_ALWAYS_INLINE static typename packet<double, Lanes>::type widen(type value) noexcept {
     return __builtin_convertvector(value, typename packet<double, Lanes>::type);
   }
+  /// max(x, 0) in which a NaN stays a NaN.
+  GRADUS_ALWAYS_INLINE static type relu(type value) noexcept {
+    const type zero{};
+    return zero > value ? zero : value;
+  }
+  /// `value` where `output` is above 0, else 0.
+  GRADUS_ALWAYS_INLINE static type where_positive(type output, type value) noexcept {
+    const type zero{};
+    return output > zero ? value : zero;
+  }
+
+  /// Bytes to integers.
+  GRADUS_ALWAYS_INLINE static index_vector load_bytes(const std::uint8_t* from) noexcept {
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4 && sizeof(Element) == 4) {
+      int bytes = 0;
+      std::memcpy(&bytes, from, 4);
+      const __m128i zero = _mm_setzero_si128();
+      const __m128i wide = _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero), zero);
+      return reinterpret_cast<index_vector>(wide);
+    }
+#endif
+    std::array<index_type, static_cast<std::size_t>(Lanes)> wide{};
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      wide[i] = from[i];
+    }
+    index_vector value;
+    std::memcpy(&value, wide.data(), sizeof(value));
+    return value;
+  }
+  /// Integers in [0, 255] to bytes, the first `count` of them.
+  GRADUS_ALWAYS_INLINE static void store_bytes(std::uint8_t* to, index_vector value, index_t count = lanes) noexcept {
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4 && sizeof(Element) == 4) {
+      const auto wide = reinterpret_cast<__m128i>(value);
+      const __m128i words = _mm_packs_epi32(wide, wide);
+      const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+      if (count >= 4) {
+        std::memcpy(to, &bytes, 4);
+      } else {
+        std::memcpy(to, &bytes, static_cast<std::size_t>(count));
+      }
+      return;
+    }
+#endif
+    for (index_t i = 0; i < count && i < lanes; ++i) {
+      to[i] = static_cast<std::uint8_t>(value[i]);
+    }
+  }
 };
 
 /// Bytes of a vector that every processor of the architecture has.
 inline constexpr int packet_bytes = 16;
+
+/// The packet that fills a vector.
+template <class Element>
+using full_packet = packet<Element, packet_bytes / static_cast<int>(sizeof(Element))>;
+
+/// Calls body(packet, i) for i in steps of the packet's lanes over [begin, end), with whole packets and then single
+/// elements.
+template <class Element, class Body>
+GRADUS_ALWAYS_INLINE void for_each_packet(index_t begin, index_t end, const Body& body) {
+  using full = full_packet<Element>;
+  index_t i = begin;
+  for (; i + full::lanes <= end; i += full::lanes) {
+    body(full{}, i);
+  }
+  for (; i < end; ++i) {
+    body(packet<Element, 1>{}, i);
+  }
+}
 
 }  // namespace gradus::kernels::detail
