@@ -2,6 +2,8 @@
 #
 # What tests, examples and benchmarks share. Never part of the exported target.
 
+set(CMAKE_CXX_EXTENSIONS OFF)
+
 # Warnings for our own sources.
 option(GRADUS_WARNINGS_AS_ERRORS "Warnings in tests and examples are errors" ON)
 function(gradus_enable_warnings target)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Seconds and peak memory of compiling at -O2, as JSON: compile_time.py [--compiler C] [--output FILE] [-I...]
+"""Seconds and peak memory of compiling at -O2, as JSON: compile_time.py [--compiler C] [--output FILE] [-I...] [-D...]
 
 Every bench/compile_time/*.cpp (the umbrella header, a deep expression, the standard headers as a baseline) and
 examples/train_mnist.cpp, each --repeats times; the fastest run counts. One compiler runs at a time. What does not
@@ -54,10 +54,15 @@ def main():
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-I", dest="directories", action="append", default=[])
+    parser.add_argument("-D", dest="definitions", action="append", default=[])
     arguments = parser.parse_args()
     directories = arguments.directories or [str(ROOT / "include"), "/usr/include/eigen3"]
     flags = ["-std=c++20", "-O2", "-DNDEBUG", "-c", "-o", os.devnull]
-    flags += [word for folder in directories if folder for word in ("-isystem", folder)]
+    flags += [f"-D{definition}" for definition in arguments.definitions if definition]
+    # /usr/include is searched in any case, and must stay behind the compiler's own folders.
+    for folder in dict.fromkeys(directories):
+        if folder and folder != "/usr/include":
+            flags += ["-isystem", folder]
 
     sources = sorted(HERE.glob("*.cpp")) + [ROOT / "examples" / "train_mnist.cpp"]
     results = []
@@ -85,7 +90,7 @@ def main():
         "what": "compile time and peak memory of one translation unit at -O2",
         "date": datetime.date.today().isoformat(),
         "compiler": version.splitlines()[0],
-        "flags": flags[:3],
+        "flags": [flag for flag in flags if flag.startswith(("-std", "-O", "-D"))],
         "processor": processor(),
         "repeats": arguments.repeats,
         "results": results,

@@ -10,7 +10,9 @@ string(REPLACE "// EXPECT_ERROR: " "" expected "${expected}")
 set(ENV{LC_ALL} C)
 set(flags -std=c++20 -fsyntax-only)
 foreach(directory IN LISTS DIRECTORIES)
-  list(APPEND flags -isystem "${directory}")
+  if(NOT directory STREQUAL "/usr/include")  # is searched in any case, and must stay behind the compiler's own
+    list(APPEND flags -isystem "${directory}")
+  endif()
 endforeach()
 
 execute_process(COMMAND "${COMPILER}" ${flags} -DGRADUS_TEST_GOOD_TWIN "${SOURCE}"
