@@ -33,10 +33,6 @@ class GradusConan(ConanFile):
         self.version = ".".join(
             re.search(rf"define GRADUS_VERSION_{part} (\d+)", header).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
 
-    def export(self):
-        # set_version reads it again from the exported recipe.
-        copy(self, "include/gradus/core/version.hpp", self.recipe_folder, self.export_folder)
-
     def requirements(self):
         if not self.options.system_eigen:
             self.requires("eigen/3.4.0", transitive_headers=True)

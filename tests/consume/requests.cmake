@@ -32,6 +32,10 @@ request("${version} EXACT" "found: (TRUE|1) ${version}")
 request("${major}.${minor}.${next_patch}" "found: (FALSE|0)" "considered[ \n]+but[ \n]+not[ \n]+accepted")
 request("${major}.${next_minor}" "found: (FALSE|0)")
 request("${next_major}.0" "found: (FALSE|0)")
+if(major EQUAL 0 AND minor GREATER 0)  # before 1.0 a minor version may change the interface
+  math(EXPR previous_minor "${minor} - 1")
+  request("${major}.${previous_minor}" "found: (FALSE|0)")
+endif()
 
 foreach(component IN LISTS COMPONENTS)
   request("${major}.${minor} REQUIRED COMPONENTS ${component}" "target: gradus::${component}" "Generating done")
