@@ -54,6 +54,21 @@ class resnet_builder {
     finish(x);
   }
 
+  /// Bottlenecks of 64, 128 and 256 channels (the networks of 164 and 1001 layers).
+  void cifar_bottleneck(int blocks) {
+    build_.begin("stem");
+    nn::value x = convolution(build_.input(), 16, 3, 1, true);
+    index_t depth = 64;
+    for (int stage = 0; stage < 3; ++stage, depth *= 2) {
+      for (int block = 0; block < blocks; ++block) {
+        build_.begin("stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_");
+        const index_t stride = block == 0 && stage > 0 ? 2 : 1;
+        x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
+      }
+    }
+    finish(x);
+  }
+
   void cifar(int blocks) {
     build_.begin("stem");
     nn::value x = convolution(build_.input(), 16, 3, 1, true);
@@ -196,17 +211,23 @@ void resnet(Network& net, int depth, const resnet_options& options = {}) {
   detail::resnet_builder<Network>{net, options}.imagenet(blocks);
 }
 
-/// Adds a residual network for images of 32 x 32 with 6 n + 2 layers with weights: 20, 32, 44, 56, 110, 1001 is close
-/// to 1004 (He et al. 2016, section 4.2; shortcuts without parameters).
-/// @throws configuration_error for a depth that is not 6 n + 2 with n at least 1
+/// Adds a residual network for images of 32 x 32. With 6 n + 2 layers (20, 32, 44, 56, 110, ...) blocks of two 3 x 3
+/// convolutions with shortcuts without parameters (He et al. 2016, section 4.2); with 9 n + 2 layers (164, 1001, ...)
+/// bottleneck blocks (He et al.: "Identity mappings", 2016, section 5; there in version 2). A depth of both kinds takes
+/// the first.
+/// @throws configuration_error for a depth of neither kind
 template <class Network>
 void cifar_resnet(Network& net, int depth,
                   const resnet_options& options = {.classes = 11, .version = resnet_version::v1}) {
-  if (depth < 8 || (depth - 2) % 6 != 0) {
-    throw configuration_error{"models.cifar_resnet", "a depth of 6 n + 2: 20, 32, 44, 56, 110, ...",
+  detail::resnet_builder<Network> build{net, options};
+  if (depth >= 8 && (depth - 2) % 6 == 0) {
+    build.cifar((depth - 2) / 6);
+  } else if (depth >= 11 && (depth - 2) % 9 == 0) {
+    build.cifar_bottleneck((depth - 2) / 9);
+  } else {
+    throw configuration_error{"models.cifar_resnet", "a depth of 6 n + 2 (20, 32, ...) or 9 n + 2 (164, 1001, ...)",
                               std::to_string(depth)};
   }
-  detail::resnet_builder<Network>{net, options}.cifar((depth - 2) / 6);
 }
 
 }  // namespace gradus::models

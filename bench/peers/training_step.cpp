@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Whole training steps (forward, loss, backward, SGD with momentum) in gradus and in libtorch, interleaved in one
+// process, on the same weights and the same batch. The losses of the first steps must agree before anything is timed.
+//
+//   bench_peers MODEL BATCH THREADS ROUNDS       MODEL: mnist, resnet50, inception3, mlp
+//
+// Prints one JSON object. Run it with GLIBC_TUNABLES and ATen's settings in the environment for the tuned libtorch.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gradus/core/random.hpp"
+#include "gradus/models/inception.hpp"
+#include "gradus/models/mnist.hpp"
+#include "gradus/models/resnet.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "torch_network.hpp"
+
+namespace {
+
+namespace models = gradus::models;
+namespace nn = gradus::nn;
+using gradus::index_t;
+
+struct problem {
+  std::string model;
+  index_t batch = 64;
+  int threads = 2;
+  int rounds = 10;
+  nn::value_shape input;
+  std::int32_t classes = 10;
+};
+
+template <class Network>
+void build(Network& net, const problem& what, double dropout_rate) {
+  if (what.model == "mnist") {
+    models::mnist(net, {.dropout_rate = dropout_rate});
+  } else if (what.model == "resnet50") {
+    models::resnet(net, 50, {.classes = what.classes});
+  } else if (what.model == "inception3") {
+    models::inception3(net, what.classes);
+  } else {
+    nn::value x = net.add("hidden", nn::dense{.out_features = 100}, net.input());
+    x = net.add("relu", nn::relu{}, x);
+    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 10}, x));
+  }
+}
+
+/// One side of the comparison: step() does one training step and returns the mean loss.
+template <class Layout>
+class gradus_side {
+ public:
+  gradus_side(const problem& what, double dropout_rate)
+      : device_{{.intra_op_threads = what.threads}},
+        net_{device_, what.input},
+        images_{device_, what.input.batch(what.batch)} {
+    build(net_, what, dropout_rate);
+    net_.freeze({.batch_size = what.batch, .seed = 1});
+    state_ = std::make_unique<gradus::optim::sgd::state<float>>(
+        device_, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 0.0}, static_cast<index_t>(net_.values().size()));
+    for (const auto& p : net_.parameters()) {
+      segments_.push_back({p.name(), p.offset(), p.size(), p.decay()});
+    }
+    const gradus::random_stream stream{3, "images"};
+    for (index_t n = 0; n < what.batch; ++n) {
+      for (index_t c = 0; c < what.input.channels; ++c) {
+        for (index_t h = 0; h < what.input.height; ++h) {
+          for (index_t w = 0; w < what.input.width; ++w) {
+            const index_t i = ((n * what.input.channels + c) * what.input.height + h) * what.input.width + w;
+            images_(n, c, h, w) = static_cast<float>(2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1);
+          }
+        }
+      }
+      labels_.push_back(static_cast<std::int32_t>(
+          stream.below(static_cast<std::uint64_t>(what.classes), static_cast<std::uint64_t>(1'000'000'000 + n))));
+    }
+  }
+
+  double step() {
+    const auto sums = net_.train_step(images_, labels_, {.step = steps_++});
+    state_->update(device_, segments_, net_.values().data(), net_.gradients().data(), 0.01);
+    return sums.loss / static_cast<double>(labels_.size());
+  }
+
+  [[nodiscard]] nn::network<float, Layout>& net() { return net_; }
+  [[nodiscard]] const gradus::image_tensor<float, Layout>& images() const { return images_; }
+  [[nodiscard]] const std::vector<std::int32_t>& labels() const { return labels_; }
+
+ private:
+  gradus::cpu device_;
+  nn::network<float, Layout> net_;
+  gradus::image_tensor<float, Layout> images_;
+  std::vector<std::int32_t> labels_;
+  std::vector<gradus::optim::segment> segments_;
+  std::unique_ptr<gradus::optim::sgd::state<float>> state_;
+  std::uint64_t steps_ = 0;
+};
+
+class torch_side {
+ public:
+  torch_side(const problem& what, gradus_side<gradus::nchw>& like, double dropout_rate, bool channels_last)
+      : net_{device_, what.input} {
+    build(net_, what, dropout_rate);
+    net_.take_parameters(like.net());
+    const auto& shape = like.images().extents();
+    images_ =
+        torch::from_blob(const_cast<float*>(like.images().data()), {shape[0], shape[1], shape[2], shape[3]}).clone();
+    if (channels_last) {
+      net_.use_channels_last();
+      images_ = images_.contiguous(at::MemoryFormat::ChannelsLast);
+    }
+    labels_ = torch::zeros({shape[0]}, torch::kLong);
+    for (index_t i = 0; i < shape[0]; ++i) {
+      labels_[i] = like.labels()[static_cast<std::size_t>(i)];
+    }
+    optimizer_ = std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{0.01}.momentum(0.9));
+  }
+
+  double step() {
+    optimizer_->zero_grad();
+    const auto loss = torch::nn::functional::cross_entropy(net_.forward(images_), labels_);
+    loss.backward();
+    optimizer_->step();
+    return loss.item<double>();
+  }
+
+ private:
+  gradus::cpu device_{{.intra_op_threads = 1}};
+  gradus_peers::torch_network<float> net_;
+  torch::Tensor images_;
+  torch::Tensor labels_;
+  std::unique_ptr<torch::optim::SGD> optimizer_;
+};
+
+template <class Side>
+double seconds_of(Side& side, int steps) {
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) {
+    (void)side.step();
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / steps;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::cerr << "usage: bench_peers mnist|resnet50|inception3|mlp BATCH THREADS ROUNDS\n";
+    return 2;
+  }
+  problem what{argv[1], std::atol(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), {1, 28, 28}, 10};
+  if (what.model == "resnet50") {
+    what.input = {3, 224, 224};
+    what.classes = 1000;
+  } else if (what.model == "inception3") {
+    what.input = {3, 299, 299};
+    what.classes = 1000;
+  } else if (what.model == "mlp") {
+    what.input = {784, 1, 1};
+  }
+  torch::set_num_threads(what.threads);
+
+  // The same loss for five steps, without dropout: both sides then compute the same thing. Later losses drift apart by
+  // rounding, faster where batch normalisation divides by small deviations.
+  nlohmann::json losses = nlohmann::json::array();
+  {
+    gradus_side<gradus::nchw> planes{what, 0.0};
+    torch_side peer{what, planes, 0.0, false};
+    gradus_side<gradus::nhwc> pixels{what, 0.0};
+    for (int step = 0; step < 5; ++step) {
+      const double a = planes.step();
+      const double b = pixels.step();
+      const double t = peer.step();
+      losses.push_back({a, b, t});
+      const double tolerance = step == 0 ? 1e-4 : 2e-2;
+      if (!(std::abs(a - t) < tolerance * std::abs(t)) || !(std::abs(b - t) < tolerance * std::abs(t))) {
+        std::fprintf(stderr, "bench_peers: step %d: losses differ: nchw %.7g, nhwc %.7g, libtorch %.7g\n", step, a, b,
+                     t);
+        return 1;
+      }
+    }
+  }
+
+  gradus_side<gradus::nchw> planes{what, 0.5};
+  gradus_side<gradus::nhwc> pixels{what, 0.5};
+  torch_side peer_planes{what, planes, 0.5, false};
+  torch_side peer_pixels{what, planes, 0.5, true};
+  (void)seconds_of(peer_planes, 2);
+  (void)seconds_of(peer_pixels, 2);
+  (void)seconds_of(planes, 2);
+  const double once = seconds_of(pixels, 2);
+  const int steps = std::max(1, static_cast<int>(0.3 / once));
+  std::vector<std::vector<double>> seconds(4);
+  for (int round = 0; round < what.rounds; ++round) {
+    seconds[0].push_back(seconds_of(planes, steps));
+    seconds[1].push_back(seconds_of(peer_planes, steps));
+    seconds[2].push_back(seconds_of(pixels, steps));
+    seconds[3].push_back(seconds_of(peer_pixels, steps));
+  }
+  // The better layout of each side, by its median; then the ratio round by round.
+  const std::size_t ours = median(seconds[0]) < median(seconds[2]) ? 0 : 2;
+  const std::size_t theirs = median(seconds[1]) < median(seconds[3]) ? 1 : 3;
+  std::vector<double> ratios;
+  for (std::size_t r = 0; r < seconds[0].size(); ++r) {
+    ratios.push_back(seconds[theirs][r] / seconds[ours][r]);
+  }
+  const auto rate = [&](const std::vector<double>& s) {
+    return nlohmann::json{{"median", static_cast<double>(what.batch) / median(s)},
+                          {"best", static_cast<double>(what.batch) / *std::min_element(s.begin(), s.end())}};
+  };
+  const double flops = 6.0 * static_cast<double>(planes.net().multiply_adds() * what.batch);
+  std::cout << nlohmann::json{{"model", what.model},
+                              {"batch_size", what.batch},
+                              {"threads", what.threads},
+                              {"instruction_set", std::getenv("GRADUS_INSTRUCTION_SET") != nullptr
+                                                      ? std::getenv("GRADUS_INSTRUCTION_SET")
+                                                      : "automatic"},
+                              {"images_per_second",
+                               {{"gradus_nchw", rate(seconds[0])},
+                                {"gradus_nhwc", rate(seconds[2])},
+                                {"libtorch_nchw", rate(seconds[1])},
+                                {"libtorch_nhwc", rate(seconds[3])}}},
+                              {"ratio_median", median(ratios)},
+                              {"gradus_gflops_best",
+                               flops / *std::min_element(seconds[ours].begin(), seconds[ours].end()) * 1e-9},
+                              {"losses", losses}}
+                   .dump(1)
+            << '\n';
+  return 0;
+}
