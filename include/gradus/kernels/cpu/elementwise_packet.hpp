@@ -56,8 +56,25 @@ struct packet {
   }
   /// `value` where `output` is above 0, else 0.
   GRADUS_ALWAYS_INLINE static type where_positive(type output, type value) noexcept {
-    const type zero{};
-    return output > zero ? value : zero;
+    return masked(output > type{}, value);
+  }
+
+  /// Whether a comparison gave true in any lane.
+  GRADUS_ALWAYS_INLINE static bool any(index_vector mask) noexcept {
+#if defined(__SSE2__)
+    if constexpr (sizeof(mask) == 16) {
+      return _mm_movemask_epi8(reinterpret_cast<__m128i>(mask)) != 0;
+    }
+#endif
+    index_type all = 0;
+    for (index_t i = 0; i < lanes; ++i) {
+      all |= mask[i];
+    }
+    return all != 0;
+  }
+  /// `value` where the mask is true, else 0.
+  GRADUS_ALWAYS_INLINE static type masked(index_vector mask, type value) noexcept {
+    return reinterpret_cast<type>(mask & reinterpret_cast<index_vector>(value));
   }
 
   /// Bytes to integers.

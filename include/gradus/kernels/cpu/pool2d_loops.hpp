@@ -4,11 +4,12 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <algorithm>  // std::fill, std::max, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
-#include <cstdint>    // std::uint8_t
-#include <limits>     // std::numeric_limits
+#include <algorithm>    // std::fill, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <limits>       // std::numeric_limits
+#include <type_traits>  // std::remove_cvref_t
 
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
@@ -74,6 +75,33 @@ struct pool_divisors {
   bool count_padding;
 };
 
+/// The outputs whose windows hold a row (column), for rows that only go up: no divisions.
+class pool_walk {
+ public:
+  pool_walk(index_t stride, index_t pad, index_t kernel, index_t outputs) noexcept
+      : stride_{stride}, end_of_first_{kernel - pad}, start_of_last_{-pad}, outputs_{outputs} {}
+
+  /// @pre place is one more than in the call before, and 0 in the first
+  pool_cover operator()(index_t place) noexcept {
+    while (cover_.begin < outputs_ && end_of_first_ <= place) {
+      ++cover_.begin;
+      end_of_first_ += stride_;
+    }
+    while (cover_.end < outputs_ && start_of_last_ <= place) {
+      ++cover_.end;
+      start_of_last_ += stride_;
+    }
+    return cover_;
+  }
+
+ private:
+  index_t stride_;
+  index_t end_of_first_;   // one behind the window of output cover_.begin
+  index_t start_of_last_;  // of the window of output cover_.end
+  index_t outputs_;
+  pool_cover cover_{0, 0};
+};
+
 /// One window is the whole image.
 [[nodiscard]] constexpr bool pools_whole_image(const pool2d_geometry& g) noexcept {
   const pool_range rows = pool_rows(g, 0);
@@ -82,16 +110,52 @@ struct pool_divisors {
          columns.end - columns.begin == g.in_width;
 }
 
-/// Takes `value` where it is larger than the best so far, or the first that is not a number.
+/// The largest entry of a window so far, and which it is. A NaN is only noticed: it is rare, and finding the first one
+/// costs every window.
 template <class Packet, bool WantChoice>
-GRADUS_ALWAYS_INLINE void take_larger(typename Packet::type value, typename Packet::index_type entry,
-                                      typename Packet::type& best, typename Packet::index_vector& chosen) noexcept {
-  const auto take = (value > best) | ((value != value) & (best == best));
-  best = take ? value : best;
-  if constexpr (WantChoice) {
-    chosen = take ? entry - typename Packet::index_vector{} : chosen;
+struct running_max {
+  using type = typename Packet::type;
+  using element = std::remove_cvref_t<decltype(type{}[0])>;
+
+  /// @param entry  which entry it is, in every lane: a number of the element type, and more than in the call before
+  GRADUS_ALWAYS_INLINE void take(type value, type entry) noexcept {
+    nan |= value != value;
+    if constexpr (WantChoice) {
+      // The last entry that was larger is the largest number of all that were.
+      const type mine = Packet::masked(value > best, entry);
+      chosen = mine > chosen ? mine : chosen;
+    }
+    best = value > best ? value : best;
   }
-}
+  [[nodiscard]] GRADUS_ALWAYS_INLINE typename Packet::index_vector choice() const noexcept {
+    return __builtin_convertvector(chosen, typename Packet::index_vector);
+  }
+
+  type best{};
+  type chosen{};
+  typename Packet::index_vector nan{};
+};
+
+/// The first largest of the entries begin, ..., where value(r, s) gives them and a NaN counts as largest.
+template <class Element>
+struct careful_max {
+  template <class Value>
+  careful_max(const pool2d_geometry& g, const pool_range& rows, const pool_range& columns, const Value& value) noexcept
+      : best{value(rows.begin, columns.begin)}, chosen{rows.begin * g.kernel_width + columns.begin} {
+    for (index_t r = rows.begin; r < rows.end; ++r) {
+      for (index_t s = columns.begin; s < columns.end; ++s) {
+        const Element next = value(r, s);
+        if (next > best || (next != next && best == best)) {
+          best = next;
+          chosen = r * g.kernel_width + s;
+        }
+      }
+    }
+  }
+
+  Element best;
+  index_t chosen;
+};
 
 /// Stores a gradient with its epilogue; i counts from the element that epilogue.relu_output and dx begin at.
 template <class Packet, class Element>
@@ -114,50 +178,101 @@ void max_pixels(const pool2d_geometry& g, index_t p, const Element* x, Element* 
   const pool_range rows = pool_rows(g, p);
   for (index_t q = 0; q < g.out_width; ++q, y += g.channels, choice += WantChoice ? g.channels : 0) {
     const pool_range columns = pool_columns(g, q);
-    const Element* const window = x + (rows.start * g.in_width + columns.start) * g.channels;
+    const Element* const window = x + (rows.start + rows.begin) * g.in_width * g.channels;
+    const auto first_entry = static_cast<Element>(rows.begin * g.kernel_width + columns.begin);
+    const auto skipped_entries = static_cast<Element>(g.kernel_width - (columns.end - columns.begin));
+    const index_t row_stride = g.in_width * g.channels;
     for_each_packet<Element>(0, g.channels, [&]<class Packet>(Packet, index_t c) {
-      using index_type = typename Packet::index_type;
-      typename Packet::type best = Packet::load(window + (rows.begin * g.in_width + columns.begin) * g.channels + c);
-      typename Packet::index_vector chosen =
-          static_cast<index_type>(rows.begin * g.kernel_width + columns.begin) - typename Packet::index_vector{};
-      for (index_t r = rows.begin; r < rows.end; ++r) {
-        for (index_t s = columns.begin; s < columns.end; ++s) {
-          take_larger<Packet, WantChoice>(Packet::load(window + (r * g.in_width + s) * g.channels + c),
-                                          static_cast<index_type>(r * g.kernel_width + s), best, chosen);
+      running_max<Packet, WantChoice> largest;
+      const Element* row = window + (columns.start + columns.begin) * g.channels + c;
+      auto entry = Packet::broadcast(first_entry);
+      largest.best = Packet::load(row);
+      largest.chosen = entry;
+      for (index_t r = rows.begin; r < rows.end; ++r, row += row_stride, entry += skipped_entries) {
+        const Element* from = row;
+        for (index_t s = columns.begin; s < columns.end; ++s, from += g.channels, entry += Element{1}) {
+          largest.take(Packet::load(from), entry);
         }
       }
-      Packet::store(y + c, best);
+      Packet::store(y + c, largest.best);
       if constexpr (WantChoice) {
-        Packet::store_bytes(choice + c, chosen);
+        Packet::store_bytes(choice + c, largest.choice());
+      }
+      if (Packet::any(largest.nan)) [[unlikely]] {
+        for (index_t lane = 0; lane < Packet::lanes; ++lane) {
+          const careful_max<Element> careful{
+              g, rows, columns, [&](index_t r, index_t s) {
+                return x[((rows.start + r) * g.in_width + columns.start + s) * g.channels + c + lane];
+              }};
+          y[c + lane] = careful.best;
+          if constexpr (WantChoice) {
+            choice[c + lane] = static_cast<std::uint8_t>(careful.chosen);
+          }
+        }
       }
     });
+  }
+}
+
+inline constexpr index_t pool_channels = 64;  ///< that are worked on together where windows overlap
+
+/// Writes the gradients of one image row of inputs; dx and epilogue.relu_output point at the row. For every pixel and
+/// window that holds it, window(output row, output column, entry) is asked for a function of (packet, channel) that
+/// gives the window's share.
+template <class Element, class Window>
+void slopes_pixels(const pool2d_geometry& g, index_t h, Element* dx, backward_epilogue<Element> epilogue,
+                   const Window& window) noexcept {
+  const pool_cover p = pool_covering(h, g.stride_height, g.pad_top, g.kernel_height, g.out_height);
+  pool_walk columns{g.stride_width, g.pad_left, g.kernel_width, g.out_width};
+  const auto entry = [&](index_t i, index_t w, index_t j) {
+    return (h + g.pad_top - i * g.stride_height) * g.kernel_width + w + g.pad_left - j * g.stride_width;
+  };
+  std::array<Element, static_cast<std::size_t>(pool_channels)> sums;
+  for (index_t w = 0; w < g.in_width; ++w) {
+    const pool_cover q = columns(w);
+    if (p.end - p.begin == 1 && q.end - q.begin == 1) {
+      const auto share = window(p.begin, q.begin, entry(p.begin, w, q.begin));
+      for_each_packet<Element>(0, g.channels, [&]<class Packet>(Packet packet, index_t c) {
+        store_slope<Packet>(dx, share(packet, c), epilogue, c);
+      });
+      dx += g.channels;
+      epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : g.channels;
+      continue;
+    }
+    for (index_t c = 0; c < g.channels; c += pool_channels) {
+      const index_t count = std::min(pool_channels, g.channels - c);
+      std::fill_n(sums.begin(), count, Element{0});
+      for (index_t i = p.begin; i < p.end; ++i) {
+        for (index_t j = q.begin; j < q.end; ++j) {
+          const auto share = window(i, j, entry(i, w, j));
+          for_each_packet<Element>(0, count, [&]<class Packet>(Packet packet, index_t k) {
+            Packet::store(sums.data() + k, Packet::load(sums.data() + k) + share(packet, c + k));
+          });
+        }
+      }
+      for_each_packet<Element>(0, count, [&]<class Packet>(Packet, index_t k) {
+        store_slope<Packet>(dx, Packet::load(sums.data() + k), epilogue, k);
+      });
+      dx += count;
+      epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : count;
+    }
   }
 }
 
 /// One image row h of inputs; dy and choice point at the image, dx and epilogue.relu_output at the row.
 template <class Element>
 void max_slopes_pixels(const pool2d_geometry& g, index_t h, const Element* dy, const std::uint8_t* choice, Element* dx,
-                       backward_epilogue<Element> epilogue) noexcept {
-  const pool_cover p = pool_covering(h, g.stride_height, g.pad_top, g.kernel_height, g.out_height);
-  for (index_t w = 0; w < g.in_width; ++w, dx += g.channels) {
-    const pool_cover q = pool_covering(w, g.stride_width, g.pad_left, g.kernel_width, g.out_width);
-    for_each_packet<Element>(0, g.channels, [&]<class Packet>(Packet, index_t c) {
-      using index_type = typename Packet::index_type;
-      typename Packet::type sum{};
-      for (index_t i = p.begin; i < p.end; ++i) {
-        const index_t r = h + g.pad_top - i * g.stride_height;
-        for (index_t j = q.begin; j < q.end; ++j) {
-          const index_t s = w + g.pad_left - j * g.stride_width;
-          const index_t place = (i * g.out_width + j) * g.channels + c;
-          const auto mine = Packet::load_bytes(choice + place) ==
-                            static_cast<index_type>(r * g.kernel_width + s) - typename Packet::index_vector{};
-          sum += mine ? Packet::load(dy + place) : typename Packet::type{};
-        }
-      }
-      store_slope<Packet>(dx, sum, epilogue, c);
-    });
-    epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : g.channels;
-  }
+                       const backward_epilogue<Element>& epilogue) noexcept {
+  slopes_pixels(g, h, dx, epilogue, [&](index_t p, index_t q, index_t entry) {
+    const Element* const slopes = dy + (p * g.out_width + q) * g.channels;
+    const std::uint8_t* const chosen = choice + (p * g.out_width + q) * g.channels;
+    return [=]<class Packet>(Packet, index_t c) {
+      using index_vector = typename Packet::index_vector;
+      const auto mine =
+          Packet::load_bytes(chosen + c) == static_cast<typename Packet::index_type>(entry) - index_vector{};
+      return Packet::masked(mine, Packet::load(slopes + c));
+    };
+  });
 }
 
 template <class Element>
@@ -166,13 +281,16 @@ void average_pixels(const pool2d_geometry& g, index_t p, const Element* x, Eleme
   const pool_range rows = pool_rows(g, p);
   for (index_t q = 0; q < g.out_width; ++q, y += g.channels) {
     const pool_range columns = pool_columns(g, q);
-    const Element* const window = x + (rows.start * g.in_width + columns.start) * g.channels;
+    const Element* const window =
+        x + ((rows.start + rows.begin) * g.in_width + columns.start + columns.begin) * g.channels;
     const Element entries = divisors.rows(g, rows) * divisors.columns[static_cast<std::size_t>(q)];
     for_each_packet<Element>(0, g.channels, [&]<class Packet>(Packet, index_t c) {
       typename Packet::type sum{};
-      for (index_t r = rows.begin; r < rows.end; ++r) {
-        for (index_t s = columns.begin; s < columns.end; ++s) {
-          sum += Packet::load(window + (r * g.in_width + s) * g.channels + c);
+      const Element* row = window + c;
+      for (index_t r = rows.begin; r < rows.end; ++r, row += g.in_width * g.channels) {
+        const Element* from = row;
+        for (index_t s = columns.begin; s < columns.end; ++s, from += g.channels) {
+          sum += Packet::load(from);
         }
       }
       Packet::store(y + c, sum / entries);
@@ -182,23 +300,14 @@ void average_pixels(const pool2d_geometry& g, index_t p, const Element* x, Eleme
 
 template <class Element>
 void average_slopes_pixels(const pool2d_geometry& g, index_t h, const Element* dy, Element* dx,
-                           const pool_divisors<Element>& divisors, backward_epilogue<Element> epilogue) noexcept {
-  const pool_cover p = pool_covering(h, g.stride_height, g.pad_top, g.kernel_height, g.out_height);
-  for (index_t w = 0; w < g.in_width; ++w, dx += g.channels) {
-    const pool_cover q = pool_covering(w, g.stride_width, g.pad_left, g.kernel_width, g.out_width);
-    for_each_packet<Element>(0, g.channels, [&]<class Packet>(Packet, index_t c) {
-      typename Packet::type sum{};
-      for (index_t i = p.begin; i < p.end; ++i) {
-        const Element rows = divisors.rows(g, pool_rows(g, i));
-        for (index_t j = q.begin; j < q.end; ++j) {
-          const Element entries = rows * divisors.columns[static_cast<std::size_t>(j)];
-          sum += Packet::load(dy + (i * g.out_width + j) * g.channels + c) / entries;
-        }
-      }
-      store_slope<Packet>(dx, sum, epilogue, c);
-    });
-    epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : g.channels;
-  }
+                           const pool_divisors<Element>& divisors,
+                           const backward_epilogue<Element>& epilogue) noexcept {
+  slopes_pixels(g, h, dx, epilogue, [&](index_t p, index_t q, index_t) {
+    const Element* const slopes = dy + (p * g.out_width + q) * g.channels;
+    const Element share =
+        Element{1} / (divisors.rows(g, pool_rows(g, p)) * divisors.columns[static_cast<std::size_t>(q)]);
+    return [=]<class Packet>(Packet, index_t c) { return Packet::load(slopes + c) * share; };
+  });
 }
 
 // Planes: a padded row is taken apart into `phases` rows, one for each remainder of the column by the stride. Then
@@ -226,16 +335,25 @@ struct pool_phases {
   [[nodiscard]] index_t column(index_t s) const noexcept { return s % stride * pitch + s / stride; }
 
   /// Takes a row of the image apart; what lies outside the image is `outside`.
-  void split(const pool2d_geometry& g, const Element* row, Element outside, Element* to) const noexcept {
+  void split(const pool2d_geometry& g, const pool_cover* inside_image, const Element* row, Element outside,
+             Element* to) const noexcept {
     for (index_t t = 0; t < count; ++t, to += pitch) {
-      // Element j is column j * stride + t - pad_left of the image.
-      const index_t shift = t - g.pad_left;
-      const index_t begin = std::min(pitch, shift >= 0 ? index_t{0} : (-shift + stride - 1) / stride);
-      const index_t end = std::min(pitch, g.in_width > shift ? (g.in_width - shift + stride - 1) / stride : index_t{0});
-      std::fill(to, to + begin, outside);
-      gather(row, shift, begin, end, to);
-      std::fill(to + std::max(begin, end), to + pitch, outside);
+      const pool_cover range = inside_image[t];
+      for (index_t j = 0; j < range.begin; ++j) {
+        to[j] = outside;
+      }
+      gather(row, t - g.pad_left, range.begin, range.end, to);
+      for (index_t j = std::max(range.begin, range.end); j < pitch; ++j) {
+        to[j] = outside;
+      }
     }
+  }
+
+  /// The elements of phase t that lie inside the image: element j is column j * stride + t - pad_left.
+  [[nodiscard]] pool_cover inside(const pool2d_geometry& g, index_t t) const noexcept {
+    const index_t shift = t - g.pad_left;
+    return {std::min(pitch, shift >= 0 ? index_t{0} : (-shift + stride - 1) / stride),
+            std::min(pitch, g.in_width > shift ? (g.in_width - shift + stride - 1) / stride : index_t{0})};
   }
 
   /// Adds or writes the rows put together again, and what no window holds as 0, with the epilogue of the gradient.
@@ -281,7 +399,8 @@ struct pool_phases {
       return;
     }
     if (stride == 1) {
-      std::copy(row + (shift + begin), row + (shift + end), to + begin);
+      for_each_packet<Element>(
+          begin, end, [=]<class Packet>(Packet, index_t k) { Packet::store(to + k, Packet::load(row + (shift + k))); });
       return;
     }
     if constexpr (full_packet<Element>::lanes == 4) {
@@ -326,55 +445,177 @@ struct pool_buffers {
     for (index_t s = 0; s < g.kernel_width; ++s) {
       column[static_cast<std::size_t>(s)] = phases.column(s);
     }
+    for (index_t t = 0; t < phases.count; ++t) {
+      inside[static_cast<std::size_t>(t)] = phases.inside(g, t);
+    }
   }
 
   std::array<Element, capacity> rows;
   std::array<Element, capacity> other;
   std::array<index_t, static_cast<std::size_t>(pool_phases<Element>::most_columns)> column;
+  std::array<pool_cover, static_cast<std::size_t>(pool_phases<Element>::most_columns)> inside;
 };
+
+/// Windows of 2 x 2 that do not overlap: the usual pooling, and worth loops of its own.
+[[nodiscard]] constexpr bool pools_halves(const pool2d_geometry& g) noexcept {
+  return g.kernel_height == 2 && g.kernel_width == 2 && g.stride_height == 2 && g.stride_width == 2 && g.pad_top == 0 &&
+         g.pad_left == 0 && 2 * g.out_height <= g.in_height && 2 * g.out_width <= g.in_width;
+}
+
+/// Two packets of neighbours as a packet of the even and a packet of the odd ones, and back.
+template <class Packet>
+struct pairs {
+  using type = typename Packet::type;
+  using element = std::remove_cvref_t<decltype(type{}[0])>;
+
+  GRADUS_ALWAYS_INLINE static pairs load(const element* from) noexcept {
+    if constexpr (Packet::lanes == 1) {
+      return {Packet::load(from), Packet::load(from + 1)};
+    } else {
+      const auto low = Packet::load(from);
+      const auto high = Packet::load(from + Packet::lanes);
+      if constexpr (Packet::lanes == 2) {
+        return {__builtin_shufflevector(low, high, 0, 2), __builtin_shufflevector(low, high, 1, 3)};
+      } else {
+        static_assert(Packet::lanes == 4);
+        return {__builtin_shufflevector(low, high, 0, 2, 4, 6), __builtin_shufflevector(low, high, 1, 3, 5, 7)};
+      }
+    }
+  }
+  /// Stores as a gradient at element i of dx.
+  GRADUS_ALWAYS_INLINE void store(element* dx, const backward_epilogue<element>& epilogue, index_t i) const noexcept {
+    if constexpr (Packet::lanes == 1) {
+      store_slope<Packet>(dx, even, epilogue, i);
+      store_slope<Packet>(dx, odd, epilogue, i + 1);
+    } else if constexpr (Packet::lanes == 2) {
+      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 0, 2), epilogue, i);
+      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 1, 3), epilogue, i + 2);
+    } else {
+      static_assert(Packet::lanes == 4);
+      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 0, 4, 1, 5), epilogue, i);
+      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 2, 6, 3, 7), epilogue, i + 4);
+    }
+  }
+
+  type even;
+  type odd;
+};
+
+/// One plane; needs pools_halves(g).
+template <bool WantChoice, class Element>
+void max_halves(const pool2d_geometry& g, const Element* x, Element* y, std::uint8_t* choice) noexcept {
+  for (index_t p = 0; p < g.out_height; ++p, x += 2 * g.in_width, y += g.out_width) {
+    for_each_packet<Element>(0, g.out_width, [&]<class Packet>(Packet, index_t q) {
+      const auto top = pairs<Packet>::load(x + 2 * q);
+      const auto bottom = pairs<Packet>::load(x + g.in_width + 2 * q);
+      running_max<Packet, WantChoice> largest;
+      largest.best = top.even;
+      largest.nan = top.even != top.even;
+      largest.take(top.odd, Packet::broadcast(Element{1}));
+      largest.take(bottom.even, Packet::broadcast(Element{2}));
+      largest.take(bottom.odd, Packet::broadcast(Element{3}));
+      Packet::store(y + q, largest.best);
+      if constexpr (WantChoice) {
+        Packet::store_bytes(choice + q, largest.choice());
+      }
+      if (Packet::any(largest.nan)) [[unlikely]] {
+        for (index_t i = q; i < q + Packet::lanes; ++i) {
+          const careful_max<Element> careful{
+              g, {0, 0, 2}, {0, 0, 2}, [&](index_t r, index_t s) { return x[r * g.in_width + 2 * i + s]; }};
+          y[i] = careful.best;
+          if constexpr (WantChoice) {
+            choice[i] = static_cast<std::uint8_t>(careful.chosen);
+          }
+        }
+      }
+    });
+    choice += WantChoice ? g.out_width : 0;
+  }
+}
+
+/// One plane of gradients; needs pools_halves(g). pair(packet, p, q, r) gives the gradients of row r of the windows.
+template <class Element, class Pair>
+void slopes_halves(const pool2d_geometry& g, Element* dx, const backward_epilogue<Element>& epilogue,
+                   const Pair& pair) noexcept {
+  const auto nothing = [&](index_t begin, index_t end) {
+    for_each_packet<Element>(begin, end, [&]<class Packet>(Packet, index_t i) {
+      store_slope<Packet>(dx, typename Packet::type{}, epilogue, i);
+    });
+  };
+  for (index_t p = 0; p < g.out_height; ++p) {
+    for (index_t r = 0; r < 2; ++r) {
+      const index_t row = (2 * p + r) * g.in_width;
+      for_each_packet<Element>(0, g.out_width, [&]<class Packet>(Packet packet, index_t q) {
+        pair(packet, p, q, r).store(dx, epilogue, row + 2 * q);
+      });
+      nothing(row + 2 * g.out_width, row + g.in_width);
+    }
+  }
+  nothing(2 * g.out_height * g.in_width, g.in_height * g.in_width);
+}
 
 /// One plane; needs phases.fits(g, g.kernel_height).
 template <bool WantChoice, class Element>
 void max_plane(const pool2d_geometry& g, const pool_phases<Element>& phases, pool_buffers<Element>& buffers,
                const Element* x, Element* y, std::uint8_t* choice) noexcept {
   using packet = full_packet<Element>;
-  using index_type = typename packet::index_type;
+  if (pools_halves(g)) {
+    max_halves<WantChoice>(g, x, y, choice);
+    return;
+  }
+  constexpr Element lowest = -std::numeric_limits<Element>::infinity();
   const index_t row_size = phases.count * phases.pitch;
-  std::array<index_t, static_cast<std::size_t>(pool_phases<Element>::most_columns)> held;  // the row in each place
-  std::fill_n(held.begin(), g.kernel_height, index_t{-1});
+  index_t ready = 0;        // rows below it are taken apart; row h is at place h % kernel_height
+  index_t ready_place = 0;  // of row `ready`
+  index_t place = 0;        // of the first row of the window
+  index_t place_row = 0;
+  const auto next = [&](index_t at) { return at + 1 == g.kernel_height ? 0 : at + 1; };
   for (index_t p = 0; p < g.out_height; ++p) {
     const pool_range rows = pool_rows(g, p);
-    for (index_t r = rows.begin; r < rows.end; ++r) {
-      const index_t h = rows.start + r;
-      const index_t place = h % g.kernel_height;
-      if (held[static_cast<std::size_t>(place)] != h) {
-        held[static_cast<std::size_t>(place)] = h;
-        phases.split(g, x + h * g.in_width, -std::numeric_limits<Element>::infinity(),
-                     buffers.rows.data() + place * row_size);
+    for (; ready < rows.start + rows.end; ++ready, ready_place = next(ready_place)) {
+      if (ready >= rows.start + rows.begin) {
+        phases.split(g, buffers.inside.data(), x + ready * g.in_width, lowest,
+                     buffers.rows.data() + ready_place * row_size);
       }
     }
+    for (; place_row < rows.start + rows.begin; ++place_row) {
+      place = next(place);
+    }
     for (index_t q = 0; q < g.out_width; q += packet::lanes) {
-      typename packet::type best = packet::broadcast(-std::numeric_limits<Element>::infinity());
-      typename packet::index_vector chosen{};
+      running_max<packet, WantChoice> largest;
+      largest.best = packet::broadcast(lowest);
       if constexpr (WantChoice) {
         // Where nothing is larger than minus infinity, the first entry inside the image.
-        for (index_t i = 0; i < packet::lanes; ++i) {
-          chosen[i] = static_cast<index_type>(rows.begin * g.kernel_width +
-                                              std::max(index_t{0}, g.pad_left - (q + i) * g.stride_width));
+        largest.chosen = packet::broadcast(static_cast<Element>(rows.begin * g.kernel_width));
+        if (q * g.stride_width < g.pad_left) {
+          for (index_t i = 0; i < packet::lanes; ++i) {
+            largest.chosen[i] += static_cast<Element>(std::max(index_t{0}, g.pad_left - (q + i) * g.stride_width));
+          }
         }
       }
-      index_t place = (rows.start + rows.begin) % g.kernel_height;
-      for (index_t r = rows.begin; r < rows.end; ++r) {
-        const Element* const row = buffers.rows.data() + place * row_size + q;
-        for (index_t s = 0; s < g.kernel_width; ++s) {
-          take_larger<packet, WantChoice>(packet::load(row + buffers.column[static_cast<std::size_t>(s)]),
-                                          static_cast<index_type>(r * g.kernel_width + s), best, chosen);
+      index_t at = place;
+      auto entry = packet::broadcast(static_cast<Element>(rows.begin * g.kernel_width));
+      for (index_t r = rows.begin; r < rows.end; ++r, at = next(at)) {
+        const Element* const row = buffers.rows.data() + at * row_size + q;
+        for (index_t s = 0; s < g.kernel_width; ++s, entry += Element{1}) {
+          largest.take(packet::load(row + buffers.column[static_cast<std::size_t>(s)]), entry);
         }
-        place = place + 1 == g.kernel_height ? 0 : place + 1;
       }
-      packet::store(y + q, best, g.out_width - q);
+      packet::store(y + q, largest.best, g.out_width - q);
       if constexpr (WantChoice) {
-        packet::store_bytes(choice + q, chosen, g.out_width - q);
+        packet::store_bytes(choice + q, largest.choice(), g.out_width - q);
+      }
+      if (packet::any(largest.nan)) [[unlikely]] {
+        for (index_t i = q; i < std::min(g.out_width, q + packet::lanes); ++i) {
+          const pool_range columns = pool_columns(g, i);
+          const careful_max<Element> careful{g, rows, columns, [&](index_t r, index_t s) {
+                                               return x[(rows.start + r) * g.in_width + columns.start + s];
+                                             }};
+          y[i] = careful.best;
+          if constexpr (WantChoice) {
+            choice[i] = static_cast<std::uint8_t>(careful.chosen);
+          }
+        }
       }
     }
     y += g.out_width;
@@ -388,10 +629,21 @@ void max_slopes_plane(const pool2d_geometry& g, const pool_phases<Element>& phas
                       const Element* dy, const std::uint8_t* choice, Element* dx,
                       backward_epilogue<Element> epilogue) noexcept {
   using index_type = typename full_packet<Element>::index_type;
+  if (pools_halves(g)) {
+    slopes_halves(g, dx, epilogue, [&]<class Packet>(Packet, index_t p, index_t q, index_t r) {
+      const auto chosen = Packet::load_bytes(choice + p * g.out_width + q);
+      const auto slope = Packet::load(dy + p * g.out_width + q);
+      const typename Packet::index_vector zero{};
+      return pairs<Packet>{Packet::masked(chosen == static_cast<index_type>(2 * r) - zero, slope),
+                           Packet::masked(chosen == static_cast<index_type>(2 * r + 1) - zero, slope)};
+    });
+    return;
+  }
   Element* const sums = buffers.rows.data();
+  pool_walk covering{g.stride_height, g.pad_top, g.kernel_height, g.out_height};
   for (index_t h = 0; h < g.in_height; ++h, dx += g.in_width) {
     std::fill(sums, sums + phases.count * phases.pitch, Element{0});
-    const pool_cover p = pool_covering(h, g.stride_height, g.pad_top, g.kernel_height, g.out_height);
+    const pool_cover p = covering(h);
     for (index_t i = p.begin; i < p.end; ++i) {
       const index_t r = h + g.pad_top - i * g.stride_height;
       const Element* const slopes = dy + i * g.out_width;
@@ -401,8 +653,7 @@ void max_slopes_plane(const pool2d_geometry& g, const pool_phases<Element>& phas
         const auto entry = static_cast<index_type>(r * g.kernel_width + s);
         for_each_packet<Element>(0, g.out_width, [=]<class Packet>(Packet, index_t q) {
           const auto mine = Packet::load_bytes(chosen + q) == entry - typename Packet::index_vector{};
-          const auto share = mine ? Packet::load(slopes + q) : typename Packet::type{};
-          Packet::store(to + q, Packet::load(to + q) + share);
+          Packet::store(to + q, Packet::load(to + q) + Packet::masked(mine, Packet::load(slopes + q)));
         });
       }
     }
@@ -433,6 +684,16 @@ void average_plane(const pool2d_geometry& g, const pool_phases<Element>& phases,
     *y = sum / (divisors.rows(g, pool_rows(g, 0)) * divisors.columns[0]);
     return;
   }
+  if (pools_halves(g)) {
+    for (index_t p = 0; p < g.out_height; ++p, x += 2 * g.in_width, y += g.out_width) {
+      for_each_packet<Element>(0, g.out_width, [&]<class Packet>(Packet, index_t q) {
+        const auto top = pairs<Packet>::load(x + 2 * q);
+        const auto bottom = pairs<Packet>::load(x + g.in_width + 2 * q);
+        Packet::store(y + q, ((top.even + bottom.even) + (top.odd + bottom.odd)) / Element{4});
+      });
+    }
+    return;
+  }
   for (index_t p = 0; p < g.out_height; ++p, y += g.out_width) {
     const pool_range rows = pool_rows(g, p);
     Element* const sum = buffers.other.data();
@@ -444,7 +705,7 @@ void average_plane(const pool2d_geometry& g, const pool_phases<Element>& phases,
       }
       Packet::store(sum + w, total);
     });
-    phases.split(g, sum, Element{0}, buffers.rows.data());
+    phases.split(g, buffers.inside.data(), sum, Element{0}, buffers.rows.data());
     for (index_t q = 0; q < g.out_width; q += packet::lanes) {
       typename packet::type total{};
       for (index_t s = 0; s < g.kernel_width; ++s) {
@@ -468,11 +729,19 @@ void average_slopes_plane(const pool2d_geometry& g, const pool_phases<Element>& 
     });
     return;
   }
+  if (pools_halves(g)) {
+    slopes_halves(g, dx, epilogue, [&]<class Packet>(Packet, index_t p, index_t q, index_t) {
+      const auto share = Packet::load(dy + p * g.out_width + q) / Element{4};
+      return pairs<Packet>{share, share};
+    });
+    return;
+  }
   std::array<Element, static_cast<std::size_t>(pool_divisors<Element>::capacity)> shares;
   Element* const sums = buffers.rows.data();
   pool_cover before{-1, -1};  // the outputs that `sums` is of
+  pool_walk covering{g.stride_height, g.pad_top, g.kernel_height, g.out_height};
   for (index_t h = 0; h < g.in_height; ++h, dx += g.in_width) {
-    const pool_cover p = pool_covering(h, g.stride_height, g.pad_top, g.kernel_height, g.out_height);
+    const pool_cover p = covering(h);
     if (p.begin != before.begin || p.end != before.end) {
       before = p;
       std::fill(sums, sums + phases.count * phases.pitch, Element{0});
