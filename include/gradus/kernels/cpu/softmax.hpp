@@ -6,14 +6,15 @@
 
 #include <algorithm>  // std::max, std::min
 #include <array>      // std::array
-#include <cmath>      // std::exp, std::log
+#include <cmath>      // std::log
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t
 
-#include "gradus/core/element.hpp"     // real_element
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/device/cpu.hpp"       // cpu
-#include "gradus/kernels/softmax.hpp"  // loss_sums
+#include "gradus/core/element.hpp"               // real_element
+#include "gradus/core/index.hpp"                 // index_t
+#include "gradus/device/cpu.hpp"                 // cpu
+#include "gradus/kernels/cpu/softmax_loops.hpp"  // largest_of, exponentials, scale_row
+#include "gradus/kernels/softmax.hpp"            // loss_sums
 
 namespace gradus::kernels {
 
@@ -24,20 +25,9 @@ namespace detail {
   return std::max((rows + 63) / 64, std::max(index_t{1}, 4096 / std::max(index_t{1}, classes)));
 }
 
-/// The first largest entry of a row; a NaN counts as largest.
-template <class Element>
-[[nodiscard]] index_t largest_entry(const Element* row, index_t classes) noexcept {
-  index_t best = 0;
-  for (index_t i = 1; i < classes; ++i) {
-    if (row[i] > row[best] || (row[i] != row[i] && row[best] == row[best])) {
-      best = i;
-    }
-  }
-  return best;
-}
-
 }  // namespace detail
 
+/// See kernels/softmax.hpp.
 /// @note dlogits may be logits.
 template <real_element Element>
 loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes, const Element* logits,
@@ -49,27 +39,19 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
     for (index_t row = begin; row < end; ++row) {
       const Element* const x = logits + row * classes;
       const index_t label = labels[row];
-      const index_t best = detail::largest_entry(x, classes);
-      const Element largest = x[best];
+      const Element largest = detail::largest_of(classes, x);
       const Element at_label = x[label];
-      Element total = 0;
-      for (index_t i = 0; i < classes; ++i) {
-        const Element e = std::exp(x[i] - largest);
-        total += e;
-        if (dlogits != nullptr) {
-          dlogits[row * classes + i] = e;
-        }
+      sums.correct += detail::is_first_largest(x, label, largest) ? 1 : 0;
+      if (dlogits == nullptr) {
+        const Element total = detail::exponentials<false>(classes, x, largest, dlogits);
+        sums.loss += std::log(static_cast<double>(total)) - static_cast<double>(at_label - largest);
+        continue;
       }
+      Element* const d = dlogits + row * classes;
+      const Element total = detail::exponentials<true>(classes, x, largest, d);
       sums.loss += std::log(static_cast<double>(total)) - static_cast<double>(at_label - largest);
-      sums.correct += best == label ? 1 : 0;
-      if (dlogits != nullptr) {
-        const auto factor = static_cast<Element>(scale / static_cast<double>(total));
-        Element* const d = dlogits + row * classes;
-        for (index_t i = 0; i < classes; ++i) {
-          d[i] *= factor;
-        }
-        d[label] -= static_cast<Element>(scale);
-      }
+      detail::scale_row(classes, static_cast<Element>(scale / static_cast<double>(total)), d);
+      d[label] -= static_cast<Element>(scale);
     }
     partial[static_cast<std::size_t>(begin / grain)] = sums;
   });
@@ -81,6 +63,7 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
   return result;
 }
 
+/// See kernels/softmax.hpp.
 /// @note probabilities may be logits.
 template <real_element Element>
 void softmax(cpu& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {
@@ -88,15 +71,8 @@ void softmax(cpu& device, index_t rows, index_t classes, const Element* logits, 
     for (index_t row = begin; row < end; ++row) {
       const Element* const x = logits + row * classes;
       Element* const y = probabilities + row * classes;
-      const Element largest = x[detail::largest_entry(x, classes)];
-      Element total = 0;
-      for (index_t i = 0; i < classes; ++i) {
-        y[i] = std::exp(x[i] - largest);
-        total += y[i];
-      }
-      for (index_t i = 0; i < classes; ++i) {
-        y[i] /= total;
-      }
+      const Element total = detail::exponentials<true>(classes, x, detail::largest_of(classes, x), y);
+      detail::scale_row(classes, Element{1} / total, y);
     }
   });
 }
