@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Every pass of the convolution against its definition, over shapes that reach every path.
+#include <boost/test/unit_test.hpp>
+
+#include <tuple>
+#include <vector>
+
+#include "gradus/kernels/cpu/conv2d.hpp"
+#include "support.hpp"
+
+namespace {
+
+template <class Element, class Layout>
+struct test_case {
+  using element = Element;
+  using layout = Layout;
+};
+using cases = std::tuple<test_case<float, gradus::nchw>, test_case<float, gradus::nhwc>,
+                         test_case<double, gradus::nchw>, test_case<double, gradus::nhwc>>;
+
+const std::vector<conv::shape> shapes{
+    {.batch = 0, .in = 3, .height = 5, .width = 5, .out = 4, .kernel_height = 3, .kernel_width = 3},
+    {.batch = 1},
+    {.batch = 2, .in = 3, .height = 5, .width = 7, .out = 2},
+    {.batch = 3,
+     .in = 1,
+     .height = 12,
+     .width = 11,
+     .out = 32,
+     .kernel_height = 5,
+     .kernel_width = 5,
+     .pad_top = 2,
+     .pad_left = 2,
+     .pad_bottom = 2,
+     .pad_right = 2},
+    {.batch = 1,
+     .in = 5,
+     .height = 9,
+     .width = 8,
+     .out = 19,
+     .kernel_height = 3,
+     .kernel_width = 3,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1},
+    {.batch = 2,
+     .in = 3,
+     .height = 15,
+     .width = 14,
+     .out = 17,
+     .kernel_height = 7,
+     .kernel_width = 7,
+     .stride_height = 2,
+     .stride_width = 2,
+     .pad_top = 3,
+     .pad_left = 3,
+     .pad_bottom = 3,
+     .pad_right = 3},
+    {.batch = 2, .in = 4, .height = 7, .width = 9, .out = 6, .stride_height = 3, .stride_width = 2},
+    {.batch = 1,
+     .in = 2,
+     .height = 2,
+     .width = 3,
+     .out = 3,
+     .kernel_height = 5,
+     .kernel_width = 4,
+     .pad_top = 2,
+     .pad_left = 2,
+     .pad_bottom = 3,
+     .pad_right = 1},
+    {.batch = 2,
+     .in = 8,
+     .height = 6,
+     .width = 5,
+     .out = 12,
+     .kernel_height = 3,
+     .kernel_width = 2,
+     .stride_height = 2,
+     .stride_width = 1,
+     .pad_top = 1,
+     .pad_left = 0,
+     .pad_bottom = 0,
+     .pad_right = 1,
+     .groups = 4},
+    {.batch = 1,
+     .in = 6,
+     .height = 6,
+     .width = 6,
+     .out = 6,
+     .kernel_height = 3,
+     .kernel_width = 3,
+     .pad_top = 1,
+     .pad_left = 1,
+     .pad_bottom = 1,
+     .pad_right = 1,
+     .groups = 6},
+    {.batch = 2,
+     .in = 9,
+     .height = 4,
+     .width = 13,
+     .out = 10,
+     .kernel_height = 1,
+     .kernel_width = 7,
+     .pad_left = 3,
+     .pad_right = 3},
+    {.batch = 1,
+     .in = 33,
+     .height = 13,
+     .width = 3,
+     .out = 34,
+     .kernel_height = 7,
+     .kernel_width = 1,
+     .pad_top = 3,
+     .pad_bottom = 3},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(kernels_cpu_conv2d)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
+  using element = typename Case::element;
+  using layout = typename Case::layout;
+  gradus::cpu one{{.intra_op_threads = 1}};
+  gradus::cpu three{{.intra_op_threads = 3}};
+  for (const conv::shape& s : shapes) {
+    const conv::problem p{s};
+    const auto result = conv::run<element, layout>(p, one, s.batch);
+    BOOST_TEST_CONTEXT(layout::name << ": " << s) {
+      BOOST_TEST((conv::worst<layout>(p, result) < 1e-6));
+      const auto again = conv::run<element, layout>(p, three, s.batch + 2);
+      BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
+      BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
+      BOOST_TEST(conv::same_bits(result.dw, again.dw));
+      BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The matrix product against its definition, over shapes that reach every remainder of a tile.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "gradus/core/random.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/matmul.hpp"
+
+namespace {
+
+using gradus::index_t;
+using gradus::kernels::matmul_epilogue;
+using gradus::kernels::matmul_shape;
+using elements = std::tuple<float, double>;
+
+/// Small multiples of 1/8: the sums are exact, so a wrong term shows and rounding does not.
+template <class Element>
+std::vector<Element> values(index_t count, std::string_view name) {
+  const gradus::random_stream stream{5, name};
+  std::vector<Element> result(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] = static_cast<Element>(std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0);
+  }
+  return result;
+}
+
+template <class Element>
+struct operands {
+  matmul_shape shape;
+  std::vector<Element> a, b, c, bias, mask;
+
+  explicit operands(const matmul_shape& s)
+      : shape{s},
+        a{values<Element>(s.m * s.k, "a")},
+        b{values<Element>(s.k * s.n, "b")},
+        c{values<Element>(s.m * s.n, "c")},
+        bias{values<Element>(s.n, "bias")},
+        mask{values<Element>(s.m * s.n, "mask")} {}
+
+  [[nodiscard]] matmul_epilogue<Element> epilogue(int which) const {
+    switch (which) {
+      case 1:
+        return {.bias = bias.data(), .act = gradus::kernels::activation::relu};
+      case 2:
+        return {.accumulate = true, .relu_output = mask.data()};
+      default:
+        return {};
+    }
+  }
+
+  [[nodiscard]] std::vector<Element> product(gradus::cpu& device, int which) const {
+    std::vector<Element> result = which == 2 ? c : std::vector<Element>(c.size(), static_cast<Element>(NAN));
+    const std::size_t bytes = gradus::kernels::matmul_workspace_bytes<Element>(device, shape);
+    auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+    std::memset(workspace, 0xFF, bytes);
+    matmul(device, shape, a.data(), b.data(), result.data(), epilogue(which), std::span<std::byte>{workspace, bytes});
+    device.deallocate(workspace, bytes);
+    return result;
+  }
+
+  [[nodiscard]] double difference(const std::vector<Element>& result, int which) const {
+    const auto e = epilogue(which);
+    double worst = 0;
+    for (index_t i = 0; i < shape.m; ++i) {
+      for (index_t j = 0; j < shape.n; ++j) {
+        const auto at = static_cast<std::size_t>(i * shape.n + j);
+        double sum = e.bias != nullptr ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0.0;
+        for (index_t t = 0; t < shape.k; ++t) {
+          sum +=
+              static_cast<double>(a[static_cast<std::size_t>(shape.transpose_a ? t * shape.m + i : i * shape.k + t)]) *
+              static_cast<double>(b[static_cast<std::size_t>(shape.transpose_b ? j * shape.k + t : t * shape.n + j)]);
+        }
+        if (e.accumulate) {
+          sum += static_cast<double>(c[at]);
+        }
+        if (e.act == gradus::kernels::activation::relu) {
+          sum = std::max(sum, 0.0);
+        }
+        if (e.relu_output != nullptr && !(mask[at] > 0)) {
+          sum = 0;
+        }
+        const double apart = std::abs(static_cast<double>(result[at]) - sum) / (1 + std::abs(sum));
+        worst = apart <= worst ? worst : (std::isnan(apart) ? INFINITY : apart);
+      }
+    }
+    return worst;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(kernels_cpu_matmul)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
+  gradus::cpu one{{.intra_op_threads = 1}};
+  gradus::cpu three{{.intra_op_threads = 3}};
+  for (const index_t m : {1, 5, 14, 33}) {
+    for (const index_t n : {1, 10, 16, 71}) {
+      for (const index_t k : {0, 1, 7, 130}) {
+        for (int transposed = 0; transposed < 4; ++transposed) {
+          const operands<Element> o{matmul_shape{
+              .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
+          BOOST_TEST_CONTEXT(m << " x " << n << " x " << k << ", transposed " << transposed) {
+            for (int which = 0; which < 3; ++which) {
+              const auto result = o.product(one, which);
+              BOOST_TEST(o.difference(result, which) < 1e-6);
+              const auto again = o.product(three, which);
+              BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, elements) {
+  gradus::cpu one{{.intra_op_threads = 1}};
+  gradus::cpu three{{.intra_op_threads = 3}};
+  for (const index_t rows : {0, 1, 9, 300}) {
+    for (const index_t columns : {1, 8, 77}) {
+      const auto a = values<Element>(rows * columns, "a");
+      std::vector<Element> sums(static_cast<std::size_t>(columns), static_cast<Element>(NAN));
+      std::vector<Element> again = sums;
+      gradus::kernels::column_sums(one, rows, columns, a.data(), sums.data());
+      gradus::kernels::column_sums(three, rows, columns, a.data(), again.data());
+      for (index_t j = 0; j < columns; ++j) {
+        double sum = 0;
+        for (index_t i = 0; i < rows; ++i) {
+          sum += static_cast<double>(a[static_cast<std::size_t>(i * columns + j)]);
+        }
+        BOOST_TEST(std::abs(static_cast<double>(sums[static_cast<std::size_t>(j)]) - sum) < 1e-4);
+      }
+      BOOST_TEST((std::memcmp(sums.data(), again.data(), sums.size() * sizeof(Element)) == 0));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
