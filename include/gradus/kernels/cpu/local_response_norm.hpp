@@ -6,171 +6,122 @@
 
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
-#include <cmath>        // std::pow, std::sqrt
-#include <cstddef>      // std::size_t
+#include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                 // real_element
-#include "gradus/core/extents.hpp"                 // image_extents
-#include "gradus/core/index.hpp"                   // index_t
-#include "gradus/device/cpu.hpp"                   // cpu
-#include "gradus/kernels/conv2d.hpp"               // backward_epilogue
-#include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_parameters
-#include "gradus/layout/layout_policy.hpp"         // axis, layout_policy
-#include "gradus/layout/mapping.hpp"               // dense_mapping
-#include "gradus/tensor/tensor_view.hpp"           // image_view
+#include "gradus/core/element.hpp"                           // real_element
+#include "gradus/core/error.hpp"                             // configuration_error
+#include "gradus/core/extents.hpp"                           // image_extents
+#include "gradus/core/index.hpp"                             // index_t
+#include "gradus/device/cpu.hpp"                             // cpu
+#include "gradus/kernels/conv2d.hpp"                         // backward_epilogue
+#include "gradus/kernels/cpu/local_response_norm_loops.hpp"  // respond_pixel, respond_planes, ...
+#include "gradus/kernels/local_response_norm.hpp"            // local_response_norm_parameters
+#include "gradus/layout/layout_policy.hpp"                   // axis, layout_policy
+#include "gradus/tensor/tensor_view.hpp"                     // image_view
 
 namespace gradus::kernels {
 
 namespace detail {
 
-/// d^-beta; the usual beta of 0.75 without a power.
-template <class Element>
-struct inverse_power {
-  explicit inverse_power(double exponent) noexcept
-      : beta{static_cast<Element>(exponent)}, three_quarters{exponent == 0.75} {}
-
-  Element operator()(Element d) const noexcept {
-    if (three_quarters) {
-      const Element root = std::sqrt(d);
-      return Element{1} / (root * std::sqrt(root));
-    }
-    return std::pow(d, -beta);
-  }
-
-  Element beta;
-  bool three_quarters;
-};
-
-inline constexpr index_t response_tile = 16;  ///< pixels that are worked on together
-
-/// Calls body(offset of pixel 0 in channel 0, pixels) for tiles of pixels that are adjacent in memory (planes) or
-/// `pixel stride` apart (channels last), on all threads.
-template <class Layout, class Body>
-void for_each_response_tile(cpu& device, const image_extents& shape, const Body& body) {
-  const dense_mapping<Layout> at{shape};
-  const index_t pixels = shape.h * shape.w;
-  const index_t tiles = (pixels + response_tile - 1) / response_tile;
-  const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, response_tile * shape.c));
-  device.parallel_for(shape.n * tiles, grain, [&](index_t begin, index_t end) {
-    for (index_t tile = begin; tile < end; ++tile) {
-      const index_t first = tile % tiles * response_tile;
-      body(at(tile / tiles, 0, first / shape.w, first % shape.w), std::min(response_tile, pixels - first));
-    }
-  });
+template <class Layout>
+consteval bool explain_response_layout() {
+  static_assert(Layout::order[0] == axis::n && (Layout::order[1] == axis::c || Layout::order[3] == axis::c),
+                "gradus: local response normalisation on the CPU needs a layout with channels just after the images or "
+                "last");
+  return true;
 }
 
-/// The sum over a window of channels that moves up by one channel at a time, for a tile of pixels: `term(channel,
-/// pixel)` is summed over [c - radius, c + radius] inside [0, channels). Entries are added anew for every c where the
-/// window is short, which loses no digits; long windows move.
-template <class Element, class Term>
-void window_sums(index_t channels, index_t radius, index_t c, index_t pixels, const Term& term,
-                 std::array<Element, static_cast<std::size_t>(response_tile)>& sums) {
-  sums.fill(Element{0});
-  const index_t last = std::min(channels - 1, c + radius);
-  for (index_t j = std::max(index_t{0}, c - radius); j <= last; ++j) {
-    for (index_t i = 0; i < pixels; ++i) {
-      sums[static_cast<std::size_t>(i)] += term(j, i);
-    }
+/// A radius above the number of channels is as good as that number.
+[[nodiscard]] inline local_response_norm_parameters checked_response(const local_response_norm_parameters& parameters,
+                                                                     index_t channels) {
+  local_response_norm_parameters result = parameters;
+  result.radius = std::min(parameters.radius, std::max(index_t{0}, channels - 1));
+  if (parameters.radius < 0 || !response_fits_pixel(channels, result.radius) || response_tile(result.radius) == 0) {
+    throw configuration_error{
+        "local_response_norm",
+        "a radius of at least 0 and channels + 2 * radius of at most " + std::to_string(response_capacity),
+        "radius " + std::to_string(parameters.radius) + " with " + std::to_string(channels) + " channels",
+        "the radius counts channels to each side; 2 is the usual value"};
   }
+  return result;
+}
+
+/// Calls pixels(begin, end) on pieces of the pixels whose channels are adjacent, or planes(begin, end, tiles of an
+/// image) on pieces of the tiles of neighbours, on all threads.
+template <class Layout, class Pixels, class Planes>
+void for_each_response(cpu& device, const image_extents& shape, index_t tile, const Pixels& pixels,
+                       const Planes& planes) {
+  const index_t count = shape.h * shape.w;
+  if (Layout::order[3] == axis::c || count == 1) {
+    const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, shape.c));
+    device.parallel_for(shape.n * count, grain, [&](index_t begin, index_t end) { pixels(begin, end); });
+    return;
+  }
+  const index_t tiles = (count + tile - 1) / tile;
+  const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, tile * shape.c));
+  device.parallel_for(shape.n * tiles, grain, [&](index_t begin, index_t end) { planes(begin, end, tiles); });
 }
 
 }  // namespace detail
 
 /// See kernels/local_response_norm.hpp.
+/// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
 template <real_element Element, layout_policy Layout>
 void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                  image_view<Element, Layout, cpu> y, const local_response_norm_parameters& parameters) {
-  static_assert(Layout::order[2] != axis::c,
-                "gradus: local response normalisation needs the pixels of a channel, or "
-                "the channels of a pixel, side by side");
+  static_assert(detail::explain_response_layout<Layout>());
   const image_extents shape{y.extents()};
-  const dense_mapping<Layout> at{shape};
-  const index_t channel_stride = at.stride(axis::c);
-  const index_t pixel_stride = at.stride(axis::w);
-  const auto alpha = static_cast<Element>(parameters.alpha);
-  const auto k = static_cast<Element>(parameters.k);
-  const detail::inverse_power<Element> power{parameters.beta};
-  detail::for_each_response_tile<Layout>(device, shape, [&](index_t offset, index_t pixels) {
-    const Element* const from = x.data() + offset;
-    Element* const to = y.data() + offset;
-    std::array<Element, static_cast<std::size_t>(detail::response_tile)> sums;
-    for (index_t c = 0; c < shape.c; ++c) {
-      detail::window_sums(
-          shape.c, parameters.radius, c, pixels,
-          [&](index_t j, index_t i) {
-            const Element value = from[j * channel_stride + i * pixel_stride];
-            return value * value;
-          },
-          sums);
-      for (index_t i = 0; i < pixels; ++i) {
-        const index_t place = c * channel_stride + i * pixel_stride;
-        to[place] = from[place] * power(k + alpha * sums[static_cast<std::size_t>(i)]);
-      }
-    }
-  });
+  const detail::response<Element> rule{detail::checked_response(parameters, shape.c)};
+  const index_t pixels = shape.h * shape.w;
+  constexpr index_t tile = 64;
+  detail::for_each_response<Layout>(
+      device, shape, tile,
+      [&](index_t begin, index_t end) {
+        detail::response_buffer<Element> squares;
+        for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
+          detail::respond_pixel(rule, shape.c, x.data() + i, y.data() + i, squares);
+        }
+      },
+      [&](index_t begin, index_t end, index_t tiles) {
+        for (index_t i = begin; i < end; ++i) {
+          const index_t first = i % tiles * tile;
+          const index_t offset = i / tiles * shape.c * pixels + first;
+          detail::respond_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
+                                 y.data() + offset);
+        }
+      });
 }
 
 /// See kernels/local_response_norm.hpp.
+/// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
 template <real_element Element, layout_policy Layout>
 void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                   std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
                                   image_view<Element, Layout, cpu> dx, const local_response_norm_parameters& parameters,
                                   const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
-  static_assert(Layout::order[2] != axis::c,
-                "gradus: local response normalisation needs the pixels of a channel, or "
-                "the channels of a pixel, side by side");
+  static_assert(detail::explain_response_layout<Layout>());
   const image_extents shape{dx.extents()};
-  const dense_mapping<Layout> at{shape};
-  const index_t channel_stride = at.stride(axis::c);
-  const index_t pixel_stride = at.stride(axis::w);
-  const auto alpha = static_cast<Element>(parameters.alpha);
-  const auto k = static_cast<Element>(parameters.k);
-  const auto factor = static_cast<Element>(2 * parameters.alpha * parameters.beta);
-  const detail::inverse_power<Element> power{parameters.beta};
-  detail::for_each_response_tile<Layout>(device, shape, [&](index_t offset, index_t pixels) {
-    const Element* const input = x.data() + offset;
-    const Element* const slope = dy.data() + offset;
-    Element* const to = dx.data() + offset;
-    // Walks over the channels c and adds what dy(c) gives to all of its window; the first term of dx(j) comes at c = j.
-    std::array<Element, static_cast<std::size_t>(detail::response_tile)> sums;
-    std::array<Element, static_cast<std::size_t>(detail::response_tile)> shares;
-    for (index_t j = 0; j < shape.c; ++j) {
-      shares.fill(Element{0});
-      std::array<Element, static_cast<std::size_t>(detail::response_tile)> own{};
-      const index_t last = std::min(shape.c - 1, j + parameters.radius);
-      for (index_t c = std::max(index_t{0}, j - parameters.radius); c <= last; ++c) {
-        detail::window_sums(
-            shape.c, parameters.radius, c, pixels,
-            [&](index_t l, index_t i) {
-              const Element value = input[l * channel_stride + i * pixel_stride];
-              return value * value;
-            },
-            sums);
-        for (index_t i = 0; i < pixels; ++i) {
-          const index_t place = c * channel_stride + i * pixel_stride;
-          const Element d = k + alpha * sums[static_cast<std::size_t>(i)];
-          const Element p = power(d);
-          shares[static_cast<std::size_t>(i)] += slope[place] * input[place] * p / d;
-          if (c == j) {
-            own[static_cast<std::size_t>(i)] = p;
-          }
+  const detail::response<Element> rule{detail::checked_response(parameters, shape.c)};
+  const index_t pixels = shape.h * shape.w;
+  const index_t tile = detail::response_tile(rule.radius);
+  detail::for_each_response<Layout>(
+      device, shape, tile,
+      [&](index_t begin, index_t end) {
+        detail::response_buffers<Element> buffers;
+        for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
+          detail::respond_slopes_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i, buffers);
         }
-      }
-      for (index_t i = 0; i < pixels; ++i) {
-        const index_t place = j * channel_stride + i * pixel_stride;
-        Element value = slope[place] * own[static_cast<std::size_t>(i)] -
-                        factor * input[place] * shares[static_cast<std::size_t>(i)];
-        if (epilogue.accumulate) {
-          value += to[place];
+      },
+      [&](index_t begin, index_t end, index_t tiles) {
+        detail::response_buffers<Element> buffers;
+        for (index_t i = begin; i < end; ++i) {
+          const index_t first = i % tiles * tile;
+          const index_t offset = i / tiles * shape.c * pixels + first;
+          detail::respond_slopes_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
+                                        dy.data() + offset, dx.data() + offset, epilogue, offset, buffers);
         }
-        if (epilogue.relu_output != nullptr && !(epilogue.relu_output[offset + place] > 0)) {
-          value = Element{0};
-        }
-        to[place] = value;
-      }
-    }
-  });
+      });
 }
 
 }  // namespace gradus::kernels
