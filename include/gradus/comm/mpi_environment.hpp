@@ -56,7 +56,7 @@ class mpi_environment {
     if (std::uncaught_exceptions() > exceptions_at_start_) {
       process_->fail("an exception ended its program");
     }
-    process_->look_for_notices("the end of its program");
+    process_->look_for_notices(std::string_view{"the end of its program"});
     if (!owner_) {
       if (!process_->failed()) {
         process_->end();

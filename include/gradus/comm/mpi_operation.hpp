@@ -71,6 +71,7 @@ class mpi_operation final : public operation {
 
  private:
   bool complete(const std::source_location& where);
+  bool look(const std::source_location& where);
   bool settle(std::chrono::milliseconds patience) noexcept;
   [[noreturn]] void raise_mpi_error(int code, const std::source_location& where);
 
@@ -121,6 +122,7 @@ class mpi_channel {
   /// An operation in which no part has begun yet. Nothing is allocated if one is idle.
   mpi_operation& fresh(const call& what, std::chrono::milliseconds limit) {
     process_->look_at_unfinished();
+    process_->glance_at_notices(what);
     if (process_->failed()) {
       process_->raise(what, world_, std::source_location::current());
     }
@@ -214,17 +216,25 @@ inline void mpi_operation::raise_mpi_error(int code, const std::source_location&
   throw communication_error{what_.describe(), {}, reason, {}, where};
 }
 
-inline bool mpi_operation::test(const std::source_location& where) {
-  mpi_process& process = channel_->process();
+/// Complete, failed, or neither.
+inline bool mpi_operation::look(const std::source_location& where) {
   if (complete(where)) {
     return true;
   }
-  if (process.failed()) {
+  if (channel_->process().failed()) {
     if (settle(std::chrono::milliseconds{50})) {
       return true;
     }
-    process.raise(what_, channel_->world(), where);
+    channel_->process().raise(what_, channel_->world(), where);
   }
+  return false;
+}
+
+inline bool mpi_operation::test(const std::source_location& where) {
+  if (look(where)) {
+    return true;
+  }
+  channel_->process().glance_at_notices(what_);
   return false;
 }
 
@@ -233,16 +243,12 @@ inline void mpi_operation::wait(const std::source_location& where) {
   backoff rest{process.spins()};
   constexpr int looks_per_clock = 16;
   clock::time_point deadline{};
-  clock::time_point next_notices{};
-  for (int looks = 1; !test(where); ++looks) {
+  for (int looks = 1; !look(where); ++looks) {
     if (looks % looks_per_clock == 0) {
+      process.glance_at_notices(what_);
       const clock::time_point now = clock::now();
       if (deadline == clock::time_point{}) {
         deadline = now + limit_;
-      }
-      if (now >= next_notices) {
-        next_notices = now + std::chrono::milliseconds{1};
-        process.look_for_notices(what_.describe());
       }
       if (now >= deadline) {
         try {

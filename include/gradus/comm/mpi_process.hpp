@@ -165,8 +165,19 @@ class mpi_process {
     }
   }
 
+  /// Looks for notices if that was a millisecond ago.
+  void glance_at_notices(const call& waiting_for) noexcept {
+    const clock::rep now = clock::now().time_since_epoch().count();
+    clock::rep last = last_look_.load(std::memory_order_relaxed);
+    if (now - last >= clock::duration{std::chrono::milliseconds{1}}.count() &&
+        last_look_.compare_exchange_strong(last, now, std::memory_order_relaxed)) {
+      look_for_notices(waiting_for);
+    }
+  }
+
   /// Looks for notices. `waiting_for` is what this rank waits for, to be told to ranks that ask.
-  void look_for_notices(std::string_view waiting_for) noexcept {
+  template <class WaitingFor>
+  void look_for_notices(const WaitingFor& waiting_for) noexcept {
     if (over()) {
       return;
     }
@@ -175,7 +186,8 @@ class mpi_process {
       if (!lock.owns_lock()) {
         return;
       }
-      for (;;) {
+      // The first probe may only make MPI move and report nothing yet.
+      for (int misses = 0; misses < 2;) {
         int present = 0;
         MPI_Message message = MPI_MESSAGE_NULL;
         notice incoming{};
@@ -187,10 +199,11 @@ class mpi_process {
           return MPI_Mrecv(&incoming, static_cast<int>(sizeof(incoming)), MPI_BYTE, &message, MPI_STATUS_IGNORE) ==
                  MPI_SUCCESS;
         });
-        if (!received) {
-          break;
+        if (received) {
+          take(incoming, waiting_for);
+        } else {
+          ++misses;
         }
-        take(incoming, waiting_for);
       }
       sweep();
     } catch (...) {
@@ -211,7 +224,7 @@ class mpi_process {
                                    const std::source_location& where) {
     std::string reason = "not complete within " + seconds_text(limit);
     try {
-      reason.append(ask_others(what.describe()));
+      reason.append(ask_others(what));
     } catch (...) {
       // The plain reason will do.
     }
@@ -232,7 +245,7 @@ class mpi_process {
       }
       const clock::time_point deadline = clock::now() + grace;
       while (clock::now() < deadline && !others_ended()) {
-        look_for_notices("has failed and ends");
+        look_for_notices(std::string_view{"its end after a failure"});
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
       }
       flush(std::min(grace, std::chrono::milliseconds{100}));
@@ -315,7 +328,11 @@ class mpi_process {
     }
   }
 
-  void take(const notice& incoming, std::string_view waiting_for) {
+  static std::string_view words(std::string_view text) noexcept { return text; }
+  static std::string words(const call& what) { return what.describe(); }
+
+  template <class WaitingFor>
+  void take(const notice& incoming, const WaitingFor& waiting_for) {
     const std::string_view text{incoming.text, static_cast<std::size_t>(incoming.length)};
     const auto sender = static_cast<std::size_t>(incoming.rank);
     switch (incoming.what) {
@@ -323,7 +340,7 @@ class mpi_process {
         record(incoming.rank, text);
         break;
       case kind::question:
-        post(incoming.rank, kind::answer, waiting_for);
+        post(incoming.rank, kind::answer, words(waiting_for));
         break;
       case kind::answer: {
         const std::scoped_lock lock{mutex_};
@@ -339,7 +356,7 @@ class mpi_process {
   }
 
   /// "; rank 2 is at barrier; no answer from ranks 1, 3"
-  std::string ask_others(const std::string& waiting_for) {
+  std::string ask_others(const call& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
     {
       const std::scoped_lock lock{mutex_};
@@ -401,6 +418,7 @@ class mpi_process {
   std::list<letter> outbox_;
   std::vector<std::string> answers_;
   std::vector<bool> ended_;
+  std::atomic<clock::rep> last_look_{0};
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_unfinished_{false};
   std::atomic<bool> over_{false};

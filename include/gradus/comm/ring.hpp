@@ -164,12 +164,10 @@ class ring_all_reduce final : public operation {
         each.resize(slot);
       }
     }
-    if (items_ > 0) {
-      for (index_t segment = 0; segment < segments_; ++segment) {
-        begin_send(segment);
-      }
-      advance();
+    for (index_t segment = 0; segment < segments_; ++segment) {
+      begin_send(segment);
     }
+    advance();
   }
 
   [[nodiscard]] bool complete() const noexcept { return consumed_ == items_ && sends_done_ == items_; }
@@ -336,6 +334,9 @@ class ring {
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    if (size() == 1) {
+      return base_.all_reduce(data, operation);
+    }
     const auto combine = [](reduction which, std::byte* target, const std::byte* source, index_t count) {
       detail::accumulate(which, reinterpret_cast<Element*>(target), reinterpret_cast<const Element*>(source), count);
     };

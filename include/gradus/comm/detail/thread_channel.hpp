@@ -369,6 +369,7 @@ class thread_channel {
         }
       }
     }
+    here.place->move_on();
     here.place = next;
     here.number = number;
     return *next;

@@ -70,8 +70,10 @@ class thread_collective {
 
   /// The number of the collective that meets here.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_.load(std::memory_order_acquire); }
-  /// Every rank of the last collective has released its entry.
-  [[nodiscard]] bool vacant() const noexcept { return left_.load(std::memory_order_acquire) == ranks(); }
+  /// Every rank of the last collective has released its entry and begun the next collective.
+  [[nodiscard]] bool vacant() const noexcept { return left_.load(std::memory_order_acquire) == 2 * ranks(); }
+  /// A rank begins the next collective.
+  void move_on() noexcept { left_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Prepares a vacant place for the collective `number`. Only one thread at a time.
   void open(std::uint64_t number) noexcept {

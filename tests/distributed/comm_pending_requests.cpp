@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Requests under way end when a rank fails; the job ends and nobody hangs.
+#include "communicators_mpi.hpp"
+
+int main(int argc, char** argv) {
+  namespace suite = communicator_tests;
+  return suite::run_failure(argc, argv, [](gradus::comm::mpi_environment& environment) {
+    gradus::comm::mpi world{environment};
+    suite::pending_requests_end_when_a_rank_fails(world);
+  });
+}
