@@ -101,6 +101,9 @@ def main():
 
     run("profile", "detect")
     run("remote", "disable", "*")
+    # The generator of our presets: a machine with it need not have make.
+    with open(home / "global.conf", "a", encoding="utf-8") as settings:
+        settings.write("\ntools.cmake.cmaketoolchain:generator=Ninja\n")
     ways = [["-o", "&:system_eigen=True"]]
     include = eigen_include()
     if include:
