@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a loader reads from, and the data set of images in memory.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <array>        // std::array
+#include <cmath>        // std::isfinite
+#include <concepts>     // std::convertible_to
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
+#include <span>         // std::span
+#include <string>       // std::string, std::to_string
+#include <type_traits>  // std::is_same_v
+#include <utility>      // std::move
+#include <vector>       // std::vector
+
+#include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
+#include "gradus/core/extents.hpp"      // image_extents
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/data/detail/hash.hpp"  // hash_bytes
+
+namespace gradus::data {
+
+/// A set of images with labels from which a loader can read examples.
+///
+/// A type D models `dataset<D, Element>` when, for a const object d,
+///   1. `d.size()` is the number of examples;
+///   2. `d.example()` is the image_extents of every example, with n = 1;
+///   3. `d.classes()` is the number of classes;
+///   4. `d.read(i, planes)` writes the c * h * w elements of example i to `planes`, plane after plane (nchw),
+///   normalised
+///      as the network shall see them; it may throw. The loader calls it from a thread of its own;
+///   5. `d.label(i)` is the label of example i, in [0, classes);
+///   6. `d.hash()` is a std::uint64_t of the content, by which ranks find out whether they have the same.
+template <class D, class Element>
+concept dataset = requires(const D& d, index_t i, Element* planes) {
+  { d.size() } -> std::convertible_to<index_t>;
+  { d.example() } -> std::convertible_to<image_extents>;
+  { d.classes() } -> std::convertible_to<int>;
+  d.read(i, planes);
+  { d.label(i) } -> std::convertible_to<std::int32_t>;
+  { d.hash() } -> std::convertible_to<std::uint64_t>;
+};
+
+/// How bytes become numbers: (scale * byte - mean[c]) / deviation[c] in channel c.
+struct normalisation {
+  double scale = 1.0 / 255.0;
+  std::vector<double> mean = {};       ///< one for each channel, or none: 0
+  std::vector<double> deviation = {};  ///< one for each channel, not 0, or none: 1
+};
+
+/// Images of unsigned bytes with labels, in memory. It does not change after it was made; any number of threads may
+/// read it.
+class image_dataset {
+ public:
+  /// @param shape   (n, c, h, w) of all images; n may be 0, the others may not
+  /// @param pixels  n * c * h * w bytes in the order n, c, h, w
+  /// @param labels  n of them, each in [0, classes)
+  /// @throws shape_error when the sizes disagree
+  /// @throws format_error when a label is out of range
+  /// @throws configuration_error when classes < 1 or the normalisation makes no sense
+  image_dataset(const image_extents& shape, std::vector<std::uint8_t> pixels, std::vector<std::int32_t> labels,
+                int classes, normalisation values = {})
+      : shape_{shape},
+        pixels_{std::move(pixels)},
+        labels_{std::move(labels)},
+        classes_{classes},
+        normalisation_{std::move(values)} {
+    check_sizes();
+    check_labels();
+    make_tables();
+    hash_ = hash_content();
+  }
+
+  [[nodiscard]] index_t size() const noexcept { return shape_.n; }
+  /// (1, c, h, w)
+  [[nodiscard]] image_extents example() const noexcept { return {1, shape_.c, shape_.h, shape_.w}; }
+  /// (n, c, h, w)
+  [[nodiscard]] const image_extents& shape() const noexcept { return shape_; }
+  [[nodiscard]] int classes() const noexcept { return classes_; }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  [[nodiscard]] const normalisation& values() const noexcept { return normalisation_; }
+  /// n * c * h * w bytes, in that order.
+  [[nodiscard]] std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
+  [[nodiscard]] std::span<const std::int32_t> labels() const noexcept { return labels_; }
+
+  /// @pre 0 <= i < size()
+  [[nodiscard]] std::int32_t label(index_t i) const noexcept { return labels_[static_cast<std::size_t>(i)]; }
+
+  /// Writes the normalised example i to `planes`, c * h * w elements in the order c, h, w.
+  /// @pre 0 <= i < size()
+  template <class Element>
+  void read(index_t i, Element* planes) const noexcept {
+    const auto plane = static_cast<std::size_t>(shape_.h * shape_.w);
+    const auto channels = static_cast<std::size_t>(shape_.c);
+    const std::uint8_t* bytes = pixels_.data() + static_cast<std::size_t>(i) * channels * plane;
+    for (std::size_t c = 0; c < channels; ++c) {
+      const auto& numbers = table_of<Element>()[c];
+      for (std::size_t k = 0; k < plane; ++k) {
+        planes[k] = static_cast<Element>(numbers[bytes[k]]);
+      }
+      planes += plane;
+      bytes += plane;
+    }
+  }
+
+  /// The same images with other numbers.
+  /// @throws configuration_error when the normalisation makes no sense
+  [[nodiscard]] image_dataset with(normalisation values) const& {
+    image_dataset copy{*this};
+    return std::move(copy).with(std::move(values));
+  }
+  [[nodiscard]] image_dataset with(normalisation values) && {
+    normalisation_ = std::move(values);
+    make_tables();
+    hash_ = hash_content();
+    return std::move(*this);
+  }
+
+ private:
+  template <class Element>
+  using table = std::array<Element, 256>;  // of a channel: the number that each byte becomes
+
+  template <class Element>
+  [[nodiscard]] const auto& table_of() const noexcept {
+    if constexpr (std::is_same_v<Element, float>) {
+      return float_tables_;
+    } else {
+      return double_tables_;
+    }
+  }
+
+  void check_sizes() const {
+    if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
+      throw shape_error{"image_dataset", "at least one channel, row and column", to_string(shape_)};
+    }
+    if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
+      throw shape_error{"image_dataset", std::to_string(shape_.size()) + " pixels as in " + to_string(shape_),
+                        std::to_string(pixels_.size())};
+    }
+    if (static_cast<index_t>(labels_.size()) != shape_.n) {
+      throw shape_error{"image_dataset", std::to_string(shape_.n) + " labels, one for each image",
+                        std::to_string(labels_.size())};
+    }
+  }
+
+  void check_labels() const {
+    if (classes_ < 1) {
+      throw configuration_error{"image_dataset", "classes of at least 1", std::to_string(classes_)};
+    }
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      if (labels_[i] < 0 || labels_[i] >= classes_) {
+        throw format_error{"image_dataset", "labels from 0 to " + std::to_string(classes_ - 1),
+                           "label " + std::to_string(labels_[i]) + " of example " + std::to_string(i),
+                           "check the number of classes"};
+      }
+    }
+  }
+
+  void make_tables() {
+    const auto channels = static_cast<std::size_t>(shape_.c);
+    check_values("mean", normalisation_.mean);
+    check_values("deviation", normalisation_.deviation);
+    if (!std::isfinite(normalisation_.scale) || normalisation_.scale == 0) {
+      throw configuration_error{"normalisation", "a scale that is finite and not 0",
+                                std::to_string(normalisation_.scale)};
+    }
+    for (const double deviation : normalisation_.deviation) {
+      if (deviation <= 0) {
+        throw configuration_error{"normalisation", "deviations above 0", std::to_string(deviation),
+                                  "a channel that never varies has no deviation: use 1 for it"};
+      }
+    }
+    float_tables_.resize(channels);
+    double_tables_.resize(channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+      const double mean = normalisation_.mean.empty() ? 0.0 : normalisation_.mean[c];
+      const double deviation = normalisation_.deviation.empty() ? 1.0 : normalisation_.deviation[c];
+      for (std::size_t byte = 0; byte < 256; ++byte) {
+        const double value = (normalisation_.scale * static_cast<double>(byte) - mean) / deviation;
+        double_tables_[c][byte] = value;
+        float_tables_[c][byte] = static_cast<float>(value);
+      }
+    }
+  }
+
+  void check_values(const char* what, const std::vector<double>& values) const {
+    if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
+      throw configuration_error{
+          "normalisation", "a " + std::string{what} + " for each of " + std::to_string(shape_.c) + " channels, or none",
+          std::to_string(values.size())};
+    }
+    for (const double value : values) {
+      if (!std::isfinite(value)) {
+        throw configuration_error{"normalisation", "a finite " + std::string{what}, std::to_string(value)};
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint64_t hash_content() const noexcept {
+    const auto as_bytes = [](const auto& range) {
+      return std::span{reinterpret_cast<const std::uint8_t*>(range.data()), range.size() * sizeof(range[0])};
+    };
+    std::uint64_t hash = detail::hash_bytes(pixels_, 0);
+    hash = detail::hash_bytes(as_bytes(labels_), hash);
+    return detail::hash_bytes(as_bytes(double_tables_), hash);
+  }
+
+  image_extents shape_;  // n, c, h, w
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::int32_t> labels_;
+  int classes_;
+  normalisation normalisation_;
+  std::vector<table<float>> float_tables_;  // by channel
+  std::vector<table<double>> double_tables_;
+  std::uint64_t hash_ = 0;
+};
+static_assert(dataset<image_dataset, float>);
+
+}  // namespace gradus::data

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Gzip-compressed files, and the MNIST files as they are distributed. Needs zlib (component gradus::gzip).
+// Module: data. Depends on: core.
+#pragma once
+
+#include <zlib.h>  // inflate
+
+#include <array>         // std::array
+#include <cstddef>       // std::size_t
+#include <cstdint>       // std::uint8_t
+#include <filesystem>    // std::filesystem::path
+#include <limits>        // std::numeric_limits
+#include <memory>        // std::unique_ptr, std::make_unique
+#include <span>          // std::span
+#include <string>        // std::string
+#include <system_error>  // std::error_code
+
+#include "gradus/core/error.hpp"        // format_error, device_error
+#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+#include "gradus/data/idx.hpp"          // idx_array, read_idx
+#include "gradus/data/mnist.hpp"        // make_mnist
+
+namespace gradus::data {
+
+/// The content of a gzip-compressed file (RFC 1952), of one or more members. It inflates what is asked for and no more;
+/// the checksums are checked as the end of a member is reached.
+class gzip_source final : public byte_source {
+ public:
+  /// @throws format_error when the file cannot be opened
+  explicit gzip_source(const std::filesystem::path& path) : byte_source{path.string()}, file_{path} {
+    constexpr int gzip_only = 15 + 16;  // the largest window, with the head and the checksum of gzip
+    if (inflateInit2(&stream_, gzip_only) != Z_OK) {
+      throw device_error{"gzip '" + name() + "'", "memory to decompress", "an allocation that failed"};
+    }
+  }
+  ~gzip_source() override { inflateEnd(&stream_); }
+
+  [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
+    std::size_t done = 0;
+    while (done < into.size() && begin_member()) {
+      constexpr std::size_t most = std::numeric_limits<uInt>::max();
+      const std::size_t room = into.size() - done < most ? into.size() - done : most;
+      stream_.next_out = into.data() + done;
+      stream_.avail_out = static_cast<uInt>(room);
+      const int result = inflate(&stream_, Z_NO_FLUSH);
+      done += room - stream_.avail_out;
+      check(result);
+      in_member_ = result != Z_STREAM_END;
+    }
+    return done;
+  }
+
+ private:
+  /// Sees to it that there is input for inflate. False at the end of the file, which is only allowed between members.
+  bool begin_member() {
+    if (stream_.avail_in == 0) {
+      refill();
+    }
+    if (in_member_) {
+      return true;  // without input inflate says what is wrong
+    }
+    if (stream_.avail_in == 0 && members_ > 0) {
+      return false;
+    }
+    if (members_ > 0) {
+      if (*stream_.next_in != 0x1f) {
+        throw format_error{"gzip '" + name() + "'", "the end of the file after the compressed data", "more bytes",
+                           "the file was changed after it was made"};
+      }
+      inflateReset(&stream_);
+    }
+    ++members_;
+    in_member_ = true;
+    return true;
+  }
+
+  void refill() {
+    const std::size_t got = file_.read(input_);
+    stream_.next_in = input_.data();
+    stream_.avail_in = static_cast<uInt>(got);
+  }
+
+  void check(int result) const {
+    if (result == Z_OK || result == Z_STREAM_END) {
+      return;
+    }
+    const std::string operation = "gzip '" + name() + "'";
+    if (result == Z_BUF_ERROR) {  // no progress is possible: there was room, so there is no input
+      throw format_error{operation, "compressed data to its end", "a file that ends before it",
+                         "the file was not copied completely"};
+    }
+    if (result == Z_MEM_ERROR) {
+      throw device_error{operation, "memory to decompress", "an allocation that failed"};
+    }
+    const std::string reason = stream_.msg != nullptr ? stream_.msg : "data that cannot be decompressed";
+    if (reason == "incorrect header check") {
+      throw format_error{operation, "a gzip file", "a file that does not begin like one",
+                         "an uncompressed file must not end in .gz"};
+    }
+    throw format_error{operation, "intact compressed data", reason, "the file is damaged: copy it again"};
+  }
+
+  file_source file_;
+  std::array<std::uint8_t, std::size_t{1} << 16U> input_{};
+  z_stream stream_{};
+  std::size_t members_ = 0;
+  bool in_member_ = false;
+};
+
+/// Opens a file: its content decompressed if its name ends in .gz, as it is otherwise.
+/// @throws format_error when it cannot be opened
+[[nodiscard]] inline std::unique_ptr<byte_source> open_file(const std::filesystem::path& path) {
+  if (path.extension() == ".gz") {
+    return std::make_unique<gzip_source>(path);
+  }
+  return std::make_unique<file_source>(path);
+}
+
+namespace detail {
+
+/// The file `name` of a folder, or `name`.gz if there is only that.
+inline std::filesystem::path plain_or_gzip(const std::filesystem::path& directory, std::string_view name) {
+  const auto plain = directory / name;
+  auto compressed = plain;
+  compressed += ".gz";
+  std::error_code ignored;  // what is wrong is said when the file is opened
+  if (std::filesystem::exists(plain, ignored)) {
+    return plain;
+  }
+  if (std::filesystem::exists(compressed, ignored)) {
+    return compressed;
+  }
+  throw format_error{"load_mnist", "'" + plain.string() + "' or the same with .gz", "no such file",
+                     "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
+                     "/usr/share/datasets/fashion-mnist"};
+}
+
+}  // namespace detail
+
+/// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz.
+/// @throws format_error when a file is missing or is not what it should be, with the name of the file
+/// @throws configuration_error when options make no sense
+[[nodiscard]] inline image_dataset load_mnist(const std::filesystem::path& directory, split part,
+                                              const mnist_options& options = {}) {
+  const auto names = detail::names_of(part);
+  const auto images = open_file(detail::plain_or_gzip(directory, names.images));
+  const auto labels = open_file(detail::plain_or_gzip(directory, names.labels));
+  return detail::make_mnist(*images, *labels, options);
+}
+
+}  // namespace gradus::data

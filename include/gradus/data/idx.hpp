@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The IDX format of the MNIST files: unsigned bytes in an array of 1 to 4 axes.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <algorithm>    // std::min, std::max
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t, std::uint64_t
+#include <filesystem>   // std::filesystem::path
+#include <span>         // std::span
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/core/error.hpp"        // format_error
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+
+namespace gradus::data {
+
+/// What an IDX file holds: `values` in row-major order of `extents`.
+struct idx_array {
+  std::vector<index_t> extents;  ///< 1 to 4 of them, each at least 1
+  std::vector<std::uint8_t> values;
+};
+
+/// Limits of what is read.
+struct idx_options {
+  std::uint64_t maximum_bytes = std::uint64_t{4} << 30U;  ///< of values; a header that declares more is an error
+};
+
+namespace detail {
+
+inline std::string hexadecimal(std::uint8_t byte) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  return {'0', 'x', digits[byte >> 4U], digits[byte & 15U]};
+}
+
+/// "0x0d (float)"
+inline std::string idx_type(std::uint8_t code) {
+  switch (code) {
+    case 0x08:
+      return "0x08 (unsigned byte)";
+    case 0x09:
+      return "0x09 (signed byte)";
+    case 0x0b:
+      return "0x0b (16-bit integer)";
+    case 0x0c:
+      return "0x0c (32-bit integer)";
+    case 0x0d:
+      return "0x0d (float)";
+    case 0x0e:
+      return "0x0e (double)";
+    default:
+      return hexadecimal(code);
+  }
+}
+
+/// Fills `into` or throws.
+inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
+  if (const std::size_t got = source.read(into); got < into.size()) {
+    throw format_error{"read_idx '" + source.name() + "'", "the header of an IDX file",
+                       "a file that ends inside the header", "the file is not IDX or was not copied completely"};
+  }
+}
+
+/// The first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
+inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
+  if (magic[0] == 0x1f && magic[1] == 0x8b) {
+    throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
+                       "give the file the ending .gz and read it with gradus/data/gzip.hpp"};
+  }
+  if (magic[0] != 0 || magic[1] != 0) {
+    throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file",
+                       hexadecimal(magic[0]) + " " + hexadecimal(magic[1]), "the file is not IDX"};
+  }
+  if (magic[2] != 0x08) {
+    throw format_error{operation, "elements of type " + idx_type(0x08), "type " + idx_type(magic[2])};
+  }
+  if (magic[3] < 1 || magic[3] > 4) {
+    throw format_error{operation, "1 to 4 axes", std::to_string(magic[3])};
+  }
+  return magic[3];
+}
+
+}  // namespace detail
+
+/// Reads an IDX file of unsigned bytes to its end.
+///
+/// The format: bytes 0, 0, type code, number of axes; an extent of 4 bytes, most significant first, for each axis; the
+/// values (Y. LeCun, C. Cortes, C. J. C. Burges: "The MNIST database of handwritten digits").
+///
+/// Memory grows with the bytes that arrive, so a short file that declares a large array costs nothing; of a source
+/// that never ends one byte more than declared is read.
+/// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
+///         options.maximum_bytes, or has fewer or more bytes than it declares
+[[nodiscard]] inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
+  const std::string operation = "read_idx '" + source.name() + "'";
+  std::array<std::uint8_t, 4> magic{};
+  detail::read_idx_header(source, magic);
+  idx_array array;
+  array.extents.resize(detail::check_idx_magic(operation, magic));
+  std::uint64_t declared = 1;
+  for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
+    std::array<std::uint8_t, 4> bytes{};
+    detail::read_idx_header(source, bytes);
+    const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
+                                 std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
+    if (extent == 0) {
+      throw format_error{operation, "extents of at least 1", "extent 0 of axis " + std::to_string(axis)};
+    }
+    array.extents[axis] = static_cast<index_t>(extent);
+    if (extent > options.maximum_bytes / declared) {
+      throw format_error{operation, "at most " + std::to_string(options.maximum_bytes) + " bytes of values",
+                         "a header that declares more", "raise idx_options::maximum_bytes if the file is right"};
+    }
+    declared *= extent;
+  }
+  constexpr std::uint64_t first_piece = std::uint64_t{1} << 20U;  // bytes
+  auto& values = array.values;
+  while (values.size() < declared) {
+    const std::size_t begin = values.size();
+    const std::uint64_t piece = std::min(declared - begin, std::max<std::uint64_t>(first_piece, begin));
+    values.resize(begin + static_cast<std::size_t>(piece));
+    const std::size_t got = source.read(std::span{values}.subspan(begin));
+    if (got < piece) {
+      throw format_error{operation, std::to_string(declared) + " bytes of values as its header declares",
+                         std::to_string(begin + got), "the file was not copied completely"};
+    }
+  }
+  std::array<std::uint8_t, 1> more{};
+  if (source.read(more) != 0) {
+    throw format_error{operation, "the end after " + std::to_string(declared) + " bytes of values", "more bytes",
+                       "the header and the content do not belong together"};
+  }
+  return array;
+}
+
+/// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
+/// @throws format_error as the other read_idx
+[[nodiscard]] inline idx_array read_idx(const std::filesystem::path& path, const idx_options& options = {}) {
+  file_source source{path};
+  return read_idx(source, options);
+}
+
+}  // namespace gradus::data

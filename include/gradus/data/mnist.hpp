@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The MNIST files and those made like them (Fashion-MNIST, KMNIST), uncompressed.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t
+#include <filesystem>   // std::filesystem::path
+#include <string>       // std::string, std::to_string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+#include <vector>       // std::vector
+
+#include "gradus/core/error.hpp"        // format_error, configuration_error
+#include "gradus/core/extents.hpp"      // image_extents
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+#include "gradus/data/dataset.hpp"      // image_dataset, normalisation
+#include "gradus/data/idx.hpp"          // read_idx
+
+namespace gradus::data {
+
+/// The part of a data set: the images to learn from, or those to measure with.
+enum class split : unsigned char { training, test };
+
+/// How MNIST files are read.
+struct mnist_options {
+  int classes = 10;
+  normalisation values = {};  ///< how bytes become numbers; [0, 1] unless said
+  idx_options limits = {};
+};
+
+namespace detail {
+
+/// Joins a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
+inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
+  if (options.classes < 1) {
+    throw configuration_error{"load_mnist", "classes of at least 1", std::to_string(options.classes)};
+  }
+  idx_array pixels = read_idx(images, options.limits);
+  const auto& shape = pixels.extents;
+  if (shape.size() != 3 && shape.size() != 4) {
+    throw format_error{"load_mnist '" + images.name() + "'", "images: 3 axes (n, h, w) or 4 (n, c, h, w)",
+                       std::to_string(shape.size()) + (shape.size() == 1 ? " axis" : " axes"),
+                       shape.size() == 1 ? "this looks like a file of labels" : ""};
+  }
+  const idx_array bytes = read_idx(labels, options.limits);
+  if (bytes.extents.size() != 1) {
+    throw format_error{"load_mnist '" + labels.name() + "'", "labels: 1 axis",
+                       std::to_string(bytes.extents.size()) + " axes", "this looks like a file of images"};
+  }
+  if (bytes.extents[0] != shape[0]) {
+    throw format_error{"load_mnist '" + labels.name() + "'",
+                       std::to_string(shape[0]) + " labels as there are images in '" + images.name() + "'",
+                       std::to_string(bytes.extents[0]), "the two files do not belong together"};
+  }
+  for (std::size_t i = 0; i < bytes.values.size(); ++i) {
+    if (bytes.values[i] >= options.classes) {
+      throw format_error{"load_mnist '" + labels.name() + "'",
+                         "labels from 0 to " + std::to_string(options.classes - 1),
+                         "label " + std::to_string(bytes.values[i]) + " of example " + std::to_string(i),
+                         "check the number of classes"};
+    }
+  }
+  const image_extents all = shape.size() == 3 ? image_extents{shape[0], 1, shape[1], shape[2]}
+                                              : image_extents{shape[0], shape[1], shape[2], shape[3]};
+  return {all, std::move(pixels.values), std::vector<std::int32_t>(bytes.values.begin(), bytes.values.end()),
+          options.classes, std::move(options.values)};
+}
+
+/// The names of a part's two files, without a suffix for compression.
+struct mnist_names {
+  std::string_view images;
+  std::string_view labels;
+};
+constexpr mnist_names names_of(split part) noexcept {
+  return part == split::training ? mnist_names{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}
+                                 : mnist_names{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+}
+
+}  // namespace detail
+
+/// Reads the uncompressed files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder. For .gz files
+/// include gradus/data/gzip.hpp and call load_mnist.
+/// @throws format_error when a file is missing or is not what it should be, with the name of the file
+/// @throws configuration_error when options make no sense
+[[nodiscard]] inline image_dataset load_mnist_plain(const std::filesystem::path& directory, split part,
+                                                    const mnist_options& options = {}) {
+  const auto names = detail::names_of(part);
+  file_source images{directory / names.images};
+  file_source labels{directory / names.labels};
+  return detail::make_mnist(images, labels, options);
+}
+
+}  // namespace gradus::data
