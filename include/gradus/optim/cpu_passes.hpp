@@ -8,7 +8,6 @@
 #include <array>      // std::array
 #include <cmath>      // std::sqrt
 #include <cstddef>    // std::size_t
-#include <cstring>    // std::memcpy
 #include <span>       // std::span
 
 #include "gradus/core/index.hpp"     // index_t
@@ -40,12 +39,11 @@ struct packet {
   static constexpr index_t width = 16 / static_cast<index_t>(sizeof(Element));
   typedef Element type __attribute__((vector_size(16)));  // NOLINT: an alias template takes no such attribute
 
-  static type load(const Element* from) noexcept {
-    type value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  static void store(Element* to, type value) noexcept { std::memcpy(to, &value, sizeof(value)); }
+  /// The vector at any element: like an element, it shares memory with elements only.
+  typedef Element unaligned __attribute__((vector_size(16), aligned(alignof(Element))));
+
+  static type load(const Element* from) noexcept { return *reinterpret_cast<const unaligned*>(from); }
+  static void store(Element* to, type value) noexcept { *reinterpret_cast<unaligned*>(to) = value; }
 };
 
 template <bool HasVelocity, bool Nesterov, class Element>

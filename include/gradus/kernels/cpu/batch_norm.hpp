@@ -51,6 +51,9 @@ template <layout_policy Layout>
   const index_t unit = std::max(index_t{1}, split.channels * (split.channels_adjacent ? 1 : split.plane));
   // Some 32768 elements a piece, and at most 64 pieces, because each has a row of sums in the workspace.
   split.piece = std::max({index_t{1}, (index_t{1} << 15U) / unit, (units + 63) / 64});
+  if (!split.channels_adjacent && split.plane > 0) {
+    split.piece = std::max(split.piece, 1024 / split.plane);  // small planes: enough of a channel in one go
+  }
   split.pieces = units == 0 ? 0 : (units + split.piece - 1) / split.piece;
   return split;
 }
@@ -87,10 +90,10 @@ inline double* add_pieces(cpu& device, const batch_norm_split& split, double* su
   return total;
 }
 
-/// Calls sum(offset, count, channel, first, second) over planes, or sum_rows(offset, rows, first, second) over rows,
-/// for every piece; they add to or write its two sums.
-template <class SumPlane, class SumRows>
-void sum_pieces(cpu& device, const batch_norm_split& split, double* sums, const SumPlane& sum_plane,
+/// For every piece, calls sum_planes(offset, planes, channel, first, second), which adds to two sums, or
+/// sum_rows(offset, rows, first, second), which adds to two rows of sums.
+template <class SumPlanes, class SumRows>
+void sum_pieces(cpu& device, const batch_norm_split& split, double* sums, const SumPlanes& sum_planes,
                 const SumRows& sum_rows) {
   if (split.channels_adjacent) {
     device.parallel_for(split.pieces, 1, [&](index_t begin, index_t end) {
@@ -112,15 +115,14 @@ void sum_pieces(cpu& device, const batch_norm_split& split, double* sums, const 
       first[0] = 0;
       first[split.channels] = 0;
       const index_t last = std::min(split.planes, (piece + 1) * split.piece);
-      for (index_t image = piece * split.piece; image < last; ++image) {
-        sum_plane((image * split.channels + channel) * split.plane, split.plane, channel, first[0],
-                  first[split.channels]);
-      }
+      const index_t image = piece * split.piece;
+      sum_planes((image * split.channels + channel) * split.plane, last - image, channel, first[0],
+                 first[split.channels]);
     }
   });
 }
 
-/// Calls body(run<false>, offset, count, channel) for planes, or body(run<true>, offset, count, 0) for rows.
+/// Calls body(per_lane<false>, offset, count, channel) for planes, or body(per_lane<true>, offset, count, 0) for rows.
 template <class Body>
 void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) {
   const index_t length = split.channels_adjacent ? split.channels : split.plane;
@@ -192,13 +194,12 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
   const detail::batch_norm_workspace<Element> work{workspace, split};
   const Element* const input = x.data();
   // Differences to a value of the channel keep their digits where the mean is far from 0.
-  const auto shift = [&](index_t channel) {
-    return static_cast<double>(input[split.channels_adjacent ? channel : channel * split.plane]);
-  };
+  const auto shift = [&](index_t channel) { return input[split.channels_adjacent ? channel : channel * split.plane]; };
   detail::sum_pieces(
       device, split, work.sums,
-      [&](index_t offset, index_t count, index_t channel, double& first, double& second) {
-        detail::sum_run(count, input + offset, shift(channel), first, second);
+      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
+        detail::sum_runs(planes, split.channels * split.plane, split.plane, input + offset, shift(channel), first,
+                         second);
       },
       [&](index_t offset, index_t rows, double* first, double* second) {
         detail::sum_rows(rows, split.channels, input + offset, input, first, second);
@@ -207,7 +208,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
   const auto count = static_cast<double>(split.rows);
   for (index_t c = 0; c < split.channels; ++c) {
     const double offset = totals[c] / count;
-    const double mean = shift(c) + offset;
+    const double mean = static_cast<double>(shift(c)) + offset;
     const double difference = totals[split.channels + c] / count - offset * offset;
     const double variance = difference < 0 ? 0.0 : difference;  // a NaN stays
     const double inverse = 1.0 / std::sqrt(variance + epsilon);
@@ -278,12 +279,15 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
   const Element* const slope = dy.data();
   detail::sum_pieces(
       device, split, work.sums,
-      [&](index_t offset, index_t count, index_t channel, double& first, double& second) {
-        const auto mean = static_cast<double>(saved.mean[channel]);
+      [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
+        const Element mean = saved.mean[channel];
+        const index_t stride = split.channels * split.plane;
         if (output == nullptr) {
-          detail::sum_slopes_run<false>(count, input + offset, output, slope + offset, mean, first, second);
+          detail::sum_slopes_runs<false>(planes, stride, split.plane, input + offset, output, slope + offset, mean,
+                                         first, second);
         } else {
-          detail::sum_slopes_run<true>(count, input + offset, output + offset, slope + offset, mean, first, second);
+          detail::sum_slopes_runs<true>(planes, stride, split.plane, input + offset, output + offset, slope + offset,
+                                        mean, first, second);
         }
       },
       [&](index_t offset, index_t rows, double* first, double* second) {
@@ -328,7 +332,14 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     run.channels = split.channels;
     run.accumulate = epilogue.accumulate;
     run.accumulate_residual = gradients.accumulate_residual;
-    detail::differentiate_run<lanes.value>(length, run);
+    const bool plain = run.dresidual == nullptr && run.dx != nullptr && run.relu_output == nullptr && !run.accumulate;
+    if (output == nullptr) {
+      plain ? detail::differentiate_run<lanes.value, false, true>(length, run)
+            : detail::differentiate_run<lanes.value, false, false>(length, run);
+    } else {
+      plain ? detail::differentiate_run<lanes.value, true, true>(length, run)
+            : detail::differentiate_run<lanes.value, true, false>(length, run);
+    }
   });
 }
 

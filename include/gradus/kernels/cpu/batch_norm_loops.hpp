@@ -7,7 +7,7 @@
 #include <algorithm>    // std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <type_traits>  // std::bool_constant
+#include <type_traits>  // std::bool_constant, std::integral_constant
 
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet
@@ -28,177 +28,158 @@ GRADUS_ALWAYS_INLINE typename Packet::type coefficient(const Element* values, in
   }
 }
 
-/// first += sum of (x - shift), second += sum of (x - shift)^2
-template <class Element>
-void sum_run(index_t count, const Element* x, double shift, double& first, double& second) noexcept {
-  constexpr int lanes = packet_bytes / 8;
-  using narrow = packet<Element, lanes>;
-  using wide = packet<double, lanes>;
+/// Two sums of every lane: a few terms at a time in the type of the elements, then doubles.
+template <class Packet>
+struct lane_sums {
+  typename Packet::type first{};
+  typename Packet::type second{};
+
+  GRADUS_ALWAYS_INLINE void add(typename Packet::type a, typename Packet::type b) noexcept {
+    first += a;
+    second += b;
+  }
+};
+inline constexpr index_t short_sum = 16;  ///< terms that are added before they are widened
+
+/// first += the sum of a, second += that of b, over i in [0, count) of each of `runs` runs; term(packet, run, i) gives
+/// (a, b) as a lane_sums.
+template <class Element, class Term>
+void sum_terms(index_t runs, index_t count, double& first, double& second, const Term& term) noexcept {
+  using full = full_packet<Element>;
   constexpr index_t chains = 4;  // independent additions hide their latency
-  std::array<typename wide::type, chains> sums{};
-  std::array<typename wide::type, chains> squares{};
-  index_t i = 0;
-  for (; i + chains * lanes <= count; i += chains * lanes) {
-    for (index_t j = 0; j < chains; ++j) {
-      const auto difference = narrow::widen(narrow::load(x + i + j * lanes)) - shift;
-      sums[static_cast<std::size_t>(j)] += difference;
-      squares[static_cast<std::size_t>(j)] += difference * difference;
+  std::array<lane_sums<full>, chains> parts{};
+  std::array<double, static_cast<std::size_t>(full::lanes)> sums{};
+  std::array<double, static_cast<std::size_t>(full::lanes)> others{};
+  index_t terms = 0;  // of each lane of parts, at most
+  const auto add = [&](std::size_t part, index_t run, index_t i) {
+    const auto next = term(full{}, run, i);
+    parts[part].add(next.first, next.second);
+  };
+  const auto widen = [&] {
+    for (auto& part : parts) {
+      full::add_to(sums.data(), part.first);
+      full::add_to(others.data(), part.second);
+      part = {};
+    }
+    terms = 0;
+  };
+  double a = 0;
+  double b = 0;
+  for (index_t run = 0; run < runs; ++run) {
+    index_t i = 0;
+    while (i + chains * full::lanes <= count) {
+      const index_t steps = std::min(short_sum - terms, (count - i) / (chains * full::lanes));
+      for (const index_t end = i + steps * chains * full::lanes; i < end; i += chains * full::lanes) {
+        for (std::size_t j = 0; j < chains; ++j) {
+          add(j, run, i + static_cast<index_t>(j) * full::lanes);
+        }
+      }
+      terms += steps;
+      if (terms >= short_sum) {
+        widen();
+      }
+    }
+    for (std::size_t j = 0; i + full::lanes <= count; i += full::lanes, ++j) {
+      add(j, run, i);
+    }
+    if (++terms >= short_sum) {
+      widen();
+    }
+    for (; i < count; ++i) {
+      const auto next = term(packet<Element, 1>{}, run, i);
+      a += static_cast<double>(next.first[0]);
+      b += static_cast<double>(next.second[0]);
     }
   }
-  double sum = 0;
-  double square = 0;
-  for (; i < count; ++i) {
-    const double difference = static_cast<double>(x[i]) - shift;
-    sum += difference;
-    square += difference * difference;
+  widen();
+  for (std::size_t lane = 0; lane < sums.size(); ++lane) {
+    a += sums[lane];
+    b += others[lane];
   }
-  for (std::size_t j = 0; j < chains; ++j) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      sum += sums[j][lane];
-      square += squares[j][lane];
+  first += a;
+  second += b;
+}
+
+/// The same for every channel of rows of adjacent channels: term(packet, row, channel) gives (a, b).
+template <class Element, class Term>
+void sum_rows_of_terms(index_t rows, index_t channels, double* first, double* second, const Term& term) noexcept {
+  const auto add_block = [=, &term]<class Packet, std::size_t Block>(Packet, std::integral_constant<std::size_t, Block>,
+                                                                     index_t top, index_t bottom, index_t c) {
+    std::array<lane_sums<Packet>, Block> parts{};
+    for (index_t row = top; row < bottom; ++row) {
+      for (std::size_t j = 0; j < Block; ++j) {
+        const auto terms = term(Packet{}, row, c + static_cast<index_t>(j) * Packet::lanes);
+        parts[j].add(terms.first, terms.second);
+      }
+    }
+    for (std::size_t j = 0; j < Block; ++j) {
+      Packet::add_to(first + c + static_cast<index_t>(j) * Packet::lanes, parts[j].first);
+      Packet::add_to(second + c + static_cast<index_t>(j) * Packet::lanes, parts[j].second);
+    }
+  };
+  using full = full_packet<Element>;
+  constexpr std::size_t block = 4;  // packets whose sums stay in registers
+  for (index_t top = 0; top < rows; top += short_sum) {
+    const index_t bottom = std::min(rows, top + short_sum);
+    index_t c = 0;
+    for (; c + static_cast<index_t>(block) * full::lanes <= channels; c += static_cast<index_t>(block) * full::lanes) {
+      add_block(full{}, std::integral_constant<std::size_t, block>{}, top, bottom, c);
+    }
+    for (; c + full::lanes <= channels; c += full::lanes) {
+      add_block(full{}, std::integral_constant<std::size_t, 1>{}, top, bottom, c);
+    }
+    for (; c < channels; ++c) {
+      add_block(packet<Element, 1>{}, std::integral_constant<std::size_t, 1>{}, top, bottom, c);
     }
   }
-  first += sum;
-  second += square;
+}
+
+/// first += sum of (x - shift), second += sum of (x - shift)^2, over `runs` runs that begin `stride` elements apart.
+template <class Element>
+void sum_runs(index_t runs, index_t stride, index_t count, const Element* x, Element shift, double& first,
+              double& second) noexcept {
+  sum_terms<Element>(runs, count, first, second, [=]<class Packet>(Packet, index_t run, index_t i) {
+    const auto difference = Packet::load(x + run * stride + i) - shift;
+    return lane_sums<Packet>{difference, difference * difference};
+  });
 }
 
 /// The same for rows of adjacent channels: first[c] += sum over rows of (x(row, c) - shift[c]), ...
 template <class Element>
 void sum_rows(index_t rows, index_t channels, const Element* x, const Element* shift, double* first,
               double* second) noexcept {
-  constexpr int lanes = packet_bytes / 8;
-  using narrow = packet<Element, lanes>;
-  using wide = packet<double, lanes>;
-  constexpr index_t block = 4;  // packets of channels whose sums stay in registers
-  // Few rows at a time, so that the next block of channels finds them in the cache.
-  const index_t depth = std::max(index_t{8}, 4096 / std::max(index_t{1}, channels));
-  for (index_t top = 0; top < rows; top += depth) {
-    const index_t bottom = std::min(rows, top + depth);
-    index_t c = 0;
-    for (; c + block * lanes <= channels; c += block * lanes) {
-      std::array<typename wide::type, block> sums{};
-      std::array<typename wide::type, block> squares{};
-      std::array<typename wide::type, block> shifts{};
-      for (index_t j = 0; j < block; ++j) {
-        shifts[static_cast<std::size_t>(j)] = narrow::widen(narrow::load(shift + c + j * lanes));
-      }
-      for (index_t row = top; row < bottom; ++row) {
-        for (index_t j = 0; j < block; ++j) {
-          const auto k = static_cast<std::size_t>(j);
-          const auto difference = narrow::widen(narrow::load(x + row * channels + c + j * lanes)) - shifts[k];
-          sums[k] += difference;
-          squares[k] += difference * difference;
-        }
-      }
-      for (index_t j = 0; j < block; ++j) {
-        const auto k = static_cast<std::size_t>(j);
-        wide::store(first + c + j * lanes, wide::load(first + c + j * lanes) + sums[k]);
-        wide::store(second + c + j * lanes, wide::load(second + c + j * lanes) + squares[k]);
-      }
-    }
-    for (; c < channels; ++c) {
-      double sum = 0;
-      double square = 0;
-      for (index_t row = top; row < bottom; ++row) {
-        const double difference = static_cast<double>(x[row * channels + c]) - static_cast<double>(shift[c]);
-        sum += difference;
-        square += difference * difference;
-      }
-      first[c] += sum;
-      second[c] += square;
-    }
-  }
+  sum_rows_of_terms<Element>(rows, channels, first, second, [=]<class Packet>(Packet, index_t row, index_t c) {
+    const auto difference = Packet::load(x + row * channels + c) - Packet::load(shift + c);
+    return lane_sums<Packet>{difference, difference * difference};
+  });
 }
 
 /// g = dy, or 0 where y is not above 0; first += sum of g, second += sum of g * (x - mean)
 template <bool Relu, class Element>
-void sum_slopes_run(index_t count, const Element* x, const Element* y, const Element* dy, double mean, double& first,
-                    double& second) noexcept {
-  constexpr int lanes = packet_bytes / 8;
-  using narrow = packet<Element, lanes>;
-  using wide = packet<double, lanes>;
-  constexpr index_t chains = 4;
-  std::array<typename wide::type, chains> sums{};
-  std::array<typename wide::type, chains> products{};
-  index_t i = 0;
-  for (; i + chains * lanes <= count; i += chains * lanes) {
-    for (index_t j = 0; j < chains; ++j) {
-      const index_t at = i + j * lanes;
-      auto slope = narrow::widen(narrow::load(dy + at));
-      if constexpr (Relu) {
-        slope = narrow::widen(narrow::load(y + at)) > 0.0 ? slope : typename wide::type{};
-      }
-      sums[static_cast<std::size_t>(j)] += slope;
-      products[static_cast<std::size_t>(j)] += slope * (narrow::widen(narrow::load(x + at)) - mean);
+void sum_slopes_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y, const Element* dy,
+                     Element mean, double& first, double& second) noexcept {
+  sum_terms<Element>(runs, count, first, second, [=]<class Packet>(Packet, index_t run, index_t place) {
+    const index_t i = run * stride + place;
+    auto slope = Packet::load(dy + i);
+    if constexpr (Relu) {
+      slope = Packet::where_positive(Packet::load(y + i), slope);
     }
-  }
-  double sum = 0;
-  double product = 0;
-  for (; i < count; ++i) {
-    const double slope = !Relu || y[i] > 0 ? static_cast<double>(dy[i]) : 0.0;
-    sum += slope;
-    product += slope * (static_cast<double>(x[i]) - mean);
-  }
-  for (std::size_t j = 0; j < chains; ++j) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      sum += sums[j][lane];
-      product += products[j][lane];
-    }
-  }
-  first += sum;
-  second += product;
+    return lane_sums<Packet>{slope, slope * (Packet::load(x + i) - mean)};
+  });
 }
 
 /// The same for rows of adjacent channels.
 template <bool Relu, class Element>
 void sum_slopes_rows(index_t rows, index_t channels, const Element* x, const Element* y, const Element* dy,
                      const Element* mean, double* first, double* second) noexcept {
-  constexpr int lanes = packet_bytes / 8;
-  using narrow = packet<Element, lanes>;
-  using wide = packet<double, lanes>;
-  constexpr index_t block = 4;
-  const index_t depth = std::max(index_t{8}, 2048 / std::max(index_t{1}, channels));
-  for (index_t top = 0; top < rows; top += depth) {
-    const index_t bottom = std::min(rows, top + depth);
-    index_t c = 0;
-    for (; c + block * lanes <= channels; c += block * lanes) {
-      std::array<typename wide::type, block> sums{};
-      std::array<typename wide::type, block> products{};
-      std::array<typename wide::type, block> means{};
-      for (index_t j = 0; j < block; ++j) {
-        means[static_cast<std::size_t>(j)] = narrow::widen(narrow::load(mean + c + j * lanes));
-      }
-      for (index_t row = top; row < bottom; ++row) {
-        for (index_t j = 0; j < block; ++j) {
-          const auto k = static_cast<std::size_t>(j);
-          const index_t at = row * channels + c + j * lanes;
-          auto slope = narrow::widen(narrow::load(dy + at));
-          if constexpr (Relu) {
-            slope = narrow::widen(narrow::load(y + at)) > 0.0 ? slope : typename wide::type{};
-          }
-          sums[k] += slope;
-          products[k] += slope * (narrow::widen(narrow::load(x + at)) - means[k]);
-        }
-      }
-      for (index_t j = 0; j < block; ++j) {
-        const auto k = static_cast<std::size_t>(j);
-        wide::store(first + c + j * lanes, wide::load(first + c + j * lanes) + sums[k]);
-        wide::store(second + c + j * lanes, wide::load(second + c + j * lanes) + products[k]);
-      }
+  sum_rows_of_terms<Element>(rows, channels, first, second, [=]<class Packet>(Packet, index_t row, index_t c) {
+    const index_t i = row * channels + c;
+    auto slope = Packet::load(dy + i);
+    if constexpr (Relu) {
+      slope = Packet::where_positive(Packet::load(y + i), slope);
     }
-    for (; c < channels; ++c) {
-      double sum = 0;
-      double product = 0;
-      for (index_t row = top; row < bottom; ++row) {
-        const index_t at = row * channels + c;
-        const double slope = !Relu || y[at] > 0 ? static_cast<double>(dy[at]) : 0.0;
-        sum += slope;
-        product += slope * (static_cast<double>(x[at]) - static_cast<double>(mean[c]));
-      }
-      first[c] += sum;
-      second[c] += product;
-    }
-  }
+    return lane_sums<Packet>{slope, slope * (Packet::load(x + i) - Packet::load(mean + c))};
+  });
 }
 
 /// y = act((x - mean) * scale + shift + residual); coefficients are (mean, scale, shift), `channels` apart.
@@ -236,33 +217,37 @@ struct slopes_run {
   bool accumulate_residual = false;
 };
 
-/// dx = scale * g - offset - factor * (x - mean), and the residual's gradient g.
-template <bool PerLane, class Element>
-void differentiate_run(index_t count, const slopes_run<Element>& run) noexcept {
-  const auto part = [&run]<class Packet>(Packet, index_t i) {
+/// dx = scale * g - offset - factor * (x - mean), and the residual's gradient g. With Plain, only dx is written,
+/// without an epilogue.
+template <bool PerLane, bool Relu, bool Plain, class Element>
+void differentiate_run(index_t count, const slopes_run<Element> run) noexcept {
+  for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
     auto slope = Packet::load(run.dy + i);
-    if (run.y != nullptr) {
+    if constexpr (Relu) {
       slope = Packet::where_positive(Packet::load(run.y + i), slope);
     }
-    if (run.dresidual != nullptr) {
-      Packet::store(run.dresidual + i, run.accumulate_residual ? Packet::load(run.dresidual + i) + slope : slope);
-    }
-    if (run.dx == nullptr) {
-      return;
+    if constexpr (!Plain) {
+      if (run.dresidual != nullptr) {
+        Packet::store(run.dresidual + i, run.accumulate_residual ? Packet::load(run.dresidual + i) + slope : slope);
+      }
+      if (run.dx == nullptr) {
+        return;
+      }
     }
     auto value = coefficient<PerLane, Packet>(run.coefficients, i) * slope -
                  coefficient<PerLane, Packet>(run.coefficients + run.channels, i) -
                  coefficient<PerLane, Packet>(run.coefficients + 2 * run.channels, i) *
                      (Packet::load(run.x + i) - coefficient<PerLane, Packet>(run.mean, i));
-    if (run.accumulate) {
-      value += Packet::load(run.dx + i);
-    }
-    if (run.relu_output != nullptr) {
-      value = Packet::where_positive(Packet::load(run.relu_output + i), value);
+    if constexpr (!Plain) {
+      if (run.accumulate) {
+        value += Packet::load(run.dx + i);
+      }
+      if (run.relu_output != nullptr) {
+        value = Packet::where_positive(Packet::load(run.relu_output + i), value);
+      }
     }
     Packet::store(run.dx + i, value);
-  };
-  for_each_packet<Element>(0, count, part);
+  });
 }
 
 }  // namespace gradus::kernels::detail

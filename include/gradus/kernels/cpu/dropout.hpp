@@ -161,7 +161,7 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
     return;
   }
   // Tiles of pixels and channels; a channel's part of the tile is a run of logical neighbours.
-  constexpr index_t tile_pixels = 64;
+  constexpr index_t tile_pixels = 124;  // at most 32 blocks of the stream, wherever it begins
   constexpr index_t tile_channels = 32;
   const dense_mapping<Layout> at{shape};
   const index_t tiles = (pixels + tile_pixels - 1) / tile_pixels;
@@ -193,7 +193,9 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
               to[offset + c * stride] = from[offset + c * stride] * (kept[c] != 0 ? scale : Element{0});
             }
           }
-          if (mask != nullptr) {
+          if (mask != nullptr && stride == 1) {
+            std::copy(kept, kept + width, mask + offset);
+          } else if (mask != nullptr) {
             for (index_t c = 0; c < width; ++c) {
               mask[offset + c * stride] = kept[c];
             }

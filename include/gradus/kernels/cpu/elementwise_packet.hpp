@@ -28,12 +28,15 @@ struct packet {
   /// Integers of the size of the elements: what comparisons give (all ones for true) and choose with.
   typedef index_type index_vector __attribute__((vector_size(Lanes * sizeof(Element))));
 
+  /// The vector at any element: like an element, it shares memory with elements only.
+  typedef Element unaligned __attribute__((vector_size(Lanes * sizeof(Element)), aligned(alignof(Element))));
+
   GRADUS_ALWAYS_INLINE static type load(const Element* from) noexcept {
-    type value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
+    return *reinterpret_cast<const unaligned*>(from);
   }
-  GRADUS_ALWAYS_INLINE static void store(Element* to, type value) noexcept { std::memcpy(to, &value, sizeof(value)); }
+  GRADUS_ALWAYS_INLINE static void store(Element* to, type value) noexcept {
+    *reinterpret_cast<unaligned*>(to) = value;
+  }
   /// The first `count` lanes only.
   GRADUS_ALWAYS_INLINE static void store(Element* to, type value, index_t count) noexcept {
     if (count >= lanes) {
@@ -45,9 +48,22 @@ struct packet {
     }
   }
   GRADUS_ALWAYS_INLINE static type broadcast(Element value) noexcept { return value - type{}; }
-  /// The same lanes as doubles.
-  GRADUS_ALWAYS_INLINE static typename packet<double, Lanes>::type widen(type value) noexcept {
-    return __builtin_convertvector(value, typename packet<double, Lanes>::type);
+  /// sums[lane] += value[lane], in double precision.
+  GRADUS_ALWAYS_INLINE static void add_to(double* sums, type value) noexcept {
+    if constexpr (sizeof(Element) == 8) {
+      store(sums, load(sums) + value);
+    } else if constexpr (Lanes == 4) {
+      using pair = packet<double, 2>;
+      typedef float half __attribute__((vector_size(8)));
+      const half low = __builtin_shufflevector(value, value, 0, 1);
+      const half high = __builtin_shufflevector(value, value, 2, 3);
+      pair::store(sums, pair::load(sums) + __builtin_convertvector(low, typename pair::type));
+      pair::store(sums + 2, pair::load(sums + 2) + __builtin_convertvector(high, typename pair::type));
+    } else {
+      for (index_t i = 0; i < lanes; ++i) {
+        sums[i] += static_cast<double>(value[i]);
+      }
+    }
   }
   /// max(x, 0) in which a NaN stays a NaN.
   GRADUS_ALWAYS_INLINE static type relu(type value) noexcept {
