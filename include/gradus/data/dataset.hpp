@@ -22,6 +22,28 @@
 
 namespace gradus::data {
 
+namespace detail {
+
+template <class D>
+concept has_examples = requires(const D& set) {
+  { set.size() } -> std::convertible_to<index_t>;
+  { set.example() } -> std::convertible_to<image_extents>;
+  { set.hash() } -> std::convertible_to<std::uint64_t>;
+};
+
+template <class D>
+concept has_labels = requires(const D& set, index_t i) {
+  { set.classes() } -> std::convertible_to<int>;
+  { set.label(i) } -> std::convertible_to<std::int32_t>;
+};
+
+template <class D, class Element>
+concept has_pixels = requires(const D& set, index_t i, Element* planes) {
+  set.read(i, planes);
+};
+
+}  // namespace detail
+
 /// A set of images with labels from which a loader can read examples.
 ///
 /// A type D models `dataset<D, Element>` when, for a const object d,
@@ -34,14 +56,20 @@ namespace gradus::data {
 ///   5. `d.label(i)` is the label of example i, in [0, classes);
 ///   6. `d.hash()` is a std::uint64_t of the content, by which ranks find out whether they have the same.
 template <class D, class Element>
-concept dataset = requires(const D& d, index_t i, Element* planes) {
-  { d.size() } -> std::convertible_to<index_t>;
-  { d.example() } -> std::convertible_to<image_extents>;
-  { d.classes() } -> std::convertible_to<int>;
-  d.read(i, planes);
-  { d.label(i) } -> std::convertible_to<std::int32_t>;
-  { d.hash() } -> std::convertible_to<std::uint64_t>;
-};
+concept dataset = detail::has_examples<D> && detail::has_labels<D> && detail::has_pixels<D, Element>;
+
+/// Says which requirement of `dataset` the type D misses. Always true when it compiles.
+template <class D, class Element>
+consteval bool explain_dataset() {
+  static_assert(detail::has_examples<D>,
+                "gradus: not a data set: it needs size(), example() of type image_extents, and hash() of type "
+                "std::uint64_t, all const");
+  static_assert(detail::has_labels<D>, "gradus: not a data set: it needs classes() and label(index_t), both const");
+  static_assert(detail::has_pixels<D, Element>,
+                "gradus: not a data set: it needs read(index_t, Element*) const, which writes one example plane after "
+                "plane");
+  return true;
+}
 
 /// How bytes become numbers: (scale * byte - mean[c]) / deviation[c] in channel c.
 struct normalisation {

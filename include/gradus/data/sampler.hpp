@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Which examples a rank sees, and when: the order of an epoch, batches of it, and the ranks' shares of a batch.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <algorithm>  // std::min
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t
+#include <span>       // std::span
+#include <string>     // std::to_string
+#include <utility>    // std::swap
+#include <vector>     // std::vector
+
+#include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/random.hpp"  // random_stream
+
+namespace gradus::data {
+
+/// The part of every batch that is ours.
+struct shard {
+  int rank = 0;   ///< in [0, ranks)
+  int ranks = 1;  ///< at least 1
+};
+
+/// `count` things from `begin` on.
+struct share {
+  index_t begin = 0;
+  index_t count = 0;
+
+  friend constexpr bool operator==(const share&, const share&) noexcept = default;
+};
+
+/// The share of one rank of `total` things: consecutive, in the order of the ranks, and of sizes that differ by at most
+/// one (the first total % ranks ranks have one more). It is empty for the last ranks when total < ranks.
+/// @pre total >= 0, 0 <= part.rank < part.ranks
+[[nodiscard]] constexpr share share_of(index_t total, const shard& part) noexcept {
+  const index_t each = total / part.ranks;
+  const index_t more = total % part.ranks;
+  const index_t rank = part.rank;
+  return {rank * each + std::min(rank, more), each + (rank < more ? 1 : 0)};
+}
+
+/// How a set is divided into batches.
+struct sampler_options {
+  index_t batch_size = 0;  ///< examples of a batch, over all ranks
+  bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
+  std::uint64_t seed = 0;  ///< of the orders
+  data::shard shard = {};
+  bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
+};
+
+/// One rank's part of a batch.
+struct sample {
+  std::span<const index_t> examples;  ///< numbers in the set, of this rank; may be empty
+  std::uint64_t first_example = 0;    ///< position of the first of them in the order of the epoch
+  index_t global_examples = 0;        ///< of the batch, over all ranks
+};
+
+/// The order of the examples of an epoch.
+///
+/// With shuffle it is a permutation drawn by Fisher and Yates' method (Durstenfeld 1964) from random numbers that are a
+/// function of (seed, epoch): the same on all ranks and for any number of ranks. Batch b of G examples is the examples
+/// at the places [b * G, (b + 1) * G) of that order, and each rank has its `share_of` it. So every example of the set
+/// is seen once in an epoch, by one rank, but for those that drop_last leaves out; and the ranks' parts put together
+/// are the batch that one process would see.
+class sampler {
+ public:
+  /// @throws configuration_error when the set is empty, the batch size is below 1 or above the size of the set, or the
+  ///         shard is impossible
+  sampler(index_t examples, const sampler_options& options) : options_{options} {
+    check(examples, options);
+    order_.resize(static_cast<std::size_t>(examples));
+    draw_order(0);
+  }
+
+  /// Draws the order of an epoch; it is that of epoch 0 before. Allocates nothing.
+  void start_epoch(std::uint64_t epoch) noexcept {
+    if (options_.shuffle && epoch != epoch_) {
+      draw_order(epoch);
+    }
+  }
+
+  /// Our part of batch b of the epoch. The numbers are valid until the next start_epoch.
+  /// @pre 0 <= b < batches()
+  [[nodiscard]] sample batch(index_t b) const noexcept {
+    const index_t begin = b * options_.batch_size;
+    const index_t global = std::min(options_.batch_size, static_cast<index_t>(order_.size()) - begin);
+    const share mine = share_of(global, options_.shard);
+    const std::span<const index_t> order{order_};
+    return {order.subspan(static_cast<std::size_t>(begin + mine.begin), static_cast<std::size_t>(mine.count)),
+            static_cast<std::uint64_t>(begin + mine.begin), global};
+  }
+
+  /// Batches of an epoch.
+  [[nodiscard]] index_t batches() const noexcept {
+    const auto examples = static_cast<index_t>(order_.size());
+    return examples / options_.batch_size + (!options_.drop_last && examples % options_.batch_size != 0 ? 1 : 0);
+  }
+
+  /// Examples of an epoch, over all ranks.
+  [[nodiscard]] index_t examples() const noexcept {
+    return std::min(batches() * options_.batch_size, static_cast<index_t>(order_.size()));
+  }
+
+  /// The largest share that a rank has of a batch: ceil(batch_size / ranks), the same on all ranks.
+  [[nodiscard]] index_t largest_share() const noexcept {
+    return share_of(options_.batch_size, {.rank = 0, .ranks = options_.shard.ranks}).count;
+  }
+
+  [[nodiscard]] const sampler_options& options() const noexcept { return options_; }
+
+ private:
+  void draw_order(std::uint64_t epoch) noexcept {
+    epoch_ = epoch;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      order_[i] = static_cast<index_t>(i);
+    }
+    if (!options_.shuffle) {
+      return;
+    }
+    const random_stream stream{random_stream{options_.seed, "shuffle"}.bits(epoch), "order"};
+    for (std::uint64_t i = order_.size() - 1; i > 0; --i) {
+      const std::uint64_t j = stream.below(i + 1, i);
+      std::swap(order_[static_cast<std::size_t>(i)], order_[static_cast<std::size_t>(j)]);
+    }
+  }
+
+  static void check(index_t examples, const sampler_options& options) {
+    if (examples < 1) {
+      throw configuration_error{"loader", "a set of at least 1 example", "an empty set"};
+    }
+    if (options.batch_size < 1) {
+      throw configuration_error{"loader", "a batch_size of at least 1", std::to_string(options.batch_size)};
+    }
+    if (options.batch_size > examples) {
+      throw configuration_error{"loader",
+                                "a batch_size of at most " + std::to_string(examples) + ", the size of the set",
+                                std::to_string(options.batch_size), "use a smaller batch"};
+    }
+    if (options.shard.ranks < 1) {
+      throw configuration_error{"loader", "shard.ranks of at least 1", std::to_string(options.shard.ranks)};
+    }
+    if (options.shard.rank < 0 || options.shard.rank >= options.shard.ranks) {
+      throw configuration_error{"loader", "a shard.rank from 0 to " + std::to_string(options.shard.ranks - 1),
+                                std::to_string(options.shard.rank)};
+    }
+  }
+
+  sampler_options options_;
+  std::vector<index_t> order_;
+  std::uint64_t epoch_ = 0;
+};
+
+}  // namespace gradus::data

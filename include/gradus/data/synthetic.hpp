@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Made-up images that a network can learn to tell apart: for tests, examples and benchmarks without files.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <algorithm>  // std::clamp
+#include <cmath>      // std::sin
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::int32_t, std::uint8_t, std::uint64_t
+#include <numbers>    // std::numbers::pi
+#include <string>     // std::to_string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/core/error.hpp"    // configuration_error
+#include "gradus/core/extents.hpp"  // image_extents
+#include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/random.hpp"   // random_stream
+#include "gradus/data/dataset.hpp"  // image_dataset
+
+namespace gradus::data {
+
+/// What synthetic images shall be like.
+struct synthetic_options {
+  index_t examples = 1024;
+  index_t channels = 1;
+  index_t height = 28;
+  index_t width = 28;
+  int classes = 10;
+  std::uint64_t seed = 1;
+  index_t first = 0;  ///< number of the first example: sets of one seed with other numbers have other noise, but the
+                      ///< same classes, so one can be the test of the other
+};
+
+namespace detail {
+
+/// Three waves over the image, of random direction and length, between -1 and 1.
+inline std::vector<double> smooth_pattern(const synthetic_options& options, int label) {
+  const random_stream stream{options.seed, "pattern " + std::to_string(label)};
+  std::vector<double> pattern;
+  pattern.reserve(static_cast<std::size_t>(options.channels * options.height * options.width));
+  for (index_t c = 0; c < options.channels; ++c) {
+    const auto number = [&](int wave, int k) {
+      return stream.uniform(static_cast<std::uint64_t>((c * 3 + wave) * 3 + k));
+    };
+    for (index_t h = 0; h < options.height; ++h) {
+      for (index_t w = 0; w < options.width; ++w) {
+        double sum = 0;
+        for (int wave = 0; wave < 3; ++wave) {
+          const double down = (6 * number(wave, 0) - 3) * static_cast<double>(h) / static_cast<double>(options.height);
+          const double right = (6 * number(wave, 1) - 3) * static_cast<double>(w) / static_cast<double>(options.width);
+          sum += std::sin(2 * std::numbers::pi * (down + right + number(wave, 2))) / 3;
+        }
+        pattern.push_back(sum);
+      }
+    }
+  }
+  return pattern;
+}
+
+}  // namespace detail
+
+/// Makes images: example i has label i % classes, and is the pattern of its class in noise of about the same strength.
+/// Every example is a function of (seed, first + i) and the shape.
+/// @throws configuration_error when options make no sense
+[[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {}) {
+  const auto require = [](bool holds, const char* name, index_t value, index_t least) {
+    if (!holds) {
+      throw configuration_error{"make_synthetic", std::string{name} + " of at least " + std::to_string(least),
+                                std::to_string(value)};
+    }
+  };
+  require(options.examples >= 1, "examples", options.examples, 1);
+  require(options.channels >= 1, "channels", options.channels, 1);
+  require(options.height >= 1, "height", options.height, 1);
+  require(options.width >= 1, "width", options.width, 1);
+  require(options.classes >= 1, "classes", options.classes, 1);
+  require(options.first >= 0, "first", options.first, 0);
+  const image_extents shape{options.examples, options.channels, options.height, options.width};
+  const auto pixels_of_one = static_cast<std::size_t>(image_extents{1, shape.c, shape.h, shape.w}.size());
+  std::vector<std::vector<double>> patterns;
+  for (int label = 0; label < options.classes; ++label) {
+    patterns.push_back(detail::smooth_pattern(options, label));
+  }
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.size()));
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(options.examples));
+  const random_stream stream{options.seed, "noise"};
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto number = static_cast<std::uint64_t>(options.first) + i;
+    labels[i] = static_cast<std::int32_t>(number % static_cast<std::uint64_t>(options.classes));
+    const auto& pattern = patterns[static_cast<std::size_t>(labels[i])];
+    std::uint8_t* image = pixels.data() + i * pixels_of_one;
+    const std::uint64_t key = stream.bits(number);
+    std::uint64_t noise = 0;
+    for (std::size_t k = 0; k < pixels_of_one; ++k) {
+      if (k % 8 == 0) {  // eight bytes at a time: a block of the stream for each pixel would be slow
+        noise = gradus::detail::mix_bits(key + k);
+      }
+      const double value = 128 + 64 * pattern[k] + (static_cast<double>(noise & 255U) - 127.5) / 2;
+      image[k] = static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0));
+      noise >>= 8U;
+    }
+  }
+  return {shape, std::move(pixels), std::move(labels), options.classes};
+}
+
+}  // namespace gradus::data
