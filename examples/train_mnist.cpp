@@ -99,11 +99,11 @@ int main(int argc, char** argv) {
     }
 #ifdef GRADUS_EXAMPLE_WITH_MPI
     gradus::comm::mpi_environment environment{argc, argv};
-    gradus::comm::mpi communicator;
+    environment.run([&](auto& communicator) { train_in_layout(communicator, chosen); });
 #else
-    gradus::comm::self communicator;
+    gradus::comm::self alone;
+    train_in_layout(alone, chosen);
 #endif
-    train_in_layout(communicator, chosen);
   } catch (const std::exception& failure) {
     std::cerr << "train_mnist: " << failure.what() << '\n';
     return 1;

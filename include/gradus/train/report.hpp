@@ -57,7 +57,7 @@ struct epoch_report {
   double images_per_second = 0;
   double input_seconds = 0;            ///< this rank waited for the loader
   double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
-  std::optional<evaluation_report> evaluation;
+  std::optional<evaluation_report> evaluation = {};
 };
 
 }  // namespace gradus::train

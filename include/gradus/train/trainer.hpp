@@ -177,7 +177,7 @@ class trainer {
   void run_epochs(Loader& loader, const fit_options& options, const run_information& run, Callbacks&... callbacks) {
     (call_start(callbacks, run), ...);
     for (int epoch = 0; epoch < options.epochs; ++epoch) {
-      epoch_report report = run_epoch(loader, options, epoch, callbacks...);
+      [[maybe_unused]] epoch_report report = run_epoch(loader, options, epoch, callbacks...);
       bool stop = false;
       ((stop = call_epoch(callbacks, report) || stop), ...);
       ++epochs_done_;
@@ -222,7 +222,7 @@ class trainer {
       sums[0] += part.loss;
       sums[1] += static_cast<double>(part.correct);
       sums[2] += static_cast<double>(examples);
-      const step_report step{.epoch = epoch,
+      [[maybe_unused]] const step_report step{.epoch = epoch,
                              .step_in_epoch = report.steps,
                              .steps_per_epoch = steps_per_epoch,
                              .step = steps_done_,

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Every way of spreading a step computes what one process computes. Ranks in threads; tests/distributed has MPI.
+#include <boost/test/unit_test.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../../support/training_runs.hpp"
+#include "gradus/comm/ring.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/comm/threads.hpp"
+
+namespace {
+
+using gradus_test::largest_difference;
+using gradus_test::run_training;
+using gradus_test::training_result;
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+template <class Layout>
+const training_result& one_process() {
+  static const training_result result = [] {
+    gradus::comm::self alone;
+    return run_training<Layout>(alone);
+  }();
+  return result;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(one_meaning)
+
+BOOST_AUTO_TEST_CASE(training_learns) {
+  const auto& result = one_process<gradus::nhwc>();
+  BOOST_TEST(result.losses.size() == 5U);
+  BOOST_TEST(result.losses.back() < 0.9 * result.losses.front());
+}
+
+BOOST_AUTO_TEST_CASE(layouts_reach_the_same_loss) {
+  for (std::size_t i = 0; i < 5; ++i) {
+    BOOST_TEST(std::abs(one_process<gradus::nchw>().losses[i] - one_process<gradus::nhwc>().losses[i]) < 1e-9);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_reach_the_weights_of_one_process, Layout, layouts) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const auto results = gradus::comm::run_ranks(ranks, [](auto& world) { return run_training<Layout>(world); });
+    for (const training_result& result : results) {
+      BOOST_TEST_CONTEXT(ranks << " ranks, " << Layout::name) {
+        BOOST_TEST(largest_difference(result.weights, one_process<Layout>().weights) < 1e-9);
+        BOOST_TEST(largest_difference(result.losses, one_process<Layout>().losses) < 1e-10);
+        BOOST_TEST(result.accuracy == one_process<Layout>().accuracy);
+        BOOST_TEST((result.weights == results.front().weights));  // the same bits on all ranks
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_ring_reaches_the_weights_of_one_process) {
+  for (const int ranks : {2, 3}) {
+    const auto results = gradus::comm::run_ranks(ranks, [](gradus::comm::threads& world) {
+      gradus::comm::ring around{world.duplicate()};
+      return run_training<gradus::nhwc>(around);
+    });
+    for (const training_result& result : results) {
+      BOOST_TEST(largest_difference(result.weights, one_process<gradus::nhwc>().weights) < 1e-9);
+      BOOST_TEST((result.weights == results.front().weights));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(more_ranks_than_examples_in_a_step) {
+  const gradus_test::training_setup setup{.batch_size = 2, .epochs = 1};
+  gradus::comm::self alone;
+  const auto want = run_training<gradus::nchw>(alone, setup);
+  const auto results =
+      gradus::comm::run_ranks(3, [&](auto& world) { return run_training<gradus::nchw>(world, setup); });
+  for (const training_result& result : results) {
+    BOOST_TEST(largest_difference(result.weights, want.weights) < 1e-9);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(another_seed_is_another_training) {
+  gradus::comm::self alone;
+  const auto other = run_training<gradus::nhwc>(alone, {.seed = 12});
+  BOOST_TEST(largest_difference(other.weights, one_process<gradus::nhwc>().weights) > 1e-3);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

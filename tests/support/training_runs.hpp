@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Small trainings whose outcome must not depend on how the work is spread.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradus/data/loader.hpp"
+#include "gradus/data/synthetic.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/train/trainer.hpp"
+
+namespace gradus_test {
+
+/// 53 examples of (2, 9, 8) in 4 classes: no batch size and number of ranks divides them.
+inline const gradus::data::image_dataset& small_dataset() {
+  static const auto dataset =
+      gradus::data::make_synthetic({.examples = 53, .channels = 2, .height = 9, .width = 8, .classes = 4, .seed = 3});
+  return dataset;
+}
+
+/// A network with everything whose result could depend on ranks: dropout, biases, several kinds of layers.
+template <class Network>
+void build_training_network(Network& net) {
+  namespace nn = gradus::nn;
+  nn::value x = net.input();
+  x = net.add("conv1", nn::conv2d{.out_channels = 5, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+  x = net.add("relu1", nn::relu{}, x);
+  x = net.add("pool1", nn::max_pool2d{}, x);
+  x = net.add("conv2", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .stride = {2, 2}}, x);
+  x = net.add("relu2", nn::relu{}, x);
+  x = net.add("dropout", nn::dropout{.rate = 0.3}, x);
+  x = net.add("scores", nn::dense{.out_features = 4}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+}
+
+struct training_result {
+  std::vector<double> weights;  // all parameters, flat
+  std::vector<double> losses;   // of the epochs
+  double accuracy = 0;          // on the training set, after training
+};
+
+struct training_setup {
+  gradus::index_t batch_size = 8;  // over all ranks
+  int epochs = 5;
+  std::uint64_t seed = 11;
+  double learning_rate = 0.1;
+};
+
+/// Trains in double precision and returns what one rank has at the end.
+template <class Layout, class Communicator>
+training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
+  gradus::data::loader<double, Layout> loader{
+      device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
+  gradus::nn::network<double, Layout> net{device, {2, 9, 8}};
+  build_training_network(net);
+  net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()), .seed = setup.seed});
+  gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
+                                 communicator};
+  training_result result;
+  struct recorder {
+    std::vector<double>* losses;
+    void on_epoch(const gradus::train::epoch_report& epoch) { losses->push_back(epoch.loss); }
+  };
+  trainer.fit(loader, {.epochs = setup.epochs, .learning_rate = setup.learning_rate}, recorder{&result.losses});
+  result.accuracy = trainer.evaluate(loader).accuracy;
+  result.weights.assign(net.values().begin(), net.values().end());
+  return result;
+}
+
+/// The largest |a - b| / (1e-3 + |b|).
+inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) {
+    return 1e300;
+  }
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]) / (1e-3 + std::abs(b[i]));
+    largest = difference > largest || std::isnan(difference) ? difference : largest;
+  }
+  return largest;
+}
+
+}  // namespace gradus_test

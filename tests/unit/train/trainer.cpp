@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What the trainer says and refuses: disagreeing ranks, losses that are not finite, callbacks, progress.
+#include <boost/test/unit_test.hpp>
+#include <limits>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../../support/training_runs.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/train/progress.hpp"
+
+namespace {
+
+namespace nn = gradus::nn;
+namespace train = gradus::train;
+using network = nn::network<float, gradus::nhwc>;
+
+void require_text(const std::string& message, const std::string& part) {
+  BOOST_TEST(message.find(part) != std::string::npos, "'" << part << "' is not in: " << message);
+}
+
+struct plan {
+  gradus::index_t batch_size = 8;
+  gradus::index_t channels = 5;
+  std::uint64_t seed = 1;
+  double learning_rate = 0.05;
+  double momentum = 0.9;
+  int epochs = 1;
+};
+
+/// Trains a small network as `chosen` says and hands everything to `callbacks`.
+template <class Communicator, class... Callbacks>
+void train_as(Communicator& communicator, const plan& chosen, Callbacks&&... callbacks) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::data::loader<float, gradus::nhwc> loader{
+      device,
+      gradus_test::small_dataset(),
+      {.batch_size = chosen.batch_size, .seed = 1, .shard = {communicator.rank(), communicator.size()}}};
+  network net{device, {2, 9, 8}};
+  nn::value x = net.add("conv", nn::conv2d{.out_channels = chosen.channels, .kernel = {3, 3}}, net.input());
+  x = net.add("relu", nn::relu{}, x);
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 4}, x));
+  net.freeze({.batch_size = 8, .seed = chosen.seed});
+  train::trainer trainer{net, gradus::optim::sgd{.momentum = chosen.momentum}, communicator};
+  trainer.fit(loader, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate}, callbacks...);
+}
+
+/// The messages of all ranks when rank 1 differs from rank 0.
+std::vector<std::string> messages_of_ranks(const plan& first, const plan& second) {
+  return gradus::comm::run_ranks(2, [&](auto& world) -> std::string {
+    try {
+      train_as(world, world.rank() == 0 ? first : second);
+    } catch (const gradus::error& failure) {
+      return failure.what();
+    }
+    return "no error";
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(trainer)
+
+BOOST_AUTO_TEST_CASE(ranks_that_disagree_are_told_what_differs) {
+  const struct {
+    plan other;
+    std::string part;
+  } cases[]{
+      {{.channels = 6}, "network"},       {{.seed = 2}, "seed"},         {{.learning_rate = 0.1}, "learning rate"},
+      {{.momentum = 0.5}, "update rule"}, {{.batch_size = 6}, "loader"}, {{.epochs = 2}, "epochs"}};
+  for (const auto& [other, part] : cases) {
+    for (const std::string& message : messages_of_ranks({}, other)) {
+      require_text(message, part);
+      require_text(message, "rank");
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_stops_all_ranks) {
+  const auto messages = messages_of_ranks({.learning_rate = 1e30, .epochs = 3}, {.learning_rate = 1e30, .epochs = 3});
+  bool named = false;
+  for (const std::string& message : messages) {
+    require_text(message, "expected a finite loss");
+    require_text(message, "first not finite: ");
+    named = named || message.find("training step") != std::string::npos;
+  }
+  BOOST_TEST(named);
+}
+
+BOOST_AUTO_TEST_CASE(the_first_layer_that_is_not_finite_is_named) {
+  gradus::comm::self alone;
+  try {
+    train_as(alone, {.learning_rate = 1e30, .epochs = 3});
+    BOOST_FAIL("no error");
+  } catch (const gradus::numeric_error& failure) {
+    const std::string message = failure.what();
+    require_text(message, "training step ");
+    BOOST_TEST((message.find("layer '") != std::string::npos || message.find("parameter ") != std::string::npos),
+               message);
+    require_text(message, "Hint: a smaller learning rate");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
+  gradus::comm::self alone;
+  BOOST_CHECK_THROW(train_as(alone, {.learning_rate = -1}), gradus::configuration_error);
+  BOOST_CHECK_THROW(train_as(alone, {.learning_rate = std::numeric_limits<double>::quiet_NaN()}),
+                    gradus::configuration_error);
+  BOOST_CHECK_THROW(train_as(alone, {.momentum = 1.5}), gradus::configuration_error);
+  BOOST_CHECK_THROW(train_as(alone, {.epochs = -1}), gradus::configuration_error);
+}
+
+BOOST_AUTO_TEST_CASE(a_network_that_is_not_frozen_is_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::comm::self alone;
+  network net{device, {2, 9, 8}};
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 4}, net.input()));
+  BOOST_CHECK_THROW((train::trainer{net, gradus::optim::sgd{}, alone}), gradus::configuration_error);
+}
+
+BOOST_AUTO_TEST_CASE(callbacks_hear_everything_and_can_stop) {
+  struct listener {
+    int starts = 0;
+    int steps = 0;
+    int epochs = 0;
+    int finishes = 0;
+    void on_start(const train::run_information& run) {
+      ++starts;
+      BOOST_TEST(run.steps_per_epoch == 7);  // 53 examples in steps of 8
+      BOOST_TEST(run.examples_per_epoch == 53);
+    }
+    void on_step(const train::step_report& step) {
+      BOOST_TEST(step.step == static_cast<std::uint64_t>(steps));
+      BOOST_TEST(step.global_examples == (step.step_in_epoch == 6 ? 5 : 8));
+      ++steps;
+    }
+    train::flow on_epoch(const train::epoch_report& epoch) {
+      ++epochs;
+      BOOST_TEST(epoch.examples == 53);
+      return epoch.epoch == 1 ? train::flow::stop : train::flow::go_on;
+    }
+    void on_finish() { ++finishes; }
+  };
+  gradus::comm::self alone;
+  listener heard;
+  train_as(alone, {.epochs = 5}, heard);
+  BOOST_TEST(heard.starts == 1);
+  BOOST_TEST(heard.steps == 14);
+  BOOST_TEST(heard.epochs == 2);
+  BOOST_TEST(heard.finishes == 1);
+
+  std::vector<int> epochs = gradus::comm::run_ranks(2, [](auto& world) {
+    struct stopper {
+      int rank;
+      int epochs = 0;
+      train::flow on_epoch(const train::epoch_report&) {
+        ++epochs;
+        return rank == 1 ? train::flow::stop : train::flow::go_on;
+      }
+    } stops{world.rank()};
+    train_as(world, {.epochs = 4}, stops);
+    return stops.epochs;
+  });
+  BOOST_TEST((epochs == std::vector<int>{1, 1}));  // one rank says stop: all stop
+}
+
+BOOST_AUTO_TEST_CASE(progress_is_a_line_an_epoch_or_a_bar) {
+  gradus::comm::self alone;
+  std::ostringstream lines;
+  train_as(alone, {.epochs = 2}, train::progress{lines, {.terminal = false}});
+  require_text(lines.str(), "epoch 1/2: loss ");
+  require_text(lines.str(), "epoch 2/2: loss ");
+  BOOST_TEST(lines.str().find('\r') == std::string::npos);
+  std::ostringstream bar;
+  train_as(alone, {.epochs = 1}, train::progress{bar, {.terminal = true}});
+  require_text(bar.str(), "100%");
+  require_text(bar.str(), "images/s");
+  std::ostringstream both;
+  std::mutex guard;
+  gradus::comm::run_ranks(2, [&](auto& world) {
+    std::ostringstream mine;
+    train_as(world, {}, train::progress{mine, {.terminal = false}});
+    const std::scoped_lock lock{guard};
+    BOOST_TEST(mine.str().empty() == (world.rank() != 0));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_is_shared_or_done_by_rank_0) {
+  gradus::comm::run_ranks(2, [](auto& world) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    const gradus::data::shard mine{world.rank(), world.size()};
+    gradus::data::loader<float, gradus::nhwc> loader{
+        device, gradus_test::small_dataset(), {.batch_size = 8, .shard = mine}};
+    gradus::data::loader<float, gradus::nhwc> shared{
+        device, gradus_test::small_dataset(), {.batch_size = 10, .shuffle = false, .shard = mine}};
+    gradus::data::loader<float, gradus::nhwc> whole{
+        device, gradus_test::small_dataset(), {.batch_size = 5, .shuffle = false}};
+    network net{device, {2, 9, 8}};
+    nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, net.input());
+    x = net.add("norm", nn::batch_norm{}, x);
+    net.loss(nn::softmax_cross_entropy{},
+             net.add("scores", nn::dense{.out_features = 4}, net.add("relu", nn::relu{}, x)));
+    net.freeze({.batch_size = 8, .seed = 1});
+    train::trainer trainer{net, gradus::optim::sgd{}, world};
+    std::vector<train::evaluation_report> by_all;
+    struct keeper {
+      std::vector<train::evaluation_report>* kept;
+      void on_epoch(const train::epoch_report& epoch) {
+        if (epoch.evaluation) {
+          kept->push_back(*epoch.evaluation);
+        }
+      }
+    };
+    trainer.fit(loader, {.epochs = 3, .learning_rate = 0.05}, train::evaluate_every{shared, 2}, keeper{&by_all});
+    BOOST_REQUIRE(by_all.size() == 2U);  // after epochs 2 and 3
+    BOOST_TEST(by_all.back().examples == 53);
+    std::vector<train::evaluation_report> by_one;
+    trainer.fit(loader, {.epochs = 0, .learning_rate = 0.05});
+    if (world.rank() == 0) {
+      const auto report = trainer.evaluate(whole);
+      BOOST_TEST(std::abs(report.loss - by_all.back().loss) < 1e-5);
+      BOOST_TEST(report.accuracy == by_all.back().accuracy);
+    }
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
