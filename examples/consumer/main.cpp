@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The smallest program that uses gradus.
-#include <gradus/core/extents.hpp>
-#include <gradus/core/version.hpp>
+// A small program that uses gradus: one step of training on one image.
+#include <cstdint>
+#include <gradus/gradus.hpp>
 #include <iostream>
+#include <vector>
 
 int main() {
-  const gradus::image_extents batch{32, 1, 28, 28};
-  std::cout << "gradus " << gradus::version << ": a batch " << batch << " has " << batch.size() << " elements\n";
-  return batch.size() == 25088 ? 0 : 1;
+  gradus::cpu device;
+  gradus::image_tensor<float, gradus::nhwc> image{device, {1, 1, 2, 2}};
+  image(0, 0, 1, 1) = 1.0F;
+
+  gradus::nn::network<float, gradus::nhwc> net{device, {1, 2, 2}};
+  const auto scores = net.add("scores", gradus::nn::dense{.out_features = 2}, net.input());
+  net.loss(gradus::nn::softmax_cross_entropy{}, scores);
+  net.freeze({.batch_size = 1, .seed = 1});
+  const std::vector<std::int32_t> labels{1};
+  const auto result = net.train_step(image, labels);
+
+  std::cout << "gradus " << gradus::version << ": the loss of " << image.extents() << " is " << result.loss << '\n';
+  return result.loss > 0 ? 0 : 1;
 }
