@@ -70,8 +70,8 @@ struct chwn {
   static constexpr std::array order{gradus::axis::c, gradus::axis::h, gradus::axis::w, gradus::axis::n};
   static constexpr std::string_view name = "chwn";
 };
-using pool_types = std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>,
-                              test_case<double, nhwc>, test_case<float, chwn>>;
+using pool_types =
+    std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>, test_case<float, chwn>>;
 
 bool inside(const pool2d_geometry& g, index_t h, index_t w) {
   return h >= 0 && w >= 0 && h < g.in_height && w < g.in_width;
