@@ -92,18 +92,21 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
-  try {
-    if (chosen.ranks > 1) {
-      gradus::comm::run_ranks(chosen.ranks, [&](auto& communicator) { train_in_layout(communicator, chosen); });
-      return 0;
-    }
 #ifdef GRADUS_EXAMPLE_WITH_MPI
-    gradus::comm::mpi_environment environment{argc, argv};
-    environment.run([&](auto& communicator) { train_in_layout(communicator, chosen); });
-#else
-    gradus::comm::self alone;
-    train_in_layout(alone, chosen);
+  gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
 #endif
+  try {
+    const auto run = [&](auto& communicator) { train_in_layout(communicator, chosen); };
+    if (chosen.ranks > 1) {
+      gradus::comm::run_ranks(chosen.ranks, run);
+    } else {
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+      environment.run(run);
+#else
+      gradus::comm::self alone;
+      run(alone);
+#endif
+    }
   } catch (const std::exception& failure) {
     std::cerr << "train_mnist: " << failure.what() << '\n';
     return 1;
