@@ -52,6 +52,7 @@ const std::vector<pool_case> cases{
     make_case(0, 3, 4, 4, 2, 2, 2, 2, 0),        // no images
     make_case(3, 32, 8, 8, 2, 2, 2, 2, 0),       // halves
     make_case(2, 5, 24, 24, 2, 2, 2, 2, 0),      // halves, odd channels
+    make_case(2, 3, 7, 9, 2, 2, 2, 2, 0),        // halves that leave a row and a column over
     make_case(2, 3, 7, 9, 3, 3, 2, 2, 1),        // odd extents, overlap, padding
     make_case(1, 17, 13, 13, 3, 3, 2, 2, 0),     // overlap
     make_case(2, 4, 9, 35, 3, 3, 1, 1, 1),       // stride 1
