@@ -9,15 +9,17 @@
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"              // real_element
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/device/cpu.hpp"                // cpu
-#include "gradus/kernels/conv2d.hpp"            // backward_epilogue
-#include "gradus/kernels/cpu/pool2d_loops.hpp"  // max_plane, max_pixels, ...
-#include "gradus/kernels/pool2d.hpp"            // pool2d_geometry
-#include "gradus/layout/layout_policy.hpp"      // axis, layout_policy
-#include "gradus/layout/mapping.hpp"            // dense_mapping
-#include "gradus/tensor/tensor_view.hpp"        // image_view
+#include "gradus/core/element.hpp"                // real_element
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/device/cpu.hpp"                  // cpu
+#include "gradus/kernels/conv2d.hpp"              // backward_epilogue
+#include "gradus/kernels/cpu/pool2d_pixels.hpp"   // max_pixels, ...
+#include "gradus/kernels/cpu/pool2d_planes.hpp"   // max_plane, ...
+#include "gradus/kernels/cpu/pool2d_windows.hpp"  // pool_divisors, pool_rows, ...
+#include "gradus/kernels/pool2d.hpp"              // pool2d_geometry
+#include "gradus/layout/layout_policy.hpp"        // axis, layout_policy
+#include "gradus/layout/mapping.hpp"              // dense_mapping
+#include "gradus/tensor/tensor_view.hpp"          // image_view
 
 namespace gradus::kernels {
 
