@@ -3,7 +3,8 @@
 """Seconds and peak memory of compiling at -O2, as JSON: compile_time.py [--compiler C] [--output FILE] [-I...] [-D...]
 
 Every bench/compile_time/*.cpp (the umbrella header, a deep expression, the standard headers as a baseline) and
-examples/train_mnist.cpp, each --repeats times; the fastest run counts. One compiler runs at a time. What does not
+examples/train_mnist.cpp, each --repeats times; the fastest run counts. One compiler runs at a time, on a
+machine with nothing else to do. What does not
 compile is reported as such, with the first error.
 """
 
@@ -23,7 +24,7 @@ ROOT = HERE.parent.parent
 
 
 def compile_once(command):
-    """(seconds, peak resident memory in bytes) of a compiler that succeeds; its first error otherwise."""
+    """(seconds, processor seconds, peak memory in bytes) of a compiler that succeeds; (None, its first error) otherwise."""
     with tempfile.TemporaryFile("w+") as errors:
         begin = time.monotonic()
         child = subprocess.Popen(command, stderr=errors)
@@ -35,7 +36,7 @@ def compile_once(command):
         complaint = next((line.strip() for line in errors if "error:" in line), "no error message")
     if child.returncode != 0:
         return None, complaint
-    return seconds, usage.ru_maxrss * 1024
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def processor():
@@ -72,15 +73,17 @@ def main():
         result = {"source": source.relative_to(ROOT).as_posix()}
         runs = []
         for _ in range(arguments.repeats):
-            seconds, memory = compile_once([arguments.compiler, *flags, str(source)])
-            if seconds is None:
-                result["error"] = memory
+            run = compile_once([arguments.compiler, *flags, str(source)])
+            if run[0] is None:
+                result["error"] = run[1]
                 break
-            runs.append((seconds, memory))
+            runs.append(run)
         if "error" not in result:
             result["seconds"] = round(min(run[0] for run in runs), 2)
-            result["peak_memory_bytes"] = max(run[1] for run in runs)
-            print(f"{result['source']:45} {result['seconds']:7.2f} s {result['peak_memory_bytes'] / 1e6:7.0f} MB", flush=True)
+            result["processor_seconds"] = round(min(run[1] for run in runs), 2)
+            result["peak_memory_bytes"] = max(run[2] for run in runs)
+            print(f"{result['source']:42} {result['seconds']:7.2f} s ({result['processor_seconds']:.2f} s of processor)"
+                  f" {result['peak_memory_bytes'] / 1e6:7.0f} MB", flush=True)
         else:
             print(f"{result['source']:45} {result['error']}", flush=True)
         results.append(result)

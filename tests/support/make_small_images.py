@@ -12,7 +12,7 @@ import struct
 import sys
 
 SIDE = 28
-TRAINING, TEST = 640, 128
+TRAINING, TEST = 640, 512
 
 
 def image(label, noise):
