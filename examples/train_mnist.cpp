@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Trains the MNIST network on IDX images: in one process, on ranks in threads (--ranks N), or under mpiexec.
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <sstream>
+#include <stdexcept>
 #include <string>
+
+#define CXXOPTS_NO_REGEX
+#include <cxxopts.hpp>
 
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/gzip.hpp"
@@ -28,6 +33,16 @@ struct options {
   double learning_rate = 0.05;
 };
 
+std::string shown(const std::string& value) {
+  return value;
+}
+template <class Number>
+std::string shown(Number value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
 /// What every rank does. The batch is shared by all ranks.
 template <class Layout, class Communicator>
 void train(Communicator& communicator, const options& chosen) {
@@ -40,7 +55,11 @@ void train(Communicator& communicator, const options& chosen) {
   gradus::data::loader<float, Layout> training_loader{
       device, training, {.batch_size = chosen.batch_size, .shuffle = true, .seed = chosen.seed, .shard = mine}};
   gradus::data::loader<float, Layout> test_loader{
-      device, test, {.batch_size = 250 * communicator.size(), .shuffle = false, .shard = mine}};
+      device,
+      test,
+      {.batch_size = std::min<gradus::index_t>(250 * communicator.size(), test.size()),
+       .shuffle = false,
+       .shard = mine}};
 
   gradus::nn::network<float, Layout> net{device, {1, 28, 28}};
   gradus::models::mnist(net);
@@ -65,33 +84,49 @@ void train_in_layout(Communicator& communicator, const options& chosen) {
   }
 }
 
+/// Fills `chosen`; returns false when the help was asked for.
+bool read_options(int argc, char** argv, options& chosen) {
+  cxxopts::Options known{"train_mnist", "Trains the MNIST network on IDX images, in one process or on several ranks."};
+  const auto text = [](auto& value) { return cxxopts::value(value)->default_value(shown(value)); };
+  known.add_options()                                                                                    //
+      ("data", "folder with train-images-idx3-ubyte[.gz] and the other three files", text(chosen.data))  //
+      ("epochs", "passes over the training set", text(chosen.epochs))                                    //
+      ("batch-size", "examples of a step, over all ranks", text(chosen.batch_size))                      //
+      ("layout", "memory order of images: nchw or nhwc", text(chosen.layout))                            //
+      ("ranks", "ranks in threads of this process; under mpiexec leave it at 1", text(chosen.ranks))     //
+      ("threads", "threads of each rank; 0: the processors divided by the ranks", text(chosen.threads))  //
+      ("seed", "of weights, shuffling and dropout", text(chosen.seed))                                   //
+      ("learning-rate", "step size", text(chosen.learning_rate))                                         //
+      ("help", "this text");
+  const auto given = known.parse(argc, argv);
+  if (given.count("help") != 0) {
+    std::cout << known.help();
+    return false;
+  }
+  if (!given.unmatched().empty()) {
+    throw std::invalid_argument{"'" + given.unmatched().front() + "' is not an option"};
+  }
+  if (chosen.layout != "nchw" && chosen.layout != "nhwc") {
+    throw std::invalid_argument{"--layout: expected nchw or nhwc, got '" + chosen.layout + "'"};
+  }
+  if (chosen.ranks < 1 || chosen.threads < 0) {
+    throw std::invalid_argument{"expected --ranks of at least 1 and --threads of at least 0"};
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   options chosen;
-  CLI::App app{"Trains the MNIST network on IDX images, in one process or on several ranks."};
-  app.add_option("--data", chosen.data, "folder with train-images-idx3-ubyte[.gz] and the other three files")
-      ->capture_default_str();
-  app.add_option("--epochs", chosen.epochs, "passes over the training set")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 10000));
-  app.add_option("--batch-size", chosen.batch_size, "examples of a step, over all ranks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 60000));
-  app.add_option("--layout", chosen.layout, "memory order of images")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"nchw", "nhwc"}));
-  app.add_option("--ranks", chosen.ranks, "ranks in threads of this process; under mpiexec leave it at 1")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  app.add_option("--threads", chosen.threads, "threads of each rank; 0: the processors divided by the ranks")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
-  app.add_option("--seed", chosen.seed, "of weights, shuffling and dropout")->capture_default_str();
-  app.add_option("--learning-rate", chosen.learning_rate, "step size")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    if (!read_options(argc, argv, chosen)) {
+      return 0;
+    }
+  } catch (const std::exception& failure) {
+    std::cerr << "train_mnist: " << failure.what() << "\nTry --help.\n";
+    return 2;
+  }
 #ifdef GRADUS_EXAMPLE_WITH_MPI
   gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
 #endif

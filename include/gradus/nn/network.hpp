@@ -129,42 +129,9 @@ class network {
   template <class Description>
   value add(std::string name, const Description& description, const input_list& inputs,
             std::source_location where = std::source_location::current()) {
-    require_building("network.add");
-    for (const node& other : nodes_) {
-      if (other.name == name) {
-        throw configuration_error{"network.add", "a new name for the layer", "'" + name + "' again", {}, where};
-      }
-    }
-    auto implementation = std::make_unique<typename Description::template layer<Element, Layout, Device>>(description);
-    node made{no_gradient()};
-    std::vector<value_shape> input_shapes;
-    std::string shown;
-    for (const value input : inputs.values()) {
-      if (input.index >= shapes_.size()) {
-        throw configuration_error{
-            "layer '" + name + "'", "values of this network", "a value that it did not make", {}, where};
-      }
-      made.inputs.push_back(input.index);
-      input_shapes.push_back(shapes_[input.index]);
-      shown.append(shown.empty() ? "" : ", ").append(to_string(shapes_[input.index]));
-    }
-    const std::string context = "layer '" + name + "' on " + (shown.empty() ? "no input" : shown);
-    try {
-      if (made.inputs.empty()) {
-        throw configuration_error{implementation->kind(), "at least 1 input value", "0"};
-      }
-      const value_shape shape = implementation->infer(input_shapes);
-      made.descriptions = implementation->parameters();
-      shapes_.push_back(shape);
-    } catch (const shape_error& failure) {
-      throw shape_error{context, {}, failure.message(), {}, where};
-    } catch (const configuration_error& failure) {
-      throw configuration_error{context, {}, failure.message(), {}, where};
-    }
-    made.name = std::move(name);
-    made.implementation = std::move(implementation);
-    nodes_.push_back(std::move(made));
-    return {shapes_.size() - 1};
+    return append(std::move(name),
+                  std::make_unique<typename Description::template layer<Element, Layout, Device>>(description), inputs,
+                  where);
   }
 
   /// Ends the network with a loss over `scores`.
@@ -409,6 +376,45 @@ class network {
 
   static std::span<Element> flat(flat_tensor& buffer) {
     return {buffer.data(), static_cast<std::size_t>(buffer.size())};
+  }
+
+  value append(std::string name, std::unique_ptr<layer_type> implementation, const input_list& inputs,
+               const std::source_location& where) {
+    require_building("network.add");
+    for (const node& other : nodes_) {
+      if (other.name == name) {
+        throw configuration_error{"network.add", "a new name for the layer", "'" + name + "' again", {}, where};
+      }
+    }
+    node made{no_gradient()};
+    std::vector<value_shape> input_shapes;
+    std::string shown;
+    for (const value input : inputs.values()) {
+      if (input.index >= shapes_.size()) {
+        throw configuration_error{
+            "layer '" + name + "'", "values of this network", "a value that it did not make", {}, where};
+      }
+      made.inputs.push_back(input.index);
+      input_shapes.push_back(shapes_[input.index]);
+      shown.append(shown.empty() ? "" : ", ").append(to_string(shapes_[input.index]));
+    }
+    const std::string context = "layer '" + name + "' on " + (shown.empty() ? "no input" : shown);
+    try {
+      if (made.inputs.empty()) {
+        throw configuration_error{implementation->kind(), "at least 1 input value", "0"};
+      }
+      const value_shape shape = implementation->infer(input_shapes);
+      made.descriptions = implementation->parameters();
+      shapes_.push_back(shape);
+    } catch (const shape_error& failure) {
+      throw shape_error{context, {}, failure.message(), {}, where};
+    } catch (const configuration_error& failure) {
+      throw configuration_error{context, {}, failure.message(), {}, where};
+    }
+    made.name = std::move(name);
+    made.implementation = std::move(implementation);
+    nodes_.push_back(std::move(made));
+    return {shapes_.size() - 1};
   }
 
   void require_building(std::string_view operation) const {
