@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // MPI ranks pass the conformance suite, also when arrays go in parts.
-#include "communicators_mpi.hpp"
+#include "../support/communicators_mpi.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

@@ -3,7 +3,7 @@
 // An exception on one rank, with communications under way, reaches the others with its reason.
 #include <optional>  // std::optional
 
-#include "communicators_mpi.hpp"
+#include "../support/communicators_mpi.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The ring over MPI messages passes the conformance suite.
-#include "communicators_mpi.hpp"
+#include "../support/communicators_mpi.hpp"
 #include "gradus/comm/ring.hpp"  // ring
 
 int main(int argc, char** argv) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A rank that waits too long says for whom; the job ends and nobody hangs.
-#include "communicators_mpi.hpp"
+#include "../support/communicators_mpi.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

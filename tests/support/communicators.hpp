@@ -34,9 +34,9 @@ namespace comm = gradus::comm;
 using namespace std::chrono_literals;
 
 /// A check that did not hold. Thrown, because the test framework's macros belong to the main thread.
-inline void require(bool holds, const std::string& what, std::source_location where = std::source_location::current()) {
+inline void require(bool holds, std::string_view what, std::source_location where = std::source_location::current()) {
   if (!holds) {
-    throw std::logic_error{"check failed at line " + std::to_string(where.line()) + ": " + what};
+    throw std::logic_error{"check failed at line " + std::to_string(where.line()) + ": " + std::string{what}};
   }
 }
 
@@ -104,7 +104,7 @@ Element expected_value(int ranks, std::size_t i, comm::reduction operation) {
   return value;
 }
 
-inline constexpr std::array sizes{0, 1, 2, 3, 4, 5, 7, 31, 97, 1009, 10007};
+inline constexpr std::array sizes{0, 1, 2, 3, 4, 5, 7, 31, 97, 1009, 4099};
 inline constexpr std::array reductions{comm::reduction::sum, comm::reduction::product, comm::reduction::minimum,
                                        comm::reduction::maximum};
 
@@ -128,8 +128,9 @@ void all_reduce_reduces(Communicator& world) {
     auto values = contributions<Element>(world.rank(), size, operation);
     comm::all_reduce(world, values, operation).wait();
     for (std::size_t i = 0; i < size; ++i) {
-      require(values[i] == expected_value<Element>(world.size(), i, operation),
-              label<Element>(name_of(operation), size) + " differs at " + std::to_string(i));
+      if (values[i] != expected_value<Element>(world.size(), i, operation)) {
+        require(false, label<Element>(name_of(operation), size) + " differs at " + std::to_string(i));
+      }
     }
   };
   for (const int size : sizes) {
@@ -137,7 +138,7 @@ void all_reduce_reduces(Communicator& world) {
       check(static_cast<std::size_t>(size), operation);
     }
   }
-  check(100003, comm::reduction::sum);
+  check(50021, comm::reduction::sum);
 }
 
 template <class Communicator, class Element>
@@ -164,8 +165,9 @@ void reduce_scatter_gives_each_rank_its_block(Communicator& world) {
         const std::span<Element> output = in_place ? std::span{input}.subspan(own * block, block) : std::span{apart};
         comm::reduce_scatter(world, input, output, operation).wait();
         for (std::size_t i = 0; i < block; ++i) {
-          require(output[i] == expected_value<Element>(world.size(), own * block + i, operation),
-                  label<Element>(in_place ? "reduce_scatter in place" : "reduce_scatter", block));
+          if (output[i] != expected_value<Element>(world.size(), own * block + i, operation)) {
+            require(false, label<Element>(in_place ? "reduce_scatter in place" : "reduce_scatter", block));
+          }
         }
         if (!in_place) {
           require(input == contributions<Element>(world.rank(), block * ranks, operation), "the input has changed");
@@ -203,7 +205,7 @@ void all_gather_collects_all_blocks(Communicator& world) {
 /// Sums that round: the same bits on all ranks and in every run, close to the exact value.
 template <class Communicator>
 void rounded_sums_have_the_same_bits_everywhere(Communicator& world) {
-  for (const std::size_t size : {1U, 37U, 4099U, 65536U}) {
+  for (const std::size_t size : {1U, 37U, 4099U, 20011U}) {
     std::vector<double> exact(size);
     std::vector<float> first;
     for (int run = 0; run < 3; ++run) {
@@ -261,7 +263,7 @@ void messages_arrive(Communicator& world) {
     auto values = contributions<float>(from * 31 + to, size);
     return values;
   };
-  for (const int size : {0, 1, 97, 10007, 100003}) {  // every rank with every other, all at once
+  for (const int size : {0, 1, 97, 4099, 50021}) {  // every rank with every other, all at once
     const auto count = static_cast<std::size_t>(size);
     std::vector<std::vector<float>> out(static_cast<std::size_t>(ranks));
     std::vector<std::vector<float>> in(static_cast<std::size_t>(ranks));
@@ -593,7 +595,7 @@ void a_wait_has_a_time_limit(Communicator& world) {
     require(message.find("rank 1") != std::string::npos || message.find("ranks 1") != std::string::npos, message);
     require(took >= 150ms && took < 3s, "the time limit was not kept");
   } else {
-    std::this_thread::sleep_for(1500ms);
+    std::this_thread::sleep_for(900ms);
     require_contains(message_of<gradus::communication_error>([&] {
                        for (;;) {  // what rank 0 has sent before it gave up may complete the first one
                          std::vector<float> data(10007, 1.0F);

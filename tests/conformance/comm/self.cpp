@@ -3,9 +3,9 @@
 // The communicator of one process passes the conformance suite, and generic code needs no more than the concept says.
 #include <boost/test/unit_test.hpp>
 
-#include "communicators.hpp"            // the suite
-#include "communicators_archetype.hpp"  // minimal_communicator
-#include "gradus/comm/self.hpp"         // self
+#include "../../support/communicators.hpp"            // the suite
+#include "../../support/communicators_archetype.hpp"  // minimal_communicator
+#include "gradus/comm/self.hpp"                       // self
 
 namespace {
 

@@ -3,8 +3,8 @@
 // Thread ranks pass the conformance suite on 1 to 4 ranks.
 #include <boost/test/unit_test.hpp>
 
-#include "communicators.hpp"        // the suite
-#include "gradus/comm/threads.hpp"  // run_ranks, threads
+#include "../../support/communicators.hpp"  // the suite
+#include "gradus/comm/threads.hpp"          // run_ranks, threads
 
 namespace {
 

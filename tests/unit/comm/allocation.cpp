@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Once a communicator is warm, communication allocates nothing: this program counts the calls of operator new.
+#include <boost/test/unit_test.hpp>
+
+#include <array>    // std::array
+#include <atomic>   // std::atomic
+#include <cstddef>  // std::size_t
+#include <cstdlib>  // std::free, std::malloc
+#include <memory>   // std::make_unique
+#include <new>      // std::bad_alloc
+#include <vector>   // std::vector
+
+#include "gradus/comm/ring.hpp"     // ring
+#include "gradus/comm/threads.hpp"  // run_ranks, threads
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+// Not inlined, or the compiler compares them with the ones of the library.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(bytes); memory != nullptr) {
+    return memory;
+  }
+  throw std::bad_alloc{};
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace {
+
+namespace comm = gradus::comm;
+
+/// A few of everything, several under way at a time.
+template <class Communicator>
+void exchange(Communicator& world, std::vector<float>& large, std::vector<float>& blocks, std::vector<float>& block) {
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  comm::request first = comm::all_reduce(world, large);
+  comm::request second = comm::all_gather(world, block, blocks);
+  first.wait();
+  second.wait();
+  comm::request message = comm::receive(world, previous, block, 1);
+  comm::send(world, next, std::span{blocks}.first(block.size()), 1).wait();
+  message.wait();
+  comm::reduce_scatter(world, blocks, block).wait();
+  comm::broadcast(world, block).wait();
+  comm::barrier(world).wait();
+}
+
+template <class Communicator>
+long allocations_when_warm(Communicator& world) {
+  std::vector<float> large(40000, 1.0F);
+  std::vector<float> block(300, 1.0F);
+  std::vector<float> blocks(block.size() * static_cast<std::size_t>(world.size()));
+  for (int i = 0; i < 20; ++i) {
+    exchange(world, large, blocks, block);
+  }
+  {  // more under way than ever again, whatever the ranks' speeds are
+    std::vector<std::vector<float>> copies(10, large);
+    std::vector<std::vector<float>> gathered(10, blocks);
+    std::vector<std::array<float, 2>> letters(10);
+    std::vector<comm::request> pending;
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      pending.push_back(comm::all_reduce(world, copies[i]));
+      pending.push_back(comm::all_gather(world, block, gathered[i]));
+      pending.push_back(comm::receive(world, 1 - world.rank(), std::span{letters[i]}.first(1), 2));
+      pending.push_back(comm::send(world, 1 - world.rank(), std::span{letters[i]}.last(1), 2));
+    }
+    for (comm::request& each : pending) {
+      each.wait();
+    }
+  }
+  comm::barrier(world).wait();
+  const long before = allocations;
+  for (int i = 0; i < 100; ++i) {
+    exchange(world, large, blocks, block);
+  }
+  comm::barrier(world).wait();
+  return allocations - before;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(comm_allocation)
+
+BOOST_AUTO_TEST_CASE(the_counter_counts) {
+  const long before = allocations;
+  const auto something = std::make_unique<long>(before);
+  BOOST_TEST(*something == before);
+  BOOST_TEST(allocations > before);
+}
+
+BOOST_AUTO_TEST_CASE(warm_thread_ranks_allocate_nothing) {
+  for (const long count : comm::run_ranks(2, [](comm::threads& world) { return allocations_when_warm(world); })) {
+    BOOST_TEST(count == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_warm_ring_allocates_nothing) {
+  const auto counts = comm::run_ranks(2, [](comm::threads& world) {
+    comm::ring around{world.duplicate(), {.segment_bytes = 10000}};
+    return allocations_when_warm(around);
+  });
+  for (const long count : counts) {
+    BOOST_TEST(count == 0);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+#endif
