@@ -140,14 +140,15 @@ consteval bool explain_communicator() {
       "gradus: not a communicator: give it messages: template <class Element> gradus::comm::request "
       "send(int peer, std::span<const Element>, int tag); and receive(int peer, std::span<Element>, int tag);");
   static_assert(has_all_reduce<C>,
-                "gradus: not a communicator: give it template <class Element> gradus::comm::request "
+                "gradus: not a communicator: give it all_reduce: template <class Element> gradus::comm::request "
                 "all_reduce(std::span<Element> data, gradus::comm::reduction);");
   static_assert(has_broadcast<C>,
-                "gradus: not a communicator: give it template <class Element> gradus::comm::request "
+                "gradus: not a communicator: give it broadcast: template <class Element> gradus::comm::request "
                 "broadcast(std::span<Element> data, int root);");
   static_assert(has_scattering_collectives<C>,
-                "gradus: not a communicator: give it template <class Element> gradus::comm::request "
-                "reduce_scatter(std::span<const Element> input, std::span<Element> output, gradus::comm::reduction); "
+                "gradus: not a communicator: give it reduce_scatter and all_gather: template <class Element> "
+                "gradus::comm::request reduce_scatter(std::span<const Element> input, std::span<Element> output, "
+                "gradus::comm::reduction); "
                 "and all_gather(std::span<const Element> input, std::span<Element> output);");
   static_assert(has_barrier<C>, "gradus: not a communicator: give it gradus::comm::request barrier();");
   static_assert(has_duplicate<C>,
