@@ -213,28 +213,28 @@ void require_peer(const Communicator& communicator, std::string_view operation, 
   }
 }
 
-/// The large span has size() blocks of the small one; the small one is the block of this rank or apart from it.
+/// The whole span has size() blocks of the block one; the block one is the block of this rank or apart from it.
 template <class Communicator, class Element>
-void require_blocks(const Communicator& communicator, std::string_view operation, std::string_view small_name,
-                    std::span<const Element> small, std::string_view large_name, std::span<const Element> large,
+void require_blocks(const Communicator& communicator, std::string_view operation, std::string_view block_name,
+                    std::span<const Element> block, std::string_view whole_name, std::span<const Element> whole,
                     const std::source_location& where) {
   require_open(communicator, operation, where);
   const auto ranks = static_cast<std::size_t>(communicator.size());
-  if (large.size() / ranks != small.size() || large.size() % ranks != 0) {
+  if (whole.size() / ranks != block.size() || whole.size() % ranks != 0) {
     throw shape_error{operation,
-                      std::string{large_name} + " of " + std::to_string(ranks) + " blocks (one for each rank) of the " +
-                          std::to_string(small.size()) + " elements of " + std::string{small_name},
-                      std::to_string(large.size()) + " elements",
+                      std::string{whole_name} + " of " + std::to_string(ranks) + " blocks (one for each rank) of the " +
+                          std::to_string(block.size()) + " elements of " + std::string{block_name},
+                      std::to_string(whole.size()) + " elements",
                       "make the size a multiple of the number of ranks, with zeros at the end", where};
   }
-  const Element* const own = large.data() + static_cast<std::size_t>(communicator.rank()) * small.size();
+  const Element* const own = whole.data() + static_cast<std::size_t>(communicator.rank()) * block.size();
   const std::less<const Element*> before{};  // orders pointers into different arrays too
-  const bool apart = small.empty() || !before(small.data(), large.data() + large.size()) ||
-                     !before(large.data(), small.data() + small.size());
-  if (!apart && small.data() != own) {
+  const bool apart = block.empty() || !before(block.data(), whole.data() + whole.size()) ||
+                     !before(whole.data(), block.data() + block.size());
+  if (!apart && block.data() != own) {
     throw shape_error{operation,
-                      std::string{small_name} + " that is block " + std::to_string(communicator.rank()) + " of " +
-                          std::string{large_name} + " or does not overlap it",
+                      std::string{block_name} + " that is block " + std::to_string(communicator.rank()) + " of " +
+                          std::string{whole_name} + " or does not overlap it",
                       "spans that overlap otherwise",
                       {},
                       where};

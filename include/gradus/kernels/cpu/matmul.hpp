@@ -4,89 +4,67 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::min, std::fill_n
-#include <array>      // std::array
-#include <cstddef>    // std::byte, std::size_t
-#include <span>       // std::span
+#include <algorithm>    // std::clamp, std::min
+#include <cstddef>      // std::byte, std::size_t
+#include <span>         // std::span
+#include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"    // real_element
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/device/cpu.hpp"      // cpu
-#include "gradus/kernels/matmul.hpp"  // matmul_shape, matmul_epilogue
+#include "gradus/core/element.hpp"      // real_element
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/device/cpu.hpp"        // cpu
+#include "gradus/kernels/cpu/gemm.hpp"  // gemm
+#include "gradus/kernels/matmul.hpp"    // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {
+
+namespace detail {
+
+/// Columns of C that one task computes: a multiple of a tile, some tasks for each of many threads.
+template <class Element>
+[[nodiscard]] constexpr index_t matmul_task_columns(const matmul_shape& shape) {
+  constexpr index_t tile = gemm_columns<Element>;
+  const index_t tiles = (shape.n + tile - 1) / tile;
+  return std::clamp<index_t>(tiles / 32, 1, 8) * tile;
+}
+
+}  // namespace detail
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
 [[nodiscard]] std::size_t matmul_workspace_bytes(cpu&, const matmul_shape& shape) {
-  return shape.transpose_b ? static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) : 0;
+  const index_t columns = detail::matmul_task_columns<Element>(shape);
+  const index_t tasks = (shape.n + columns - 1) / columns;
+  return static_cast<std::size_t>(tasks * ((detail::gemm_scratch<Element> + 15) / 16 * 16)) * sizeof(Element);
 }
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
-void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
-            const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
-  constexpr index_t rows = 4;
-  constexpr index_t columns = 16;
-  const index_t m = shape.m;
-  const index_t n = shape.n;
-  const index_t k = shape.k;
-  if (shape.transpose_b) {
-    auto* const packed = reinterpret_cast<Element*>(workspace.data());
-    device.parallel_for(k, 64, [&](index_t begin, index_t end) {
-      for (index_t j = 0; j < n; ++j) {
-        for (index_t t = begin; t < end; ++t) {
-          packed[t * n + j] = b[j * k + t];
-        }
-      }
-    });
-    b = packed;
+void matmul(cpu& device, const matmul_shape& shape, const Element* a, const std::type_identity_t<Element>* b,
+            std::type_identity_t<Element>* c, const matmul_epilogue<std::type_identity_t<Element>>& epilogue,
+            std::span<std::byte> workspace) {
+  if (shape.m == 0 || shape.n == 0) {
+    return;
   }
-  const index_t a_row = shape.transpose_a ? 1 : k;
-  const index_t a_term = shape.transpose_a ? m : 1;
-  const index_t column_blocks = (n + columns - 1) / columns;
-  const index_t row_blocks = (m + rows - 1) / rows;
-  device.parallel_for(column_blocks * row_blocks, 8, [&](index_t begin, index_t end) {
-    for (index_t block = begin; block < end; ++block) {
-      const index_t i0 = block % row_blocks * rows;
-      const index_t j0 = block / row_blocks * columns;
-      const index_t height = std::min(rows, m - i0);
-      const index_t width = std::min(columns, n - j0);
-      std::array<std::array<Element, columns>, rows> sums{};
-      for (index_t t = 0; t < k; ++t) {
-        const Element* const b_row = b + t * n + j0;
-        std::array<Element, columns> line{};
-        if (width == columns) {
-          std::copy_n(b_row, columns, line.begin());
-        } else {
-          std::copy_n(b_row, width, line.begin());
-        }
-        for (index_t i = 0; i < height; ++i) {
-          const Element factor = a[(i0 + i) * a_row + t * a_term];
-          auto& sum = sums[static_cast<std::size_t>(i)];
-          for (std::size_t j = 0; j < columns; ++j) {
-            sum[j] += factor * line[j];
-          }
-        }
-      }
-      for (index_t i = 0; i < height; ++i) {
-        for (index_t j = 0; j < width; ++j) {
-          const index_t at = (i0 + i) * n + j0 + j;
-          Element value = sums[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)];
-          if (epilogue.bias != nullptr) {
-            value += epilogue.bias[j0 + j];
-          }
-          if (epilogue.accumulate) {
-            value += c[at];
-          }
-          if (epilogue.act == activation::relu && value < 0) {
-            value = 0;
-          }
-          if (epilogue.relu_output != nullptr && !(epilogue.relu_output[at] > 0)) {
-            value = 0;
-          }
-          c[at] = value;
-        }
+  const detail::strided_matrix<Element> left{a, shape.transpose_a ? 1 : shape.k, shape.transpose_a ? shape.m : 1};
+  const detail::strided_matrix<Element> right{b, shape.transpose_b ? 1 : shape.n, shape.transpose_b ? shape.k : 1};
+  const index_t columns = detail::matmul_task_columns<Element>(shape);
+  const index_t tasks = (shape.n + columns - 1) / columns;
+  auto* const memory = reinterpret_cast<Element*>(workspace.data());
+  device.parallel_tasks(tasks, [&](index_t task) {
+    const index_t j0 = task * columns;
+    const index_t count = std::min(columns, shape.n - j0);
+    detail::gemm<Element>(
+        shape.m, count, shape.k, left, {right.data + j0 * right.column_stride, right.row_stride, right.column_stride},
+        c + j0, shape.n, epilogue.accumulate, memory + task * ((detail::gemm_scratch<Element> + 15) / 16 * 16));
+    if (epilogue.bias == nullptr && epilogue.act == activation::identity && epilogue.relu_output == nullptr) {
+      return;
+    }
+    for (index_t i = 0; i < shape.m; ++i) {
+      for (index_t j = j0; j < j0 + count; ++j) {
+        const index_t k = i * shape.n + j;
+        Element value = c[k] + (epilogue.bias != nullptr ? epilogue.bias[j] : Element{});
+        value = epilogue.act == activation::relu && value < Element{} ? Element{} : value;
+        c[k] = epilogue.relu_output == nullptr || epilogue.relu_output[k] > Element{} ? value : Element{};
       }
     }
   });
@@ -94,9 +72,9 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
-void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, Element* sums) {
-  device.parallel_for(columns, 64, [&](index_t begin, index_t end) {
-    std::fill_n(sums + begin, end - begin, Element{});
+void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, std::type_identity_t<Element>* sums) {
+  device.parallel_for(columns, 256, [&](index_t begin, index_t end) {
+    std::fill(sums + begin, sums + end, Element{});
     for (index_t i = 0; i < rows; ++i) {
       for (index_t j = begin; j < end; ++j) {
         sums[j] += a[i * columns + j];
