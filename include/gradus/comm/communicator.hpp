@@ -213,7 +213,7 @@ void require_peer(const Communicator& communicator, std::string_view operation, 
   }
 }
 
-/// The whole span has size() blocks of the block one; the block one is the block of this rank or apart from it.
+/// `whole` has size() blocks of the size of `block`, and `block` is the one of this rank or apart from it.
 template <class Communicator, class Element>
 void require_blocks(const Communicator& communicator, std::string_view operation, std::string_view block_name,
                     std::span<const Element> block, std::string_view whole_name, std::span<const Element> whole,
