@@ -3,10 +3,16 @@
 // What the programs of tests/distributed share: the number of ranks that was asked for, a watchdog, the report.
 #pragma once
 
+#include <atomic>     // std::atomic
+#include <chrono>     // std::chrono
 #include <cstdio>     // std::printf
 #include <cstdlib>    // std::_Exit, std::atoi
 #include <exception>  // std::exception
+#include <new>        // placement new
+#include <stdexcept>  // std::runtime_error
 #include <string>     // std::string
+#include <thread>     // std::this_thread
+#include <vector>     // std::vector
 
 #include "communicators.hpp"    // the conformance suite
 #include "gradus/comm/mpi.hpp"  // mpi, mpi_environment
@@ -58,22 +64,67 @@ int run_conformance(int argc, char** argv, Body&& body) {
   }
 }
 
+/// Counts the ranks that are content, in memory that all ranks of the machine share: MPI is of no use after a failure.
+class content_ranks {
+ public:
+  content_ranks() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    MPI_Win window = MPI_WIN_NULL;  // stays until the job ends
+    void* memory = nullptr;
+    MPI_Win_allocate_shared(rank_ == 0 ? static_cast<MPI_Aint>(sizeof(counter)) : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+                            &memory, &window);
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    MPI_Win_shared_query(window, 0, &bytes, &unit, &memory);
+    counter_ = static_cast<counter*>(memory);
+    if (rank_ == 0) {
+      new (memory) counter{0};
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+
+  /// This rank is content. True when all are, false if that takes too long.
+  bool all_content() {
+    ++*counter_;
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (*counter_ < size_) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        return false;
+      }
+      int unused = 0;  // MPI moves only when it is called, and others may still wait for what this rank has sent
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &unused, MPI_STATUS_IGNORE);
+      std::this_thread::sleep_for(1ms);
+    }
+    return true;
+  }
+
+ private:
+  using counter = std::atomic<int>;
+  static_assert(counter::is_always_lock_free);
+  counter* counter_ = nullptr;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
 /// The main function of a program whose body ends with the job failed, as it should: the body checks what each rank
 /// sees and throws if that is not right. The job's exit code is 0 if all ranks were content.
 template <class Body>
 int run_failure(int argc, char** argv, Body&& body) {
-  comm::mpi_environment environment{argc, argv, {.grace = std::chrono::milliseconds{5000}, .exit_code = 0}};
+  comm::mpi_environment environment{argc, argv, {.grace = 5s, .exit_code = 0}};
   require_ranks(environment, argc, argv);
   const watchdog guard{std::chrono::seconds{100}};
-  try {
-    body(environment);
-    return 0;
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
+  content_ranks content;
+  std::string complaint = failure_of([&] { body(environment); });
+  if (complaint.empty() && !content.all_content()) {
+    complaint = "other ranks do not come to an end";
+  }
+  if (!complaint.empty()) {
+    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), complaint.c_str());
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, 1);
-    return 1;
   }
+  return 0;
 }
 
 }  // namespace communicator_tests
