@@ -8,11 +8,12 @@
 #include <cstddef>   // std::size_t
 #include <utility>   // std::exchange, std::swap
 
-#include "gradus/core/extents.hpp"        // extents
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/device/cpu.hpp"          // cpu
-#include "gradus/layout/layouts.hpp"      // row_major
-#include "gradus/tensor/tensor_view.hpp"  // tensor_view
+#include "gradus/core/extents.hpp"            // extents
+#include "gradus/core/index.hpp"              // index_t
+#include "gradus/device/cpu.hpp"              // cpu
+#include "gradus/layout/layouts.hpp"          // row_major
+#include "gradus/tensor/expression_base.hpp"  // expression
+#include "gradus/tensor/tensor_view.hpp"      // tensor_view
 
 namespace gradus {
 
@@ -35,6 +36,18 @@ class tensor {
     device.fill_zero(data(), bytes());
   }
 
+  /// The values of an expression of the same element type, rank, layout and device.
+  template <expression Expression>
+  tensor(const Expression& values)  // NOLINT: an expression is a tensor that is not yet computed
+      : view_{values.device(), allocate(values.device(), values.extents()), values.extents()} {
+    try {
+      assign(view_, values);
+    } catch (...) {
+      device().deallocate(data(), bytes());
+      throw;
+    }
+  }
+
   tensor(const tensor& other) : view_{other.device(), allocate(other.device(), other.extents()), other.extents()} {
     device().copy(data(), other.data(), bytes());
   }
@@ -44,6 +57,36 @@ class tensor {
     std::swap(view_, other.view_);
     return *this;
   }
+  /// Computes an expression into the memory of this tensor, which may stand in the expression: element-wise operations
+  /// read an element before they write it, and everything that reads other elements (products, transposition,
+  /// reductions, layout_cast) has been computed before.
+  /// @throws shape_error when the shapes differ
+  template <expression Expression>
+  tensor& operator=(const Expression& values) {
+    assign(view_, values);
+    return *this;
+  }
+  template <class Operand>
+  tensor& operator+=(const Operand& values) {
+    view_ += values;
+    return *this;
+  }
+  template <class Operand>
+  tensor& operator-=(const Operand& values) {
+    view_ -= values;
+    return *this;
+  }
+  template <class Operand>
+  tensor& operator*=(const Operand& values) {
+    view_ *= values;
+    return *this;
+  }
+  template <class Operand>
+  tensor& operator/=(const Operand& values) {
+    view_ /= values;
+    return *this;
+  }
+
   ~tensor() {
     if (data() != nullptr) {
       device().deallocate(data(), bytes());
@@ -79,6 +122,15 @@ class tensor {
   template <std::convertible_to<index_t>... Coordinates>
   [[nodiscard]] const Element& at(Coordinates... coordinates) const {
     return view_.at(coordinates...);
+  }
+
+  /// The element of a tensor of rank 0. Waits for the device.
+  [[nodiscard]] Element value() const requires(Rank == 0) { return view_.value(); }
+
+  /// Gives the memory to the caller, who returns it with device().deallocate.
+  /// @post the tensor can be destroyed and assigned to
+  [[nodiscard]] Element* release() noexcept {
+    return std::exchange(view_, view_type{device(), nullptr, gradus::extents<Rank>{}}).data();
   }
 
  private:

@@ -22,6 +22,9 @@
 
 namespace gradus {
 
+template <class Destination, class Operand>
+void assign(Destination&& destination, const Operand& values);
+
 /// A dense tensor of `Rank` axes in memory that it does not own; `const Element` for one that cannot be written.
 ///
 /// Coordinates are given in logical order (n, c, h, w for images) whatever the memory order is. A view is a pointer and
@@ -119,6 +122,38 @@ class tensor_view {
                         to_string(shape)};
     }
     return {*device_, data_, shape};
+  }
+
+  /// The element of a view of rank 0. Waits for the device.
+  [[nodiscard]] value_type value() const requires(Rank == 0) {
+    value_type result{};
+    device_->copy_to_host(&result, data_, sizeof(result));
+    return result;
+  }
+
+  /// Computes an expression into the memory of this view, which may stand in the expression.
+  /// @throws shape_error when the shapes differ
+  template <class Operand>
+  const tensor_view& assign(const Operand& values) const {
+    using gradus::assign;  // of gradus/tensor/expressions.hpp
+    assign(*this, values);
+    return *this;
+  }
+  template <class Operand>
+  const tensor_view& operator+=(const Operand& values) const {
+    return assign(*this + values);
+  }
+  template <class Operand>
+  const tensor_view& operator-=(const Operand& values) const {
+    return assign(*this - values);
+  }
+  template <class Operand>
+  const tensor_view& operator*=(const Operand& values) const {
+    return assign(*this * values);
+  }
+  template <class Operand>
+  const tensor_view& operator/=(const Operand& values) const {
+    return assign(*this / values);
   }
 
  private:

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Element-wise nodes, and how operands of other kinds (tensors, scalars, vectors) enter them.
+// Module: tensor. Depends on: layout, device.
+#pragma once
+
+#include <algorithm>    // std::all_of, std::max_element
+#include <array>        // std::array
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <string_view>  // std::string_view
+#include <tuple>        // std::tuple, std::apply
+#include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
+#include <utility>      // std::forward, std::move
+
+#include "gradus/core/config.hpp"        // GRADUS_ALWAYS_INLINE
+#include "gradus/core/error.hpp"         // shape_error
+#include "gradus/tensor/broadcast.hpp"   // detail::broadcast, along_vector
+#include "gradus/tensor/expression.hpp"  // leaf, constant
+#include "gradus/tensor/operand.hpp"     // as_node
+
+namespace gradus::detail {
+
+/// Operation(children...), element by element. The children have the same shape, layout and device.
+template <class Operation, class... Children>
+class map : public expression_base {
+ public:
+  static constexpr std::size_t last = sizeof...(Children) - 1;
+  template <std::size_t K>
+  using child_type = std::tuple_element_t<K, std::tuple<Children...>>;
+
+  using operation_type = Operation;
+  using value_type = typename Operation::template result<typename Children::value_type...>::type;
+  using layout_type = typename child_type<0>::layout_type;
+  using device_type = typename child_type<0>::device_type;
+  using packet_element = typename child_type<last>::packet_element;
+  static constexpr int rank = child_type<0>::rank;
+  static constexpr bool stored = false;
+  static constexpr bool has_shape = true;
+  static constexpr bool linear = (Children::linear && ...);
+  static constexpr bool vectorizable = (Children::vectorizable && ...) &&
+                                       (std::same_as<typename Children::packet_element, packet_element> && ...) &&
+                                       Operation::template vectorizable<packet_element>;
+  static constexpr int complexity = (1 + ... + Children::complexity);
+
+  class cursor {
+   public:
+    explicit cursor(const typename Children::cursor&... children) noexcept : children_{children...} {}
+    GRADUS_ALWAYS_INLINE value_type scalar(index_t j) const noexcept {
+      return std::apply([j](const auto&... child) { return Operation::scalar(child.scalar(j)...); }, children_);
+    }
+    template <class Packet>
+    GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
+      return std::apply([j](const auto&... child) { return Operation::packet(child.template packet<Packet>(j)...); },
+                        children_);
+    }
+
+   private:
+    std::tuple<typename Children::cursor...> children_;
+  };
+
+  explicit map(Children... children) : children_{std::move(children)...} {}
+
+  [[nodiscard]] device_type& device() const noexcept { return shaped().device(); }
+  [[nodiscard]] const gradus::extents<rank>& extents() const noexcept { return shaped().extents(); }
+  [[nodiscard]] cursor row(index_t r) const noexcept {
+    return std::apply([r](const auto&... child) { return cursor{child.row(r)...}; }, children_);
+  }
+  [[nodiscard]] auto detached() const {
+    return std::apply(
+        [](const auto&... child) {
+          return map<Operation, std::remove_cvref_t<decltype(child.detached())>...>{child.detached()...};
+        },
+        children_);
+  }
+  [[nodiscard]] bool reads(const void* data) const noexcept {
+    return std::apply([data](const auto&... child) { return (child.reads(data) || ...); }, children_);
+  }
+  template <class Leaf>
+  static constexpr bool has_leaf = (Children::template has_leaf<Leaf> || ...);
+
+  [[nodiscard]] const std::tuple<Children...>& children() const noexcept { return children_; }
+
+ private:
+  [[nodiscard]] const auto& shaped() const noexcept {
+    constexpr std::array<bool, sizeof...(Children)> has{Children::has_shape...};
+    constexpr std::size_t first = [&] {
+      std::size_t k = 0;
+      while (!has[k]) {
+        ++k;
+      }
+      return k;
+    }();
+    return std::get<first>(children_);
+  }
+
+  std::tuple<Children...> children_;
+};
+
+/// The rank that an operand brings: scalars and vectors without a shape of their own adapt to the others.
+template <class Node>
+inline constexpr int shape_rank = [] {
+  if constexpr (expression<Node>) {
+    return Node::rank;
+  } else {
+    return -1;
+  }
+}();
+
+/// The operand as a node of the shape, layout and device of `prototype`.
+template <class Scalar, class Node, class Prototype>
+[[nodiscard]] auto bind(std::string_view operation, Node node, const Prototype& prototype) {
+  using layout = typename Prototype::layout_type;
+  using device = typename Prototype::device_type;
+  constexpr int rank = Prototype::rank;
+  if constexpr (std::is_arithmetic_v<Node>) {
+    return constant<Scalar, rank, layout, device>{static_cast<Scalar>(node)};
+  } else {
+    static_assert(std::same_as<typename Node::device_type, device>,
+                  "gradus: operands on different devices in one expression: copy one of them first");
+    if constexpr (is_along<Node>) {
+      return bind_along(operation, std::move(node), prototype);
+    } else if constexpr (Node::rank == 0 && rank > 0) {
+      auto value = stored(std::move(node));
+      return broadcast<decltype(value), rank, layout, 0U>{std::move(value), prototype.extents()};
+    } else {
+      static_assert(Node::rank == rank,
+                    "gradus: operands of different rank in one expression: use per_channel(v), per_row(v), "
+                    "per_column(v) or along<axes...>(v)");
+      static_assert(Node::rank != rank || std::same_as<typename Node::layout_type, layout>,
+                    "gradus: operands of different layouts in one expression: use layout_cast<...>(x)");
+      if (!(node.extents() == prototype.extents())) {
+        throw shape_error{operation, "operands of one shape",
+                          to_string(prototype.extents()) + " and " + to_string(node.extents())};
+      }
+      return node;
+    }
+  }
+}
+
+/// The element type that scalars take, and that the operands from number `First` on must share.
+template <std::size_t First, class... Nodes>
+struct common_element {
+  template <class Node>
+  struct element {
+    using type = Node;  // a number
+  };
+  template <class Node>
+  requires(!std::is_arithmetic_v<Node>) struct element<Node> {
+    using type = typename Node::value_type;
+  };
+
+  static constexpr std::array<bool, sizeof...(Nodes)> is_number{std::is_arithmetic_v<Nodes>...};
+  static constexpr std::size_t chosen = [] {
+    std::size_t k = First;
+    while (k + 1 < sizeof...(Nodes) && is_number[k]) {
+      ++k;
+    }
+    return k;
+  }();
+  static_assert(!is_number[chosen], "gradus: an operation on numbers alone: give it a tensor");
+  using type = typename element<std::tuple_element_t<chosen, std::tuple<Nodes...>>>::type;
+
+  static constexpr std::array<bool, sizeof...(Nodes)> same{
+      (std::is_arithmetic_v<Nodes> || std::same_as<typename element<Nodes>::type, type>)...};
+  static_assert(std::all_of(same.begin() + First, same.end(), [](bool is) { return is; }),
+                "gradus: operands of different element types in one expression: use cast<...>(x)");
+};
+
+template <class Operation, std::size_t First, class... Nodes>
+[[nodiscard]] auto make_map_of_nodes(Nodes... nodes) {
+  using scalar = typename common_element<First, Nodes...>::type;
+  constexpr std::array<int, sizeof...(Nodes)> ranks{shape_rank<Nodes>...};
+  constexpr auto widest = static_cast<std::size_t>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
+  static_assert(ranks[widest] >= 0, "gradus: per_channel, per_row, per_column and along stand beside a tensor");
+  const auto& wide = std::get<widest>(std::tie(nodes...));
+  using node = std::remove_cvref_t<decltype(wide)>;
+  const shape_of<node::rank, typename node::layout_type, typename node::device_type> prototype{wide.extents()};
+  const auto build = []<class... Bound>(Bound... bound) { return map<Operation, Bound...>{std::move(bound)...}; };
+  return build(bind<scalar>(Operation::name, std::move(nodes), prototype)...);
+}
+
+/// The node Operation(operands...). The operands from number `First` on share their element type.
+/// @throws shape_error when the shapes differ
+template <class Operation, std::size_t First = 0, class... Operands>
+[[nodiscard]] auto make_map(Operands&&... operands) {
+  return make_map_of_nodes<Operation, First>(as_node(std::forward<Operands>(operands))...);
+}
+
+}  // namespace gradus::detail

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What an expression is, and its leaves: tensors, results of earlier computation, scalars.
+// Module: tensor. Depends on: layout, device.
+//
+// An expression is a tree of small nodes that own their children by value, so that it can be stored and returned like a
+// number. It is computed when it is assigned to a tensor. A tensor that stands in an expression is read then: keep it
+// alive, or move it in; the expression then owns its memory. Evaluation walks over rows, that is, over the axis that is
+// adjacent in memory: node.row(r) is a cursor with scalar(j) and, for `vectorizable` nodes, packet<Packet>(j). If a
+// node is `linear`, row(0) runs over the whole tensor.
+#pragma once
+
+#include <concepts>     // std::derived_from
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
+#include <utility>      // std::move
+
+#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE
+#include "gradus/core/element.hpp"          // real_element
+#include "gradus/core/extents.hpp"          // extents
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/layout/mapping.hpp"        // memory_order
+#include "gradus/tensor/packet.hpp"         // detail::load_packet
+#include "gradus/tensor/shared_buffer.hpp"  // detail::shared_buffer
+#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/tensor/tensor_view.hpp"    // tensor_view
+
+namespace gradus {
+
+/// A type that can stand in an expression beside others: an expression, a tensor or a view.
+template <class X>
+concept tensor_operand = requires(const std::remove_cvref_t<X>& x) {
+  typename std::remove_cvref_t<X>::value_type;
+  typename std::remove_cvref_t<X>::layout_type;
+  typename std::remove_cvref_t<X>::device_type;
+  { std::remove_cvref_t<X>::rank + 0 } -> std::same_as<int>;
+  x.extents();
+  x.device();
+};
+
+namespace detail {
+
+/// The extent of the axis that is adjacent in memory; 1 for rank 0.
+template <class Layout, int Rank>
+[[nodiscard]] constexpr index_t row_length(const extents<Rank>& shape) noexcept {
+  if constexpr (Rank == 0) {
+    return 1;
+  } else {
+    return shape[memory_order<Layout, Rank>[static_cast<std::size_t>(Rank - 1)]];
+  }
+}
+
+/// A tensor in memory: somebody else's, or in memory that the copies of the leaf share.
+template <class Element, int Rank, class Layout, class Device>
+class leaf : public expression_base {
+ public:
+  using value_type = Element;
+  using layout_type = Layout;
+  using device_type = Device;
+  using packet_element = Element;
+  using leaf_type = leaf;
+  static constexpr int rank = Rank;
+  static constexpr bool stored = true;  // the values lie in memory, at data()
+  static constexpr bool has_shape = true;
+  static constexpr bool linear = true;
+  static constexpr bool vectorizable = real_element<Element>;
+  static constexpr int complexity = 1;
+
+  class cursor {
+   public:
+    explicit cursor(const Element* data) noexcept : data_{data} {}
+    GRADUS_ALWAYS_INLINE Element scalar(index_t j) const noexcept { return data_[j]; }
+    template <class Packet>
+    GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
+      return load_packet<Packet>(data_ + j);
+    }
+
+   private:
+    const Element* data_;
+  };
+
+  leaf(Device& device, const Element* data, const gradus::extents<Rank>& shape) noexcept
+      : device_{&device}, data_{data}, extents_{shape} {}
+  leaf(Device& device, shared_buffer<Device> buffer, const gradus::extents<Rank>& shape) noexcept
+      : device_{&device},
+        data_{static_cast<const Element*>(buffer.data())},
+        extents_{shape},
+        buffer_{std::move(buffer)} {}
+
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const Element* data() const noexcept { return data_; }
+  [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return extents_; }
+  [[nodiscard]] tensor_view<const Element, Rank, Layout, Device> view() const noexcept {
+    return {*device_, data_, extents_};
+  }
+  [[nodiscard]] cursor row(index_t r) const noexcept { return cursor{data_ + r * row_length<Layout>(extents_)}; }
+
+  /// The one element. Waits for the device.
+  [[nodiscard]] Element value() const requires(Rank == 0) { return view().value(); }
+
+  /// The values alone, without the expressions they came from.
+  [[nodiscard]] const leaf& detached() const noexcept { return *this; }
+
+  /// Does the expression read this memory?
+  [[nodiscard]] bool reads(const void* data) const noexcept { return data_ == data; }
+  template <class Leaf>
+  static constexpr bool has_leaf = std::same_as<Leaf, leaf>;
+
+ private:
+  Device* device_;
+  const Element* data_;
+  gradus::extents<Rank> extents_;
+  shared_buffer<Device> buffer_;
+};
+
+/// Memory for a temporary tensor; becomes a leaf when it is written.
+template <class Element, int Rank, class Layout, class Device>
+class temporary {
+ public:
+  temporary(Device& device, const extents<Rank>& shape)
+      : device_{&device},
+        shape_{shape},
+        buffer_{device, static_cast<std::size_t>(checked_product(shape.size(), sizeof(Element)))} {}
+
+  [[nodiscard]] Element* data() const noexcept { return static_cast<Element*>(buffer_.data()); }
+  [[nodiscard]] index_t size() const { return shape_.size(); }
+  [[nodiscard]] leaf<Element, Rank, Layout, Device> done() && noexcept {
+    return {*device_, std::move(buffer_), shape_};
+  }
+
+ private:
+  Device* device_;
+  extents<Rank> shape_;
+  shared_buffer<Device> buffer_;
+};
+
+/// One value in the shape of the other operands.
+template <class Element, int Rank, class Layout, class Device>
+class constant : public expression_base {
+ public:
+  using value_type = Element;
+  using layout_type = Layout;
+  using device_type = Device;
+  using packet_element = Element;
+  static constexpr int rank = Rank;
+  static constexpr bool stored = false;
+  static constexpr bool has_shape = false;
+  static constexpr bool linear = true;
+  static constexpr bool vectorizable = real_element<Element>;
+  static constexpr int complexity = 1;
+
+  class cursor {
+   public:
+    explicit cursor(Element value) noexcept : value_{value} {}
+    GRADUS_ALWAYS_INLINE Element scalar(index_t) const noexcept { return value_; }
+    template <class Packet>
+    GRADUS_ALWAYS_INLINE Packet packet(index_t) const noexcept {
+      return set_packet<Packet>(value_);
+    }
+
+   private:
+    Element value_;
+  };
+
+  explicit constant(Element value) noexcept : value_{value} {}
+  [[nodiscard]] Element value() const noexcept { return value_; }
+  [[nodiscard]] cursor row(index_t) const noexcept { return cursor{value_}; }
+  [[nodiscard]] const constant& detached() const noexcept { return *this; }
+  [[nodiscard]] bool reads(const void*) const noexcept { return false; }
+  template <class Leaf>
+  static constexpr bool has_leaf = false;
+
+ private:
+  Element value_;
+};
+
+}  // namespace detail
+}  // namespace gradus

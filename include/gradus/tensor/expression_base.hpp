@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The mark of expressions, known to tensors without the expressions themselves.
+// Module: tensor. Depends on: std.
+#pragma once
+
+#include <concepts>     // std::derived_from
+#include <type_traits>  // std::remove_cvref_t
+
+namespace gradus {
+
+/// The base of all expressions.
+struct expression_base {};
+
+/// An expression of tensors: `a + b`, `sum(x)`, `matmul(a, b)`. Has value_type, rank, layout_type, device_type,
+/// extents() and device(), and can be assigned to a tensor of the same kind.
+template <class X>
+concept expression = std::derived_from<std::remove_cvref_t<X>, expression_base>;
+
+}  // namespace gradus

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What may stand in an expression, and how it becomes a node.
+// Module: tensor. Depends on: layout, device.
+#pragma once
+
+#include <concepts>     // std::derived_from
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
+#include <utility>      // std::forward, std::move
+
+#include "gradus/tensor/evaluate.hpp"    // evaluate_stored
+#include "gradus/tensor/expression.hpp"  // leaf, tensor_operand
+
+namespace gradus::detail {
+
+/// The shape, layout and device that operands must have.
+template <int Rank, class Layout, class Device>
+struct shape_of {
+  static constexpr int rank = Rank;
+  using layout_type = Layout;
+  using device_type = Device;
+  gradus::extents<Rank> shape;
+  [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return shape; }
+};
+
+template <class X>
+inline constexpr bool is_tensor = false;
+template <class Element, int Rank, class Layout, class Device>
+inline constexpr bool is_tensor<tensor<Element, Rank, Layout, Device>> = true;
+
+/// Expressions and scalars as they are; tensors as leaves: views of lvalues, owners of what is moved in.
+template <class X>
+[[nodiscard]] auto as_node(X&& x) {
+  using type = std::remove_cvref_t<X>;
+  if constexpr (requires { x.as_node(); }) {
+    return x.as_node();
+  } else if constexpr (expression<type> || !tensor_operand<type>) {
+    return type(std::forward<X>(x));
+  } else {
+    using leaf_type =
+        leaf<typename type::value_type, type::rank, typename type::layout_type, typename type::device_type>;
+    if constexpr (is_tensor<type> && !std::is_lvalue_reference_v<X> && !std::is_const_v<std::remove_reference_t<X>>) {
+      auto& device = x.device();
+      const auto shape = x.extents();
+      const auto bytes = static_cast<std::size_t>(shape.size()) * sizeof(typename type::value_type);
+      return leaf_type{device, shared_buffer<typename type::device_type>{device, x.release(), bytes}, shape};
+    } else {
+      return leaf_type{x.device(), x.data(), x.extents()};
+    }
+  }
+}
+
+/// The result of an expression, in memory, with the expression it came from.
+template <class Child>
+class stored_node : public evaluated_leaf<Child> {
+ public:
+  static constexpr int complexity = 1 + Child::complexity;
+
+  explicit stored_node(Child child) : evaluated_leaf<Child>{evaluate_stored(child)}, child_{std::move(child)} {}
+
+  [[nodiscard]] const Child& child() const noexcept { return child_; }
+  [[nodiscard]] bool reads(const void* data) const noexcept { return child_.reads(data); }
+  template <class Leaf>
+  static constexpr bool has_leaf = Child::template has_leaf<Leaf>;
+
+ private:
+  Child child_;
+};
+
+/// The node itself when its values lie in memory, else its result.
+template <class Node>
+[[nodiscard]] auto stored(Node node) {
+  if constexpr (Node::stored) {
+    return node;
+  } else {
+    return stored_node<Node>{std::move(node)};
+  }
+}
+
+}  // namespace gradus::detail
+
+namespace gradus {
+
+/// The base of operands that take their shape from the tensor beside them.
+struct waiting_operand {};
+
+/// What the operators take: an expression, a tensor or a view.
+template <class X>
+concept operand = expression<X> || tensor_operand<X>;
+
+/// What may stand beside one: the same, numbers, and values along some of its axes.
+template <class X>
+concept operand_or_scalar = operand<X> || std::is_arithmetic_v<std::remove_cvref_t<X>> ||
+    std::derived_from<std::remove_cvref_t<X>, waiting_operand>;
+
+}  // namespace gradus

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Memory that the copies of an expression share: of temporaries and of tensors that were moved into it.
+// Module: tensor. Depends on: device.
+#pragma once
+
+#include <array>     // std::array
+#include <atomic>    // std::atomic
+#include <concepts>  // std::same_as
+#include <cstddef>   // std::size_t
+#include <memory>    // std::construct_at, std::destroy_at
+#include <new>       // operator new
+#include <utility>   // std::exchange, std::swap
+
+#include "gradus/device/cpu.hpp"  // cpu
+
+namespace gradus::detail {
+
+/// Small blocks of host memory, kept for reuse by the thread that gave them back: a temporary of a small expression
+/// then costs no call of the allocator.
+class block_cache {
+ public:
+  static constexpr std::size_t block_bytes = 4096 + 64;  // a small temporary and the head of its buffer
+  static constexpr std::size_t alignment = 64;
+
+  [[nodiscard]] static void* take() {
+    state& cache = mine();
+    if (cache.count > 0) {
+      return cache.blocks[static_cast<std::size_t>(--cache.count)];
+    }
+    return ::operator new (block_bytes, std::align_val_t{alignment});
+  }
+
+  static void give(void* block) noexcept {
+    thread_local const cleaner at_exit;
+    state& cache = mine();
+    if (cache.closed || cache.count == static_cast<int>(cache.blocks.size())) {
+      ::operator delete (block, std::align_val_t{alignment});
+    } else {
+      cache.blocks[static_cast<std::size_t>(cache.count++)] = block;
+    }
+  }
+
+ private:
+  // Without a destructor, so that it can be asked while a thread ends.
+  struct state {
+    std::array<void*, 16> blocks;
+    int count;
+    bool closed;
+  };
+  struct cleaner {
+    cleaner() noexcept = default;
+    cleaner(const cleaner&) = delete;
+    cleaner& operator=(const cleaner&) = delete;
+    ~cleaner() {
+      state& cache = mine();
+      while (cache.count > 0) {
+        ::operator delete (cache.blocks[static_cast<std::size_t>(--cache.count)], std::align_val_t{alignment});
+      }
+      cache.closed = true;
+    }
+  };
+  static state& mine() noexcept {
+    thread_local constinit state cache{};
+    return cache;
+  }
+};
+
+/// A counted reference to device memory; the last owner frees it. Empty for memory of somebody else.
+template <class Device>
+class shared_buffer {
+ public:
+  shared_buffer() noexcept = default;
+
+  /// New memory, not initialised. @throws device_error when there is not enough
+  shared_buffer(Device& device, std::size_t bytes) {
+    if constexpr (std::same_as<Device, cpu>) {
+      if (bytes <= block_cache::block_bytes - block_cache::alignment) {
+        void* const place = block_cache::take();
+        head_ = std::construct_at(static_cast<head*>(place), &device,
+                                  static_cast<void*>(static_cast<char*>(place) + block_cache::alignment), bytes, true);
+        return;
+      }
+    }
+    void* const data = device.allocate(bytes);
+    adopt(device, data, bytes);
+  }
+
+  /// Takes over memory that device.allocate gave.
+  shared_buffer(Device& device, void* data, std::size_t bytes) { adopt(device, data, bytes); }
+
+  shared_buffer(const shared_buffer& other) noexcept : head_{other.head_} {
+    if (head_ != nullptr) {
+      head_->owners.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+  shared_buffer(shared_buffer&& other) noexcept : head_{std::exchange(other.head_, nullptr)} {}
+  shared_buffer& operator=(shared_buffer other) noexcept {
+    std::swap(head_, other.head_);
+    return *this;
+  }
+  ~shared_buffer() {
+    if (head_ != nullptr && head_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      if (head_->cached) {
+        std::destroy_at(head_);
+        block_cache::give(head_);
+      } else {
+        head_->device->deallocate(head_->data, head_->bytes);
+        delete head_;
+      }
+    }
+  }
+
+  [[nodiscard]] void* data() const noexcept { return head_ == nullptr ? nullptr : head_->data; }
+
+ private:
+  struct head {
+    head(Device* owner, void* memory, std::size_t count, bool in_block) noexcept
+        : device{owner}, data{memory}, bytes{count}, cached{in_block} {}
+    std::atomic<int> owners{1};
+    Device* device;
+    void* data;
+    std::size_t bytes;
+    bool cached;  // the head lies in a block of the cache, in front of the data
+  };
+  static_assert(sizeof(head) <= block_cache::alignment);
+
+  void adopt(Device& device, void* data, std::size_t bytes) {
+    try {
+      head_ = new head{&device, data, bytes, false};
+    } catch (...) {
+      device.deallocate(data, bytes);
+      throw;
+    }
+  }
+
+  head* head_ = nullptr;
+};
+
+}  // namespace gradus::detail
