@@ -36,14 +36,7 @@ class add::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = true,
-            .fuses_residual = false,
-            .is_sum = true,
-            .applies_backward_mask = false,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_inputs = false, .backward_reads_output = false, .fuses_activation = true, .is_sum = true};
   }
 
   void set_activation(kernels::activation act) override { activation_ = act; }

@@ -76,14 +76,10 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = true,
-            .backward_reads_output = false,  // the gradient arrives masked
-            .aliases_input = false,
+    return {.backward_reads_output = false,
             .fuses_activation = true,
             .fuses_residual = true,
-            .is_sum = false,
-            .applies_backward_mask = true,
-            .is_activation = kernels::activation::identity};
+            .applies_backward_mask = true};
   }
 
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {

@@ -45,14 +45,7 @@ class concat::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = false,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = false,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_inputs = false, .backward_reads_output = false};
   }
 
   void forward(const typename base::forward_call& call) override {

@@ -71,14 +71,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = true,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = true,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = true,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_output = false, .fuses_activation = true, .applies_backward_mask = true};
   }
 
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {

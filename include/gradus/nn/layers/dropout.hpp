@@ -48,14 +48,7 @@ class dropout::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = false,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = false,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_inputs = false, .backward_reads_output = false};
   }
 
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {

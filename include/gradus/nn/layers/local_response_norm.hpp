@@ -48,14 +48,7 @@ class local_response_norm::layer final : public nn::layer<Element, Layout, Devic
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = true,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = false,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = true,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_output = false, .applies_backward_mask = true};
   }
 
   void forward(const typename base::forward_call& call) override {

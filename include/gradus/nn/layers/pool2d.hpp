@@ -98,14 +98,7 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = false,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = true,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
   }
 
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
@@ -144,14 +137,7 @@ class average_pool2d::layer final : public nn::layer<Element, Layout, Device> {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = false,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = true,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
   }
 
   void forward(const typename base::forward_call& call) override {
@@ -187,14 +173,7 @@ class global_average_pool2d::layer final : public nn::layer<Element, Layout, Dev
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false,
-            .backward_reads_output = false,
-            .aliases_input = false,
-            .fuses_activation = false,
-            .fuses_residual = false,
-            .is_sum = false,
-            .applies_backward_mask = true,
-            .is_activation = kernels::activation::identity};
+    return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
   }
 
   void forward(const typename base::forward_call& call) override {
