@@ -13,7 +13,6 @@
 #include <cstdint>          // std::int32_t
 #include <cstdio>           // std::fflush
 #include <cstdlib>          // std::abort
-#include <cstring>          // std::memcpy
 #include <list>             // std::list
 #include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock
 #include <source_location>  // std::source_location
@@ -303,7 +302,7 @@ class mpi_process {
     fresh.content.rank = rank_;
     const std::size_t length = std::min(text.size(), sizeof(fresh.content.text));
     fresh.content.length = static_cast<std::int32_t>(length);
-    std::memcpy(fresh.content.text, text.data(), length);
+    text.copy(fresh.content.text, length);
     enter([&] {
       return MPI_Isend(&fresh.content, static_cast<int>(sizeof(notice)), MPI_BYTE, to, notice_tag, notices_,
                        &fresh.sending);
