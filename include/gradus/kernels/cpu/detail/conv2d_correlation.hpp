@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A convolution and its backward pass to the data as the same thing: correlations of one image batch into another.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <array>      // std::array
+
+#include "gradus/core/index.hpp"               // index_t
+#include "gradus/kernels/conv2d.hpp"           // conv2d_geometry, pass
+#include "gradus/kernels/cpu/simd_panels.hpp"  // pack_panel, next_panel_width, next_tile_rows
+#include "gradus/layout/mapping.hpp"           // dense_strides
+
+namespace gradus::kernels::detail {
+
+/// Results (t, u) of every image, a grid of rows x columns:
+///
+///   d(n, first + skip * (t, u)) = sum over taps (r, s) and terms of x(n, origin + step * (t, u) + (r, s)) * w
+///
+/// Backward with strides falls apart into one correlation of stride 1 for every phase of the place in dx: the taps that
+/// meet it are every stride-th one, in reverse order (Dumoulin & Visin 2016, section 4).
+struct correlation {
+  index_t groups = 1;
+  index_t terms = 0;    ///< source channels of a group
+  index_t results = 0;  ///< destination channels of a group
+  index_t source_height = 0;
+  index_t source_width = 0;
+  index_t destination_height = 0;
+  index_t destination_width = 0;
+  index_t taps_height = 0;
+  index_t taps_width = 0;
+  index_t step_height = 1;
+  index_t step_width = 1;
+  index_t origin_height = 0;
+  index_t origin_width = 0;
+  index_t rows = 0;
+  index_t columns = 0;
+  index_t first_height = 0;
+  index_t first_width = 0;
+  index_t skip_height = 1;
+  index_t skip_width = 1;
+  // The weight of (group, result, term, r, s) lies at weight_first + the sum of index * stride, in elements.
+  index_t weight_first = 0;
+  index_t weight_group = 0;
+  index_t weight_result = 0;
+  index_t weight_term = 0;
+  index_t weight_row = 0;
+  index_t weight_column = 0;
+
+  [[nodiscard]] index_t terms_of_all_taps() const noexcept { return taps_height * taps_width * terms; }
+  /// Rows of the source that `count` rows of results read, gaps between them not counted.
+  [[nodiscard]] index_t source_rows(index_t count) const noexcept { return (count - 1) * row_step() + taps_height; }
+  /// Rows of a strip from one row of results to the next.
+  [[nodiscard]] index_t row_step() const noexcept { return std::min(step_height, std::max<index_t>(taps_height, 1)); }
+  /// Columns of the source that a row of results reads.
+  [[nodiscard]] index_t source_columns() const noexcept { return (columns - 1) * step_width + taps_width; }
+  /// No tap of any result lies outside the source.
+  [[nodiscard]] bool inside() const noexcept {
+    return origin_height >= 0 && origin_width >= 0 &&
+           origin_height + (rows - 1) * step_height + taps_height <= source_height &&
+           origin_width + (columns - 1) * step_width + taps_width <= source_width;
+  }
+  /// The results are whole planes of the destination.
+  [[nodiscard]] bool dense() const noexcept { return skip_height == 1 && skip_width == 1; }
+};
+
+template <class Layout>
+[[nodiscard]] correlation forward_correlation(const conv2d_geometry& g) noexcept {
+  const auto w = dense_strides<Layout, 4>(g.weights());
+  return {.groups = g.groups,
+          .terms = g.in_channels / g.groups,
+          .results = g.out_channels / g.groups,
+          .source_height = g.in_height,
+          .source_width = g.in_width,
+          .destination_height = g.out_height,
+          .destination_width = g.out_width,
+          .taps_height = g.kernel_height,
+          .taps_width = g.kernel_width,
+          .step_height = g.stride_height,
+          .step_width = g.stride_width,
+          .origin_height = -g.pad_top,
+          .origin_width = -g.pad_left,
+          .rows = g.out_height,
+          .columns = g.out_width,
+          .weight_group = g.out_channels / g.groups * w[0],
+          .weight_result = w[0],
+          .weight_term = w[1],
+          .weight_row = w[2],
+          .weight_column = w[3]};
+}
+
+/// How many correlations the backward pass is made of.
+[[nodiscard]] constexpr index_t phase_count(const conv2d_geometry& g) noexcept {
+  return std::min(g.stride_height, g.in_height) * std::min(g.stride_width, g.in_width);
+}
+
+/// One axis of one phase of the backward pass.
+struct backward_axis {
+  index_t taps;     ///< of the phase
+  index_t tap;      ///< of the kernel: the one of the phase's last tap
+  index_t origin;   ///< in dy
+  index_t results;  ///< places of dx in the phase
+};
+
+[[nodiscard]] constexpr backward_axis backward_phase(index_t phase, index_t size, index_t kernel, index_t stride,
+                                                     index_t pad) noexcept {
+  // Place phase + stride * t of dx meets tap first + stride * u at place base + t - u of dy.
+  const index_t first = (phase + pad) % stride;
+  const index_t taps = first < kernel ? ceil_div(kernel - first, stride) : 0;
+  const index_t base = (phase + pad - first) / stride;
+  return {.taps = taps, .tap = first, .origin = base - (taps - 1), .results = ceil_div(size - phase, stride)};
+}
+
+/// The correlation of dy that gives the places of phase `index` of dx.
+template <class Layout>
+[[nodiscard]] correlation backward_correlation(const conv2d_geometry& g, index_t index) noexcept {
+  const auto w = dense_strides<Layout, 4>(g.weights());
+  const index_t phases_wide = std::min(g.stride_width, g.in_width);
+  const index_t phase_h = index / phases_wide;
+  const index_t phase_w = index % phases_wide;
+  const backward_axis h = backward_phase(phase_h, g.in_height, g.kernel_height, g.stride_height, g.pad_top);
+  const backward_axis v = backward_phase(phase_w, g.in_width, g.kernel_width, g.stride_width, g.pad_left);
+  const bool any = h.taps > 0 && v.taps > 0;
+  return {
+      .groups = g.groups,
+      .terms = g.out_channels / g.groups,
+      .results = g.in_channels / g.groups,
+      .source_height = g.out_height,
+      .source_width = g.out_width,
+      .destination_height = g.in_height,
+      .destination_width = g.in_width,
+      .taps_height = any ? h.taps : 0,
+      .taps_width = any ? v.taps : 0,
+      .origin_height = any ? h.origin : 0,
+      .origin_width = any ? v.origin : 0,
+      .rows = h.results,
+      .columns = v.results,
+      .first_height = phase_h,
+      .first_width = phase_w,
+      .skip_height = g.stride_height,
+      .skip_width = g.stride_width,
+      .weight_first =
+          any ? (h.tap + (h.taps - 1) * g.stride_height) * w[2] + (v.tap + (v.taps - 1) * g.stride_width) * w[3] : 0,
+      .weight_group = g.out_channels / g.groups * w[0],
+      .weight_result = w[1],
+      .weight_term = w[0],
+      .weight_row = -g.stride_height * w[2],
+      .weight_column = -g.stride_width * w[3]};
+}
+
+/// The correlations of a pass, one after another.
+template <class Layout>
+[[nodiscard]] correlation correlation_of(const conv2d_geometry& g, pass which, index_t index) noexcept {
+  return which == pass::forward ? forward_correlation<Layout>(g) : backward_correlation<Layout>(g, index);
+}
+
+/// What a pass does to the results, and where it puts them.
+template <class Element>
+[[nodiscard]] tile_output<Element> output_of(Element* y, const forward_epilogue<Element>& epilogue) noexcept {
+  return {.c = y, .residual = epilogue.residual, .bias = epilogue.bias, .relu = epilogue.act == activation::relu};
+}
+template <class Element>
+[[nodiscard]] tile_output<Element> output_of(Element* dx, const backward_epilogue<Element>& epilogue) noexcept {
+  return {.c = dx, .mask = epilogue.relu_output, .accumulate = epilogue.accumulate};
+}
+/// The same for channels from `offset` elements on.
+template <class Element>
+[[nodiscard]] tile_output<Element> shifted(tile_output<Element> output, index_t offset) noexcept {
+  output.c += offset;
+  output.residual = output.residual == nullptr ? nullptr : output.residual + offset;
+  output.mask = output.mask == nullptr ? nullptr : output.mask + offset;
+  return output;
+}
+
+/// The results of some rows of some images: what one task computes.
+struct result_block {
+  index_t image = 0;
+  index_t images = 0;
+  index_t row = 0;
+  index_t rows = 0;
+};
+
+/// Cuts the results of a batch into blocks: some whole images, or some rows of one.
+class result_blocks {
+ public:
+  /// @param images, rows  the most in a block; 1 image unless rows are all
+  result_blocks(index_t batch, index_t all_rows, index_t images, index_t rows, index_t wanted)
+      : batch_{batch}, all_rows_{all_rows} {
+    images = std::max<index_t>(1, std::min(images, batch / std::max<index_t>(1, wanted)));
+    image_parts_ = ceil_div(batch, images);
+    row_parts_ = ceil_div(all_rows, rows);
+    if (images == 1 && batch > 0) {
+      row_parts_ = std::max(row_parts_, std::min(all_rows, wanted / batch));
+    }
+  }
+  [[nodiscard]] index_t count() const noexcept { return image_parts_ * row_parts_; }
+  [[nodiscard]] result_block operator[](index_t i) const noexcept {
+    const index_t image = part_begin(batch_, image_parts_, i / row_parts_);
+    const index_t row = part_begin(all_rows_, row_parts_, i % row_parts_);
+    return {.image = image,
+            .images = part_begin(batch_, image_parts_, i / row_parts_ + 1) - image,
+            .row = row,
+            .rows = part_begin(all_rows_, row_parts_, i % row_parts_ + 1) - row};
+  }
+
+ private:
+  index_t batch_;
+  index_t all_rows_;
+  index_t image_parts_ = 0;
+  index_t row_parts_ = 1;
+};
+
+/// The order in which the terms of a correlation are added.
+enum class term_order : unsigned char {
+  channels_last,   ///< (r, s, channel)
+  channels_first,  ///< (channel, r, s)
+};
+
+/// Packs the weights of `columns` results from `result` on: to[k * width + j], k in the order of the terms.
+template <class Element>
+void pack_weights(const tile_kernels<Element>& kernels, const correlation& c, term_order order, const Element* w,
+                  index_t group, index_t result, index_t columns, index_t width, Element* to) {
+  struct axis_of_terms {
+    index_t count;
+    index_t stride;
+  };
+  const axis_of_terms channel{c.terms, c.weight_term};
+  const axis_of_terms row{c.taps_height, c.weight_row};
+  const axis_of_terms column{c.taps_width, c.weight_column};
+  std::array<axis_of_terms, 3> axes =
+      order == term_order::channels_last ? std::array{row, column, channel} : std::array{channel, row, column};
+  // Axes that follow each other in memory become one.
+  for (int pass = 0; pass < 2; ++pass) {
+    if (axes[1].count == 1 || axes[2].count == 1 || axes[1].stride == axes[2].count * axes[2].stride) {
+      const index_t stride = axes[2].count == 1 ? axes[1].stride : axes[2].stride;
+      axes = {axis_of_terms{1, 0}, axes[0], {axes[1].count * axes[2].count, stride}};
+    }
+  }
+  const Element* const first = w + c.weight_first + group * c.weight_group + result * c.weight_result;
+  for (index_t i = 0; i < axes[0].count; ++i) {
+    for (index_t j = 0; j < axes[1].count; ++j) {
+      pack_panel(kernels, first + i * axes[0].stride + j * axes[1].stride, c.weight_result, axes[2].stride, columns,
+                 axes[2].count, width, to);
+      to += axes[2].count * width;
+    }
+  }
+}
+
+}  // namespace gradus::kernels::detail

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Correlations in nhwc: tiles of pixels x output channels. The input is read where it is, or from a strip of a few
+// rows with the padding written out; a row of taps is one run of memory.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <cstddef>    // std::byte, std::size_t
+
+#include "gradus/core/index.hpp"                             // index_t
+#include "gradus/device/cpu.hpp"                             // cpu
+#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
+#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch, for_each_task
+#include "gradus/layout/layouts.hpp"                         // nhwc
+
+namespace gradus::kernels::detail {
+
+template <class Element>
+class pixel_correlations {
+ public:
+  pixel_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads)
+      : kernels_{kernels},
+        geometry_{g},
+        which_{which},
+        threads_{threads},
+        phases_{which == pass::forward ? 1 : phase_count(g)} {}
+
+  [[nodiscard]] std::size_t workspace_bytes(index_t batch) const {
+    return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes(batch);
+  }
+
+  /// @param x  the source: (batch, source channels), nhwc
+  void run(cpu& device, index_t batch, const Element* x, const Element* w, const tile_output<Element>& output,
+           std::byte* workspace) const {
+    Element* const packed = reinterpret_cast<Element*>(workspace);
+    index_t packs = 0;
+    index_t tasks = 0;
+    for (index_t phase = 0; phase < phases_; ++phase) {
+      const correlation c = at(phase);
+      packs += c.groups * panels(c);
+      tasks += c.groups * blocks(c, batch).count();
+    }
+    if (tasks == 0) {
+      return;
+    }
+    for_each_task(device, packs, [&](index_t, index_t task) { pack(task, w, packed); });
+    const std::size_t worker_size = worker_bytes(batch);
+    std::byte* const workers = workspace + packed_bytes();
+    for_each_task(device, tasks, [&](index_t worker, index_t task) {
+      const Element* weights = packed;
+      for (index_t phase = 0;; ++phase) {
+        const correlation c = at(phase);
+        const result_blocks parts = blocks(c, batch);
+        const index_t group_weights = padded_columns(kernels_, c.results) * c.terms_of_all_taps();
+        if (task < c.groups * parts.count()) {
+          const index_t group = task / parts.count();
+          run_block(c, group, parts[task % parts.count()], batch, x, weights + group * group_weights, output,
+                    scratch{workers + static_cast<std::size_t>(worker) * worker_size});
+          return;
+        }
+        task -= c.groups * parts.count();
+        weights += c.groups * group_weights;
+      }
+    });
+  }
+
+ private:
+  /// How much of a batch a block takes at most.
+  struct limits {
+    bool direct;  ///< the source needs no strip
+    index_t images;
+    index_t rows;
+  };
+
+  [[nodiscard]] correlation at(index_t phase) const { return correlation_of<nhwc>(geometry_, which_, phase); }
+  [[nodiscard]] index_t panels(const correlation& c) const {
+    return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
+  }
+  [[nodiscard]] term_blocks blocks_of_terms(const correlation& c) const {
+    constexpr index_t panel_bytes = 24 * 1024;
+    return {c.taps_height, c.taps_width * c.terms,
+            panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(Element)))};
+  }
+
+  [[nodiscard]] limits limits_of(const correlation& c) const {
+    constexpr index_t source_bytes = 192 * 1024;
+    const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
+    const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(Element))), 32, 512);
+    limits result{.direct = c.groups == 1 && c.inside(), .images = 1, .rows = 1};
+    result.rows = std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows));
+    if (result.rows == c.rows) {
+      result.images = std::max<index_t>(1, pixels / (c.rows * c.columns));
+    }
+    return result;
+  }
+  [[nodiscard]] result_blocks blocks(const correlation& c, index_t batch) const {
+    const limits most = limits_of(c);
+    return {batch, c.rows, most.images, most.rows, 4 * threads_};
+  }
+
+  [[nodiscard]] std::size_t packed_bytes() const {
+    index_t elements = 0;
+    for (index_t phase = 0; phase < phases_; ++phase) {
+      const correlation c = at(phase);
+      elements += c.groups * padded_columns(kernels_, c.results) * c.terms_of_all_taps();
+    }
+    return (static_cast<std::size_t>(elements) * sizeof(Element) + 63) / 64 * 64;
+  }
+
+  struct worker_memory {
+    index_t* a_row;
+    index_t* c_row;
+    index_t* segments;
+    Element* sums;
+    Element* tile;
+    Element* strip;
+  };
+  [[nodiscard]] worker_memory take(const correlation& c, index_t batch, scratch& memory) const {
+    const limits most = limits_of(c);
+    const index_t images = std::min(most.images, std::max<index_t>(1, batch));
+    const index_t pixels = images * most.rows * c.columns;
+    worker_memory m{};
+    m.a_row = memory.template take<index_t>(pixels);
+    m.c_row = memory.template take<index_t>(pixels);
+    m.segments = memory.template take<index_t>(c.taps_height);
+    m.sums = memory.template take<Element>(blocks_of_terms(c).count() > 1 ? pixels * kernels_.width : 0);
+    m.tile = memory.template take<Element>(kernels_.rows * kernels_.width);
+    m.strip = memory.template take<Element>(
+        most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
+    return m;
+  }
+  [[nodiscard]] std::size_t worker_bytes(index_t batch) const {
+    std::size_t bytes = 0;
+    for (index_t phase = 0; phase < phases_; ++phase) {
+      const correlation c = at(phase);
+      if (c.terms_of_all_taps() > 0) {
+        scratch memory;
+        static_cast<void>(take(c, batch, memory));
+        bytes = std::max(bytes, memory.used());
+      }
+    }
+    return bytes;
+  }
+
+  void pack(index_t task, const Element* w, Element* to) const {
+    for (index_t phase = 0;; ++phase) {
+      const correlation c = at(phase);
+      const index_t of_phase = c.groups * panels(c);
+      const index_t group_weights = padded_columns(kernels_, c.results) * c.terms_of_all_taps();
+      if (task < of_phase) {
+        const index_t group = task / panels(c);
+        const index_t result = task % panels(c) * kernels_.width;
+        const index_t left = c.results - result;
+        pack_weights(kernels_, c, term_order::channels_last, w, group, result, std::min(left, kernels_.width),
+                     next_panel_width(kernels_, left), to + group * group_weights + result * c.terms_of_all_taps());
+        return;
+      }
+      task -= of_phase;
+      to += c.groups * group_weights;
+    }
+  }
+
+  /// Writes the rows of the source that some rows of results read, with zeros where there is no source.
+  void copy_strip(const correlation& c, index_t group, index_t image, index_t row, index_t rows, const Element* x,
+                  Element* strip) const {
+    const index_t channels = c.terms * c.groups;
+    const index_t width = c.source_columns();
+    const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
+    const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
+    for (index_t i = 0; i < c.source_rows(rows); ++i) {
+      const index_t h = c.origin_height + (row + i / c.row_step()) * c.step_height + i % c.row_step();
+      if (h < 0 || h >= c.source_height) {
+        std::fill_n(strip, width * c.terms, Element{});
+      } else {
+        const Element* const from =
+            x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels + group * c.terms;
+        std::fill_n(strip, left * c.terms, Element{});
+        if (c.groups == 1) {
+          std::copy_n(from, (right - left) * channels, strip + left * channels);
+        } else {
+          for (index_t j = left; j < right; ++j) {
+            std::copy_n(from + (j - left) * channels, c.terms, strip + j * c.terms);
+          }
+        }
+        std::fill_n(strip + right * c.terms, (width - right) * c.terms, Element{});
+      }
+      strip += width * c.terms;
+    }
+  }
+
+  void run_block(const correlation& c, index_t group, const result_block& block, index_t batch, const Element* x,
+                 const Element* packed, const tile_output<Element>& output, scratch memory) const {
+    const index_t channels = c.results * c.groups;
+    const auto place_of = [&](index_t image, index_t row, index_t column) {
+      return ((image * c.destination_height + c.first_height + row * c.skip_height) * c.destination_width +
+              c.first_width + column * c.skip_width) *
+                 channels +
+             group * c.results;
+    };
+    if (c.terms_of_all_taps() == 0) {
+      const Element zero{};
+      for (index_t n = block.image; n < block.image + block.images; ++n) {
+        for (index_t t = block.row; t < block.row + block.rows; ++t) {
+          for (index_t u = 0; u < c.columns; ++u) {
+            const index_t place = place_of(n, t, u);
+            for (index_t i = 0; i < c.results; ++i) {
+              store_scattered(&zero, 1, 1, 1, &place, &i, output);
+            }
+          }
+        }
+      }
+      return;
+    }
+    const limits most = limits_of(c);
+    const worker_memory m = take(c, batch, memory);
+    const index_t strip_width = c.source_columns();
+    const index_t strip_image = c.source_rows(block.rows) * strip_width * c.terms;
+    index_t pixels = 0;
+    for (index_t image = 0; image < block.images; ++image) {
+      const index_t n = block.image + image;
+      if (!most.direct) {
+        copy_strip(c, group, n, block.row, block.rows, x, m.strip + image * strip_image);
+      }
+      for (index_t row = 0; row < block.rows; ++row) {
+        const index_t t = block.row + row;
+        const index_t from =
+            most.direct
+                ? ((n * c.source_height + c.origin_height + t * c.step_height) * c.source_width + c.origin_width) *
+                      c.terms
+                : image * strip_image + row * c.row_step() * strip_width * c.terms;
+        const index_t to = place_of(n, t, 0);
+        for (index_t u = 0; u < c.columns; ++u) {
+          m.a_row[pixels] = from + u * c.step_width * c.terms;
+          m.c_row[pixels] = to + u * c.skip_width * channels;
+          ++pixels;
+        }
+      }
+    }
+    for (index_t r = 0; r < c.taps_height; ++r) {
+      m.segments[r] = r * (most.direct ? c.source_width : strip_width) * c.terms;
+    }
+
+    const Element* const source = most.direct ? x : m.strip;
+    const term_blocks terms = blocks_of_terms(c);
+    for (index_t result = 0; result < c.results; result += kernels_.width) {
+      panel_rows<Element> panel;
+      panel.rows = pixels;
+      panel.columns = std::min(c.results - result, kernels_.width);
+      panel.width = next_panel_width(kernels_, c.results - result);
+      panel.sums = m.sums;
+      panel.tile = m.tile;
+      tile_call<Element> call;
+      call.a_row = m.a_row;
+      call.c_row = m.c_row;
+      call.output = shifted(output, result);
+      if (output.bias != nullptr) {
+        call.output.bias = output.bias + group * c.results + result;
+      }
+      for (index_t i = 0; i < terms.count(); ++i) {
+        const term_block part = terms[i];
+        call.a = source + part.offset;
+        call.segments = m.segments + part.segment;
+        call.segment_count = part.segments;
+        call.segment_length = part.length;
+        call.b = packed + result * c.terms_of_all_taps() + part.first * panel.width;
+        panel.first = i == 0;
+        panel.last = i + 1 == terms.count();
+        multiply_rows(kernels_, call, panel);
+      }
+    }
+  }
+
+  const tile_kernels<Element>& kernels_;
+  conv2d_geometry geometry_;
+  pass which_;
+  index_t threads_;
+  index_t phases_;
+};
+
+}  // namespace gradus::kernels::detail

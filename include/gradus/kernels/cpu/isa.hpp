@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Which instructions the kernels of the CPU use: found at run time, or forced.
+// Module: kernels. Depends on: core.
+#pragma once
+
+#include <atomic>       // std::atomic
+#include <cstdlib>      // std::getenv
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/error.hpp"  // configuration_error
+
+namespace gradus::kernels {
+
+/// Instructions that the matrix product and the convolutions can be run with. A program holds the code of all of them,
+/// whatever options it was compiled with.
+enum class instruction_set : unsigned char {
+  portable,  ///< vectors of 16 bytes in what the compiler may use anyway: SSE2, NEON, ...
+  avx2,      ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
+  avx512,    ///< vectors of 64 bytes (AVX-512F)
+};
+
+/// "portable", "avx2" or "avx512".
+[[nodiscard]] constexpr std::string_view name_of(instruction_set which) noexcept {
+  switch (which) {
+    case instruction_set::avx2:
+      return "avx2";
+    case instruction_set::avx512:
+      return "avx512";
+    default:
+      return "portable";
+  }
+}
+
+/// Whether this processor, and the operating system on it, can run the instructions.
+[[nodiscard]] inline bool is_available(instruction_set which) noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  switch (which) {
+    case instruction_set::avx2:
+      return avx2;
+    case instruction_set::avx512:
+      return avx2 && __builtin_cpu_supports("avx512f") != 0;
+    default:
+      return true;
+  }
+#else
+  return which == instruction_set::portable;
+#endif
+}
+
+namespace detail {
+
+/// @throws configuration_error when `name` is no instruction set, or none of this processor
+[[nodiscard]] inline instruction_set instruction_set_named(std::string_view name, std::string_view asked_by) {
+  for (const instruction_set which : {instruction_set::portable, instruction_set::avx2, instruction_set::avx512}) {
+    if (name == name_of(which)) {
+      if (!is_available(which)) {
+        throw configuration_error{asked_by, "an instruction set of this processor", std::string{name},
+                                  "leave it out to use the best that the processor has"};
+      }
+      return which;
+    }
+  }
+  throw configuration_error{asked_by, "portable, avx2 or avx512", "'" + std::string{name} + "'"};
+}
+
+/// What is used when nobody chose: GRADUS_INSTRUCTION_SET, or the best of the processor.
+[[nodiscard]] inline instruction_set default_instruction_set() {
+  if (const char* const name = std::getenv("GRADUS_INSTRUCTION_SET"); name != nullptr && *name != '\0') {
+    return instruction_set_named(name, "environment variable GRADUS_INSTRUCTION_SET");
+  }
+  if (is_available(instruction_set::avx512)) {
+    return instruction_set::avx512;
+  }
+  return is_available(instruction_set::avx2) ? instruction_set::avx2 : instruction_set::portable;
+}
+
+[[nodiscard]] inline std::atomic<instruction_set>& chosen_instruction_set() {
+  static std::atomic<instruction_set> chosen{default_instruction_set()};
+  return chosen;
+}
+
+}  // namespace detail
+
+/// The instructions in use: those of the last `set_instruction_set`, else those that the environment variable
+/// GRADUS_INSTRUCTION_SET names (portable, avx2, avx512), else the best that the processor has.
+/// @throws configuration_error when the environment variable names none, or one that the processor lacks
+[[nodiscard]] inline instruction_set current_instruction_set() {
+  return detail::chosen_instruction_set().load(std::memory_order_relaxed);
+}
+
+/// Chooses the instructions for the whole process. Results of different instruction sets differ by rounding.
+/// @throws configuration_error when the processor lacks them
+inline void set_instruction_set(instruction_set which) {
+  detail::chosen_instruction_set().store(detail::instruction_set_named(name_of(which), "kernels.set_instruction_set"),
+                                         std::memory_order_relaxed);
+}
+
+}  // namespace gradus::kernels

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What products share around their tiles: heights of tiles, packed panels, tasks, scratch memory.
+// Module: kernels. Depends on: device.
+#pragma once
+
+#include <algorithm>    // std::max, std::min
+#include <array>        // std::array
+#include <atomic>       // std::atomic
+#include <cstddef>      // std::byte, std::size_t
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/index.hpp"             // index_t
+#include "gradus/device/cpu.hpp"             // cpu
+#include "gradus/kernels/cpu/isa.hpp"        // instruction_set, is_available
+#include "gradus/kernels/cpu/simd_tile.hpp"  // tile_kernels, tile_call
+
+namespace gradus::kernels::detail {
+
+[[nodiscard]] constexpr index_t ceil_div(index_t count, index_t size) noexcept {
+  return (count + size - 1) / size;
+}
+[[nodiscard]] constexpr index_t round_up(index_t count, index_t unit) noexcept {
+  return ceil_div(count, unit) * unit;
+}
+
+/// The begin of part `i` of [0, count) cut into `parts` of nearly equal size.
+[[nodiscard]] constexpr index_t part_begin(index_t count, index_t parts, index_t i) noexcept {
+  return count / parts * i + std::min(i, count % parts);
+}
+
+/// The rows of the next tile when `remaining` rows are left: even tiles rather than high ones and a flat rest.
+template <class Element>
+[[nodiscard]] index_t next_tile_rows(const tile_kernels<Element>& kernels, index_t remaining) noexcept {
+  if (remaining >= 3 * kernels.rows) {
+    return kernels.rows;
+  }
+  const auto exists = [&](index_t rows) { return kernels.wide[static_cast<std::size_t>(rows)] != nullptr; };
+  index_t rows = ceil_div(remaining, ceil_div(remaining, kernels.rows));
+  while (!exists(rows)) {
+    rows += remaining > kernels.rows ? 1 : -1;
+  }
+  return rows;
+}
+
+/// Columns of the panel that begins when `remaining` columns are left.
+template <class Element>
+[[nodiscard]] index_t next_panel_width(const tile_kernels<Element>& kernels, index_t remaining) noexcept {
+  return remaining <= kernels.lanes ? kernels.lanes : kernels.width;
+}
+
+/// The columns of all panels together for `columns` columns, padding included.
+template <class Element>
+[[nodiscard]] index_t padded_columns(const tile_kernels<Element>& kernels, index_t columns) noexcept {
+  const index_t rest = columns % kernels.width;
+  return columns - rest + (rest == 0 ? 0 : next_panel_width(kernels, rest));
+}
+
+/// to[k * width + j] = from[j * column_step + k * step] for k < count, j < columns; zeros in the columns up to `width`.
+template <class Element>
+void pack_panel(const tile_kernels<Element>& kernels, const Element* from, index_t column_step, index_t step,
+                index_t columns, index_t count, index_t width, Element* to) {
+  if (columns < width) {
+    for (index_t k = 0; k < count; ++k) {
+      std::fill(to + k * width + columns, to + (k + 1) * width, Element{});
+    }
+  }
+  if (column_step == 1 && columns == width) {
+    kernels.copy_rows(from, step, count, width, to);
+  } else if (step == 1) {
+    kernels.transpose(from, column_step, columns, count, width, to);
+  } else {
+    for (index_t k = 0; k < count; ++k) {
+      for (index_t j = 0; j < columns; ++j) {
+        to[k * width + j] = from[j * column_step + k * step];
+      }
+    }
+  }
+}
+
+/// Stores sums that do not lie in c as whole rows: column j of row m at c[c_row[m] + c_column[j]] (null: at j).
+template <class Element>
+void store_scattered(const Element* sums, index_t rows, index_t columns, index_t width, const index_t* c_row,
+                     const index_t* c_column, const tile_output<Element>& output) {
+  for (index_t m = 0; m < rows; ++m) {
+    const Element* const row = sums + m * width;
+    for (index_t j = 0; j < columns; ++j) {
+      const index_t at = c_row[m] + (c_column == nullptr ? j : c_column[j]);
+      Element value = row[j];
+      if (output.bias != nullptr) {
+        value += output.bias[output.bias_of_rows ? m : j];
+      }
+      if (output.residual != nullptr) {
+        value += output.residual[at];
+      }
+      if (output.accumulate) {
+        value += output.c[at];
+      }
+      if (output.relu && value < 0) {
+        value = 0;
+      }
+      if (output.mask != nullptr && !(output.mask[at] > 0)) {
+        value = 0;
+      }
+      output.c[at] = value;
+    }
+  }
+}
+
+/// The terms of a product that one pass over a panel takes: some whole segments, or a part of one.
+struct term_block {
+  index_t first = 0;  ///< the first term, counted over all segments
+  index_t terms = 0;
+  index_t segment = 0;  ///< the first segment
+  index_t segments = 0;
+  index_t offset = 0;  ///< of its terms in the segment
+  index_t length = 0;  ///< terms of each segment
+};
+
+/// Cuts segments of `length` terms into blocks of about `limit` terms, so that a block of a panel stays in the first
+/// cache.
+class term_blocks {
+ public:
+  term_blocks(index_t segments, index_t length, index_t limit) : segments_{segments}, length_{length} {
+    if (length <= limit) {
+      blocks_ = std::max<index_t>(1, ceil_div(segments * length, limit));
+      blocks_ = std::min(blocks_, std::max<index_t>(1, segments));
+    } else {
+      parts_ = ceil_div(length, limit);
+      blocks_ = segments * parts_;
+    }
+  }
+  [[nodiscard]] index_t count() const noexcept { return blocks_; }
+  [[nodiscard]] term_block operator[](index_t i) const noexcept {
+    if (parts_ > 1) {
+      const index_t offset = part_begin(length_, parts_, i % parts_);
+      const index_t length = part_begin(length_, parts_, i % parts_ + 1) - offset;
+      return {.first = i / parts_ * length_ + offset,
+              .terms = length,
+              .segment = i / parts_,
+              .segments = 1,
+              .offset = offset,
+              .length = length};
+    }
+    const index_t begin = part_begin(segments_, blocks_, i);
+    const index_t count = part_begin(segments_, blocks_, i + 1) - begin;
+    return {.first = begin * length_,
+            .terms = count * length_,
+            .segment = begin,
+            .segments = count,
+            .offset = 0,
+            .length = length_};
+  }
+
+ private:
+  index_t segments_;
+  index_t length_;
+  index_t parts_ = 1;  // of a segment
+  index_t blocks_ = 1;
+};
+
+/// Hands out pieces of a block of memory, each on 64 bytes; without memory it only counts.
+class scratch {
+ public:
+  explicit scratch(std::byte* memory = nullptr) noexcept : memory_{memory} {}
+  template <class Element>
+  [[nodiscard]] Element* take(index_t count) noexcept {
+    std::byte* const here = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (static_cast<std::size_t>(count) * sizeof(Element) + 63) / 64 * 64;
+    return reinterpret_cast<Element*>(here);
+  }
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+/// Calls body(worker, task) for every task on all threads; a worker, at most one a thread, runs its tasks one by one,
+/// so it can have memory of its own.
+template <class Body>
+void for_each_task(cpu& device, index_t tasks, const Body& body) {
+  const index_t workers = std::min<index_t>(device.threads(), tasks);
+  std::atomic<index_t> next{0};
+  device.parallel_tasks(workers, [&](index_t worker) {
+    for (index_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
+         task = next.fetch_add(1, std::memory_order_relaxed)) {
+      body(worker, task);
+    }
+  });
+}
+
+/// The largest of plan(kernels) over the instruction sets of this processor: the one in use may change between planning
+/// and running.
+template <class Element, class Plan>
+[[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
+  std::size_t bytes = 0;
+  for (const instruction_set which : {instruction_set::portable, instruction_set::avx2, instruction_set::avx512}) {
+    if (is_available(which)) {
+      bytes = std::max(bytes, plan(tile_kernels_for<Element>(which)));
+    }
+  }
+  return bytes;
+}
+
+/// One panel of a product: what `multiply_rows` needs beside the call.
+template <class Element>
+struct panel_rows {
+  index_t rows = 0;     ///< of all tiles
+  index_t columns = 0;  ///< that count; the panel has `width`
+  index_t width = 0;
+  Element* sums = nullptr;            ///< rows x width: between blocks of terms
+  Element* tile = nullptr;            ///< the highest tile x width: what is stored scattered
+  const index_t* c_column = nullptr;  ///< null: the columns of a row are adjacent in c
+  bool first = true;                  ///< block of terms
+  bool last = true;
+};
+
+/// Multiplies all rows with one panel over one block of terms.
+template <class Element>
+void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call, const panel_rows<Element>& panel) {
+  const auto& tiles = panel.width == kernels.width ? kernels.wide : kernels.narrow;
+  const bool scattered = panel.c_column != nullptr || panel.columns < panel.width;
+  Element* sums = panel.sums;
+  for (index_t row = 0; row < panel.rows;) {
+    const index_t rows = next_tile_rows(kernels, panel.rows - row);
+    call.initial = panel.first ? nullptr : sums;
+    call.partial = !panel.last ? sums : (scattered ? panel.tile : nullptr);
+    tiles[static_cast<std::size_t>(rows)](call);
+    if (panel.last && scattered) {
+      store_scattered(panel.tile, rows, panel.columns, panel.width, call.c_row, panel.c_column, call.output);
+    }
+    call.a_row += rows;
+    call.c_row += rows;
+    sums += rows * panel.width;
+    if (call.output.bias_of_rows && call.output.bias != nullptr) {
+      call.output.bias += rows;
+    }
+    row += rows;
+  }
+}
+
+}  // namespace gradus::kernels::detail

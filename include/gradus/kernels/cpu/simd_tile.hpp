@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The innermost loops of products: a tile of sums that stays in registers, compiled once for every instruction set.
+// Module: kernels. Depends on: core.
+#pragma once
+
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
+#include <cstring>  // std::memcpy
+
+#include "gradus/core/index.hpp"       // index_t
+#include "gradus/kernels/cpu/isa.hpp"  // instruction_set
+
+namespace gradus::kernels::detail {
+
+/// Where the sums of a tile go, and what is done to them before: c = mask * act(sum + bias + residual + old c).
+/// Null pointers do nothing. `residual` and `mask` lie as `c` does; the mask keeps what is where it is above 0.
+template <class Element>
+struct tile_output {
+  Element* c = nullptr;
+  const Element* residual = nullptr;
+  const Element* mask = nullptr;
+  const Element* bias = nullptr;
+  bool bias_of_rows = false;  ///< one value a row of the tile, else one a column
+  bool accumulate = false;
+  bool relu = false;
+};
+
+/// A tile: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
+///
+///   a(m, s, k) = a[a_row[m] + segments[s] + k * a_step]
+///   b(s, k, j) = b[(s * segment_length + k) * width + j]      a panel of `width` columns
+///
+/// The terms are added one after another in the order of s and k, so a sum does not depend on the tile it is in.
+/// Either `partial` takes the sums, as rows of `width`, or c[c_row[m] + j] through `output`.
+template <class Element>
+struct tile_call {
+  const Element* a = nullptr;
+  const index_t* a_row = nullptr;
+  index_t a_step = 1;
+  const index_t* segments = nullptr;
+  index_t segment_count = 0;
+  index_t segment_length = 0;
+  const Element* b = nullptr;
+  const Element* initial = nullptr;  ///< rows of `width` to start from; null: zeros
+  Element* partial = nullptr;
+  const index_t* c_row = nullptr;
+  tile_output<Element> output;
+};
+
+/// A part of a panel that is copied: `size` adjacent elements (a vector, 4, 2 or 1).
+struct panel_move {
+  index_t from;
+  index_t to;
+  int size;
+};
+
+/// The code of one instruction set.
+template <class Element>
+struct tile_kernels {
+  static constexpr int most_rows = 14;
+  using tile_function = void (*)(const tile_call<Element>&);
+
+  index_t lanes;                                    ///< elements of a vector
+  index_t rows;                                     ///< rows of the highest tile
+  index_t width;                                    ///< columns of the widest tile, several vectors
+  std::array<tile_function, most_rows + 1> wide;    ///< by rows: tiles of `width` columns; null: not this height
+  std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns, of the same heights
+  /// to[i] += from[i] for i < count
+  void (*add)(const Element* from, index_t count, Element* to);
+  /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
+  void (*copy_rows)(const Element* from, index_t step, index_t count, index_t width, Element* to);
+  /// to[k * width + j] = from[j * step + k] for k < count, j < columns
+  void (*transpose)(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to);
+  /// to[k * width + move.to + i] = from[offsets[k] + move.from + i] for k < count and every move, i < move.size
+  void (*gather)(const Element* from, const index_t* offsets, index_t count, const panel_move* moves,
+                 index_t move_count, index_t width, Element* to);
+};
+
+}  // namespace gradus::kernels::detail
+
+// GCC lowers vector types before it inlines, so the attribute has to be on the code that uses them: the body is
+// included once for every instruction set, in a namespace of its own.
+#define GRADUS_TILE_NAMESPACE portable
+#define GRADUS_TILE_BYTES 16
+#define GRADUS_TILE_ROWS 6
+#define GRADUS_TILE_HEIGHTS 1, 2, 4, 6
+#if defined(__aarch64__)
+#define GRADUS_TILE_VECTORS 4
+#else
+#define GRADUS_TILE_VECTORS 2
+#endif
+#include "gradus/kernels/cpu/simd_tile_body.hpp"  // tile_kernels_of
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#define GRADUS_TILE_NAMESPACE avx2
+#define GRADUS_TILE_BYTES 32
+#define GRADUS_TILE_ROWS 6
+#define GRADUS_TILE_HEIGHTS 1, 2, 3, 4, 5, 6
+#define GRADUS_TILE_VECTORS 2
+#include "gradus/kernels/cpu/simd_tile_body.hpp"  // the same for AVX2
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx2,fma")
+#endif
+#define GRADUS_TILE_NAMESPACE avx512
+#define GRADUS_TILE_BYTES 64
+#define GRADUS_TILE_ROWS 14
+#define GRADUS_TILE_HEIGHTS 1, 2, 4, 8, 12, 13, 14
+#define GRADUS_TILE_VECTORS 2
+#include "gradus/kernels/cpu/simd_tile_body.hpp"  // the same for AVX-512
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+namespace gradus::kernels::detail {
+
+/// The code of an instruction set.
+template <class Element>
+[[nodiscard]] const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
+#if defined(__x86_64__)
+  if (which == instruction_set::avx512) {
+    return avx512::tile_kernels_of<Element>;
+  }
+  if (which == instruction_set::avx2) {
+    return avx2::tile_kernels_of<Element>;
+  }
+#endif
+  return portable::tile_kernels_of<Element>;
+}
+
+/// The code in use.
+template <class Element>
+[[nodiscard]] const tile_kernels<Element>& current_tile_kernels() {
+  return tile_kernels_for<Element>(current_instruction_set());
+}
+
+}  // namespace gradus::kernels::detail

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The code of simd_tile.hpp for one instruction set; included several times, each time into another namespace.
+// Module: kernels. Depends on: core.
+
+// No `#pragma once`: GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
+// compile, and are undefined at the end. Nothing is included here: the includer's function target would apply to it.
+#if defined(GRADUS_TILE_NAMESPACE)
+
+namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
+
+template <class Element>
+struct vector_of {
+  typedef Element type __attribute__((vector_size(GRADUS_TILE_BYTES)));
+  /// The same anywhere in memory.
+  typedef Element stored __attribute__((vector_size(GRADUS_TILE_BYTES), aligned(sizeof(Element)), may_alias));
+  static constexpr index_t lanes = GRADUS_TILE_BYTES / static_cast<index_t>(sizeof(Element));
+};
+
+template <class Element, int Rows, int Vectors>
+void multiply_tile(const tile_call<Element>& call) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  vector sum[Rows][Vectors];
+  if (const Element* const initial = call.initial; initial != nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        sum[m][v] = *reinterpret_cast<const stored*>(initial + (m * Vectors + v) * lanes);
+      }
+    }
+  } else {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        sum[m][v] = vector{};
+      }
+    }
+  }
+  {
+    const Element* a[Rows];
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+      a[m] = call.a + call.a_row[m];
+    }
+    const Element* b = call.b;
+    const index_t step = call.a_step;
+    const index_t length = call.segment_length;
+    const index_t* segment = call.segments;
+    for (const index_t* const end = segment + call.segment_count; segment != end; ++segment) {
+      index_t at = *segment;
+      for (index_t k = length; k > 0; --k) {
+        vector columns[Vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          columns[v] = *reinterpret_cast<const stored*>(b + v * lanes);
+        }
+#pragma GCC unroll 16
+        for (int m = 0; m < Rows; ++m) {
+          const vector row = a[m][at] - vector{};
+#pragma GCC unroll 4
+          for (int v = 0; v < Vectors; ++v) {
+            sum[m][v] += row * columns[v];
+          }
+        }
+        at += step;
+        b += Vectors * lanes;
+      }
+    }
+  }
+  if (Element* const partial = call.partial; partial != nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        *reinterpret_cast<stored*>(partial + (m * Vectors + v) * lanes) = sum[m][v];
+      }
+    }
+    return;
+  }
+  const tile_output<Element>& output = call.output;
+  const index_t* const place = call.c_row;
+  if (const Element* const bias = output.bias; bias != nullptr) {
+    if (output.bias_of_rows) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+        const vector row = bias[m] - vector{};
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] += row;
+        }
+      }
+    } else {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        const vector column = *reinterpret_cast<const stored*>(bias + v * lanes);
+#pragma GCC unroll 16
+        for (int m = 0; m < Rows; ++m) {
+          sum[m][v] += column;
+        }
+      }
+    }
+  }
+  if (const Element* const residual = output.residual; residual != nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        sum[m][v] += *reinterpret_cast<const stored*>(residual + place[m] + v * lanes);
+      }
+    }
+  }
+  Element* const c = output.c;
+  if (output.accumulate) {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        sum[m][v] += *reinterpret_cast<const stored*>(c + place[m] + v * lanes);
+      }
+    }
+  }
+  if (output.relu) {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+      }
+    }
+  }
+  if (const Element* const mask = output.mask; mask != nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        const vector kept = *reinterpret_cast<const stored*>(mask + place[m] + v * lanes);
+        sum[m][v] = kept > vector{} ? sum[m][v] : vector{};
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      *reinterpret_cast<stored*>(c + place[m] + v * lanes) = sum[m][v];
+    }
+  }
+}
+
+/// Vectors of 16 bytes: what transpositions are made of.
+template <class Element>
+struct quarter_of {
+  typedef Element type __attribute__((vector_size(16), aligned(sizeof(Element)), may_alias));
+  static constexpr index_t lanes = 16 / static_cast<index_t>(sizeof(Element));
+};
+
+template <class Element>
+void add(const Element* from, index_t count, Element* to) {
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  index_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    *reinterpret_cast<stored*>(to + i) += *reinterpret_cast<const stored*>(from + i);
+  }
+  for (; i < count; ++i) {
+    to[i] += from[i];
+  }
+}
+
+template <class Element>
+void copy_rows(const Element* from, index_t step, index_t count, index_t width, Element* to) {
+  using stored = typename vector_of<Element>::stored;
+  using quarter = typename quarter_of<Element>::type;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr index_t few = quarter_of<Element>::lanes;
+  for (index_t k = 0; k < count; ++k) {
+    index_t j = 0;
+    for (; j + lanes <= width; j += lanes) {
+      *reinterpret_cast<stored*>(to + j) = *reinterpret_cast<const stored*>(from + j);
+    }
+    for (; j + few <= width; j += few) {
+      *reinterpret_cast<quarter*>(to + j) = *reinterpret_cast<const quarter*>(from + j);
+    }
+    for (; j < width; ++j) {
+      to[j] = from[j];
+    }
+    from += step;
+    to += width;
+  }
+}
+
+template <class Element>
+void transpose(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to) {
+  using quarter = typename quarter_of<Element>::type;
+  constexpr index_t lanes = quarter_of<Element>::lanes;
+  index_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    index_t j = 0;
+    for (; j + lanes <= columns; j += lanes) {
+      const Element* const block = from + j * step + k;
+      Element* const place = to + k * width + j;
+      const auto row = [&](index_t i) -> quarter { return *reinterpret_cast<const quarter*>(block + i * step); };
+      const auto store = [&](index_t i, quarter value) { *reinterpret_cast<quarter*>(place + i * width) = value; };
+      if constexpr (lanes == 4) {
+        const quarter low01 = __builtin_shufflevector(row(0), row(1), 0, 4, 1, 5);
+        const quarter high01 = __builtin_shufflevector(row(0), row(1), 2, 6, 3, 7);
+        const quarter low23 = __builtin_shufflevector(row(2), row(3), 0, 4, 1, 5);
+        const quarter high23 = __builtin_shufflevector(row(2), row(3), 2, 6, 3, 7);
+        store(0, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
+        store(1, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
+        store(2, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
+        store(3, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
+      } else {
+        store(0, __builtin_shufflevector(row(0), row(1), 0, 2));
+        store(1, __builtin_shufflevector(row(0), row(1), 1, 3));
+      }
+    }
+    for (; j < columns; ++j) {
+      for (index_t i = 0; i < lanes; ++i) {
+        to[(k + i) * width + j] = from[j * step + k + i];
+      }
+    }
+  }
+  for (; k < count; ++k) {
+    for (index_t j = 0; j < columns; ++j) {
+      to[k * width + j] = from[j * step + k];
+    }
+  }
+}
+
+template <class Element>
+void gather(const Element* from, const index_t* offsets, index_t count, const panel_move* moves, index_t move_count,
+            index_t width, Element* to) {
+  using stored = typename vector_of<Element>::stored;
+  using quarter = typename quarter_of<Element>::type;
+  constexpr int lanes = static_cast<int>(vector_of<Element>::lanes);
+  constexpr int few = static_cast<int>(quarter_of<Element>::lanes);
+  if (move_count == 2 && moves[0].size == lanes && moves[1].size == lanes) {
+    const Element* const first = from + moves[0].from;
+    const Element* const second = from + moves[1].from;
+    Element* const to_second = to + moves[1].to;
+    for (index_t k = 0; k < count; ++k) {
+      const stored one = *reinterpret_cast<const stored*>(first + offsets[k]);
+      const stored two = *reinterpret_cast<const stored*>(second + offsets[k]);
+      *reinterpret_cast<stored*>(to + k * width) = one;
+      *reinterpret_cast<stored*>(to_second + k * width) = two;
+    }
+    return;
+  }
+  for (index_t k = 0; k < count; ++k) {
+    const Element* const source = from + offsets[k];
+    for (const panel_move* move = moves; move != moves + move_count; ++move) {
+      const Element* const a = source + move->from;
+      Element* const b = to + move->to;
+      if (move->size == lanes) {
+        *reinterpret_cast<stored*>(b) = *reinterpret_cast<const stored*>(a);
+      } else if (move->size == few) {
+        *reinterpret_cast<quarter*>(b) = *reinterpret_cast<const quarter*>(a);
+      } else if (move->size == 2) {
+        std::memcpy(b, a, 2 * sizeof(Element));
+      } else {
+        *b = *a;
+      }
+    }
+    to += width;
+  }
+}
+
+template <class Element, int Vectors, int... Rows>
+constexpr std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1> tiles() {
+  std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1> by_rows{};
+  ((by_rows[Rows] = &multiply_tile<Element, Rows, Vectors>), ...);
+  return by_rows;
+}
+
+template <class Element>
+inline constexpr tile_kernels<Element> tile_kernels_of{
+    .lanes = vector_of<Element>::lanes,
+    .rows = GRADUS_TILE_ROWS,
+    .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
+    .wide = tiles<Element, GRADUS_TILE_VECTORS, GRADUS_TILE_HEIGHTS>(),
+    .narrow = tiles<Element, 1, GRADUS_TILE_HEIGHTS>(),
+    .add = &add<Element>,
+    .copy_rows = &copy_rows<Element>,
+    .transpose = &transpose<Element>,
+    .gather = &gather<Element>};
+
+}  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
+
+#undef GRADUS_TILE_NAMESPACE
+#undef GRADUS_TILE_BYTES
+#undef GRADUS_TILE_ROWS
+#undef GRADUS_TILE_HEIGHTS
+#undef GRADUS_TILE_VECTORS
+#endif
