@@ -14,6 +14,7 @@
 #include <span>          // std::span
 #include <string>        // std::string
 #include <system_error>  // std::error_code
+#include <utility>       // std::move
 
 #include "gradus/core/error.hpp"  // format_error
 

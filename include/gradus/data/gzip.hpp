@@ -14,6 +14,7 @@
 #include <memory>        // std::unique_ptr, std::make_unique
 #include <span>          // std::span
 #include <string>        // std::string
+#include <string_view>   // std::string_view
 #include <system_error>  // std::error_code
 
 #include "gradus/core/error.hpp"        // format_error, device_error

@@ -7,8 +7,10 @@
 #include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "example_sets.hpp"
@@ -23,6 +25,18 @@ namespace {
 struct whcn {
   static constexpr std::array order{gradus::axis::w, gradus::axis::h, gradus::axis::c, gradus::axis::n};
   static constexpr std::string_view name = "whcn";
+};
+
+/// The rows of all images together: pixels of a row are adjacent, and yet an image is not in one piece.
+struct hncw {
+  static constexpr std::array order{gradus::axis::h, gradus::axis::n, gradus::axis::c, gradus::axis::w};
+  static constexpr std::string_view name = "hncw";
+};
+
+/// The planes of all images together, channel after channel.
+struct cnhw {
+  static constexpr std::array order{gradus::axis::c, gradus::axis::n, gradus::axis::h, gradus::axis::w};
+  static constexpr std::string_view name = "cnhw";
 };
 
 using elements_and_layouts =
@@ -114,6 +128,8 @@ BOOST_AUTO_TEST_CASE(images_arrive_in_a_layout_of_the_users) {
   for (const gradus::image_extents& shape : {gradus::image_extents{1, 3, 2, 4}, {1, 1, 1, 1}, {1, 1, 3, 2}}) {
     check_loaders<float, whcn>(shape, 11, 4, 1);
     check_loaders<float, whcn>(shape, 11, 4, 3);
+    check_loaders<float, hncw>(shape, 11, 4, 1);
+    check_loaders<float, cnhw>(shape, 11, 4, 1);
   }
 }
 

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -178,6 +180,9 @@ BOOST_AUTO_TEST_CASE(says_that_the_declared_size_is_absurd) {
                        {"expected at most 24 bytes of values"});
   GRADUS_CHECK_MESSAGE(message_of_reading(idx_files::file({5, 5}), {.maximum_bytes = 25}), {"no exception"});
   GRADUS_CHECK_MESSAGE(message_of_reading(idx_files::file({5}), {.maximum_bytes = 0}), {"at most 0 bytes"});
+  const bytes two_to_64 = idx_files::header({65536, 65536, 65536, 65536});
+  GRADUS_CHECK_MESSAGE(message_of_reading(two_to_64, {.maximum_bytes = std::numeric_limits<std::uint64_t>::max()}),
+                       {"expected at most 18446744073709551615 bytes", "got a header that declares more"});
 }
 
 BOOST_AUTO_TEST_CASE(a_short_file_that_declares_gigabytes_allocates_little) {
