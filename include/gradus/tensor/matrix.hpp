@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Operations that read other elements than they write: matmul, transpose, layout_cast. They are computed where they are
+// written, so their operands may be assigned to in the same statement.
+// Module: tensor. Depends on: layout, device.
+#pragma once
+
+#include <array>     // std::array
+#include <concepts>  // std::same_as
+#include <cstddef>   // std::size_t
+#include <utility>   // std::forward, std::move
+
+#include "gradus/core/error.hpp"         // shape_error
+#include "gradus/layout/mapping.hpp"     // dense_strides, memory_order
+#include "gradus/tensor/cpu_matmul.hpp"  // multiply_matrices, copy_reordered
+#include "gradus/tensor/operand.hpp"     // as_node, stored
+
+namespace gradus::detail {
+
+/// What the results of this header have in common: values in memory, and the expression they came from.
+template <class Result, class Child>
+class computed_node : public Result {
+ public:
+  static constexpr int complexity = 1 + Child::complexity;
+  computed_node(Result result, Child child) : Result{std::move(result)}, child_{std::move(child)} {}
+  [[nodiscard]] const Child& child() const noexcept { return child_; }
+  [[nodiscard]] bool reads(const void* data) const noexcept { return child_.reads(data); }
+  template <class Leaf>
+  static constexpr bool has_leaf = Child::template has_leaf<Leaf>;
+
+ private:
+  Child child_;
+};
+
+/// The elements of a stored node in the memory order of `To` (logical axis i of the result is axis `Axes[i]` of node).
+template <class To, class Node>
+[[nodiscard]] auto reordered(const Node& node, const std::array<int, static_cast<std::size_t>(Node::rank)>& axes) {
+  constexpr int rank = Node::rank;
+  constexpr auto size = static_cast<std::size_t>(rank);
+  using element = typename Node::value_type;
+  std::array<index_t, size> shape{};
+  std::array<index_t, size> memory_shape{};
+  std::array<index_t, size> memory_strides{};
+  const auto strides = dense_strides<typename Node::layout_type, rank>(node.extents());
+  for (std::size_t i = 0; i < size; ++i) {
+    shape[i] = node.extents()[axes[i]];
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto logical = static_cast<std::size_t>(memory_order<To, rank>[i]);
+    memory_shape[i] = shape[logical];
+    memory_strides[i] = strides[static_cast<std::size_t>(axes[logical])];
+  }
+  temporary<element, rank, To, typename Node::device_type> result{node.device(), extents<rank>{shape}};
+  copy_reordered(node.device(), result.data(), node.data(), memory_shape, memory_strides);
+  return std::move(result).done();
+}
+
+template <class Child>
+using transposed_leaf = leaf<typename Child::value_type, 2, row_major, typename Child::device_type>;
+
+/// A transposed matrix in memory.
+template <class Child>
+class transposed_node : public computed_node<transposed_leaf<Child>, Child> {
+ public:
+  explicit transposed_node(const Child& child)
+      : computed_node<transposed_leaf<Child>, Child>{reordered<row_major>(child, {1, 0}), child} {}
+};
+
+/// A transposed matrix that is not yet computed: matmul does without.
+template <class Child>
+class transpose_of : public expression_base {
+ public:
+  using value_type = typename Child::value_type;
+  using layout_type = row_major;
+  using device_type = typename Child::device_type;
+  static constexpr int rank = 2;
+
+  explicit transpose_of(Child child) : child_{std::move(child)} {}
+  [[nodiscard]] device_type& device() const noexcept { return child_.device(); }
+  [[nodiscard]] gradus::extents<2> extents() const { return {child_.extents()[1], child_.extents()[0]}; }
+  [[nodiscard]] auto as_node() const { return transposed_node<Child>{child_}; }
+  [[nodiscard]] const Child& child() const noexcept { return child_; }
+
+ private:
+  Child child_;
+};
+
+template <class X>
+inline constexpr bool is_transpose = false;
+template <class Child>
+inline constexpr bool is_transpose<transpose_of<Child>> = true;
+
+/// A factor of a product: a stored matrix, perhaps to be read as its transpose.
+template <class Child, bool Transposed>
+struct factor {
+  using child_type = Child;
+  static constexpr bool transposed = Transposed;
+  Child child;
+  [[nodiscard]] index_t rows() const noexcept { return child.extents()[Transposed ? 1 : 0]; }
+  [[nodiscard]] index_t columns() const noexcept { return child.extents()[Transposed ? 0 : 1]; }
+  [[nodiscard]] matrix_reference<typename Child::value_type> reference() const noexcept {
+    return {child.data(), child.extents()[0], child.extents()[1], Transposed};
+  }
+};
+
+template <class Operand>
+[[nodiscard]] auto make_factor(Operand&& operand) {
+  if constexpr (is_transpose<std::remove_cvref_t<Operand>>) {
+    using child = std::remove_cvref_t<decltype(operand.child())>;
+    return factor<child, true>{operand.child()};
+  } else {
+    auto node = detail::stored(as_node(std::forward<Operand>(operand)));
+    using child = decltype(node);
+    static_assert(child::rank == 2, "gradus::matmul: two tensors of rank 2");
+    return factor<child, false>{std::move(node)};
+  }
+}
+
+template <class Left, class Right>
+[[nodiscard]] auto multiply(const Left& left, const Right& right) {
+  using child = typename Left::child_type;
+  using element = typename child::value_type;
+  static_assert(real_element<element>, "gradus::matmul: float or double: use cast<float>(x)");
+  static_assert(std::same_as<element, typename Right::child_type::value_type>,
+                "gradus: operands of different element types in one expression: use cast<...>(x)");
+  static_assert(std::same_as<typename child::device_type, typename Right::child_type::device_type>,
+                "gradus: operands on different devices in one expression: copy one of them first");
+  if (left.columns() != right.rows()) {
+    throw shape_error{"matmul", "as many columns on the left as rows on the right",
+                      to_string(extents<2>{left.rows(), left.columns()}) + " and " +
+                          to_string(extents<2>{right.rows(), right.columns()})};
+  }
+  temporary<element, 2, row_major, typename child::device_type> result{left.child.device(),
+                                                                       {left.rows(), right.columns()}};
+  multiply_matrices(left.child.device(), result.data(), left.reference(), right.reference());
+  return std::move(result).done();
+}
+
+/// A matrix product in memory, with its factors.
+template <class Left, class Right>
+class product_node : public transposed_leaf<typename Left::child_type> {
+ public:
+  static constexpr int complexity = 1 + Left::child_type::complexity + Right::child_type::complexity;
+  product_node(Left left, Right right)
+      : transposed_leaf<typename Left::child_type>{multiply(left, right)},
+        left_{std::move(left)},
+        right_{std::move(right)} {}
+  [[nodiscard]] const Left& left() const noexcept { return left_; }
+  [[nodiscard]] const Right& right() const noexcept { return right_; }
+  [[nodiscard]] bool reads(const void* data) const noexcept {
+    return left_.child.reads(data) || right_.child.reads(data);
+  }
+  template <class Leaf>
+  static constexpr bool has_leaf =
+      Left::child_type::template has_leaf<Leaf> || Right::child_type::template has_leaf<Leaf>;
+
+ private:
+  Left left_;
+  Right right_;
+};
+
+template <class Layout, class Child>
+using cast_leaf = leaf<typename Child::value_type, 4, Layout, typename Child::device_type>;
+
+/// Images in another layout.
+template <class Layout, class Child>
+class layout_cast_node : public computed_node<cast_leaf<Layout, Child>, Child> {
+ public:
+  explicit layout_cast_node(const Child& child)
+      : computed_node<cast_leaf<Layout, Child>, Child>{reordered<Layout>(child, {0, 1, 2, 3}), child} {}
+};
+
+}  // namespace gradus::detail
+
+namespace gradus {
+
+/// The product of two matrices: (m, k) times (k, n) gives (m, n).
+/// @throws shape_error when the inner extents differ
+template <operand Left, operand Right>
+[[nodiscard]] auto matmul(Left&& left, Right&& right) {
+  auto left_factor = detail::make_factor(std::forward<Left>(left));
+  auto right_factor = detail::make_factor(std::forward<Right>(right));
+  return detail::product_node<decltype(left_factor), decltype(right_factor)>{std::move(left_factor),
+                                                                             std::move(right_factor)};
+}
+
+/// The transpose of a matrix; inside matmul it costs nothing.
+template <operand Operand>
+[[nodiscard]] auto transpose(Operand&& x) {
+  auto node = detail::stored(detail::as_node(std::forward<Operand>(x)));
+  static_assert(decltype(node)::rank == 2, "gradus::transpose: a tensor of rank 2");
+  return detail::transpose_of<decltype(node)>{std::move(node)};
+}
+
+/// The same images in another layout: `layout_cast<nhwc>(x)`. Coordinates keep their meaning.
+template <class Layout, operand Operand>
+[[nodiscard]] auto layout_cast(Operand&& x) {
+  auto node = detail::stored(detail::as_node(std::forward<Operand>(x)));
+  static_assert(decltype(node)::rank == 4, "gradus::layout_cast: images, that is, a tensor of rank 4");
+  static_assert(explain_tensor_layout<Layout, 4>());
+  return detail::layout_cast_node<Layout, decltype(node)>{node};
+}
+
+}  // namespace gradus

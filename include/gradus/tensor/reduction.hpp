@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Reductions: sum, mean, max, min, argmax and norms over all or chosen axes.
+// Module: tensor. Depends on: layout, device.
+//
+// sum(x) reduces all axes to rank 0; sum<axis::h, axis::w>(x) and sum<0>(x) remove the named axes and give a row_major
+// tensor of the others in logical order. A reduction is computed where it is written, in one pass over its operand.
+// Float is added up in double; the result is the same for any number of threads.
+#pragma once
+
+#include <bit>          // std::popcount
+#include <concepts>     // std::same_as
+#include <cstdint>      // std::int64_t
+#include <limits>       // std::numeric_limits
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::conditional_t
+#include <utility>      // std::forward, std::move
+
+#include "gradus/core/error.hpp"         // shape_error
+#include "gradus/tensor/cpu_reduce.hpp"  // detail::reduce
+#include "gradus/tensor/functions.hpp"   // abs, sqrt, square
+
+namespace gradus::detail {
+
+template <class Element>
+struct sum_kind {
+  static constexpr std::string_view name = "sum";
+  static constexpr bool of_empty = true;
+  using element_type = Element;
+  using result_type = Element;
+  using state = std::conditional_t<real_element<Element>, double, std::int64_t>;
+  static state initial() noexcept { return 0; }
+  static void add(state& total, Element value, index_t) noexcept { total += static_cast<state>(value); }
+  static void merge(state& total, const state& other) noexcept { total += other; }
+  static Element finish(const state& total, index_t) noexcept { return static_cast<Element>(total); }
+};
+
+template <class Element>
+struct mean_kind : sum_kind<Element> {
+  static_assert(real_element<Element>, "gradus::mean: float or double: use cast<float>(x)");
+  static constexpr std::string_view name = "mean";
+  static constexpr bool of_empty = false;
+  static Element finish(double total, index_t count) noexcept {
+    return static_cast<Element>(total / static_cast<double>(count));
+  }
+};
+
+/// Does `value` come before `best`? NaN comes before everything, so that it shows in the result.
+template <bool Largest, class Element>
+[[nodiscard]] bool beats(Element value, Element best) noexcept {
+  if constexpr (real_element<Element>) {
+    if (value != value) {
+      return best == best;
+    }
+  }
+  return Largest ? best < value : value < best;
+}
+
+template <class Element, bool Largest>
+struct extreme_kind {
+  static constexpr std::string_view name = Largest ? "max" : "min";
+  static constexpr bool of_empty = false;
+  using element_type = Element;
+  using result_type = Element;
+  using state = Element;
+  static state initial() noexcept {
+    using limits = std::numeric_limits<Element>;
+    if constexpr (limits::has_infinity) {
+      return Largest ? -limits::infinity() : limits::infinity();
+    } else {
+      return Largest ? limits::lowest() : limits::max();
+    }
+  }
+  static void add(state& best, Element value, index_t) noexcept { best = beats<Largest>(value, best) ? value : best; }
+  static void merge(state& best, const state& other) noexcept { add(best, other, 0); }
+  static Element finish(const state& best, index_t) noexcept { return best; }
+};
+
+template <class Element>
+struct argmax_kind {
+  static constexpr std::string_view name = "argmax";
+  static constexpr bool of_empty = false;
+  using element_type = Element;
+  using result_type = std::int64_t;
+  struct state {
+    Element value;
+    std::int64_t place;
+  };
+  static constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
+  static state initial() noexcept { return {extreme_kind<Element, true>::initial(), nowhere}; }
+  static void add(state& best, Element value, index_t place) noexcept {
+    merge(best, state{value, static_cast<std::int64_t>(place)});
+  }
+  static void merge(state& best, const state& other) noexcept {
+    if (beats<true>(other.value, best.value) || (!beats<true>(best.value, other.value) && other.place < best.place)) {
+      best = other;
+    }
+  }
+  static std::int64_t finish(const state& best, index_t) noexcept { return best.place; }
+};
+
+/// The result of a reduction over the axes in `Reduced`, with the expression that was reduced.
+template <class Kind, unsigned Reduced, class Child>
+class reduction_node : public leaf<typename Kind::result_type, Child::rank - std::popcount(Reduced), row_major,
+                                   typename Child::device_type> {
+ public:
+  using base_type =
+      leaf<typename Kind::result_type, Child::rank - std::popcount(Reduced), row_major, typename Child::device_type>;
+  using kind_type = Kind;
+  static constexpr int complexity = 1 + Child::complexity;
+  static constexpr unsigned reduced = Reduced;
+
+  explicit reduction_node(Child child)
+      : base_type{reduce<Kind, Reduced>(child.device(), checked(child))}, child_{std::move(child)} {}
+
+  [[nodiscard]] const Child& child() const noexcept { return child_; }
+  [[nodiscard]] bool reads(const void* data) const noexcept { return child_.reads(data); }
+  template <class Leaf>
+  static constexpr bool has_leaf = Child::template has_leaf<Leaf>;
+
+ private:
+  static const Child& checked(const Child& child) {
+    if constexpr (!Kind::of_empty) {
+      if (extents_of<Reduced>(child.extents()).size() == 0) {
+        throw shape_error{Kind::name, "at least one element", to_string(child.extents())};
+      }
+    }
+    return child;
+  }
+
+  Child child_;
+};
+
+template <template <class> class Kind, unsigned Mask, class Operand>
+[[nodiscard]] auto make_reduction(Operand&& operand) {
+  auto node = as_node(std::forward<Operand>(operand));
+  using type = decltype(node);
+  static_assert(Mask <= all_axes<type::rank>, "gradus: a reduction over an axis that the tensor does not have");
+  constexpr unsigned reduced = Mask == 0 ? all_axes<type::rank> : Mask;
+  return reduction_node<Kind<typename type::value_type>, reduced, type>{std::move(node)};
+}
+
+template <class Element>
+using max_kind = extreme_kind<Element, true>;
+template <class Element>
+using min_kind = extreme_kind<Element, false>;
+
+}  // namespace gradus::detail
+
+namespace gradus {
+
+/// The sum of the elements; 0 of none.
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto sum(Operand&& x) {
+  return detail::make_reduction<detail::sum_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+}
+/// @throws shape_error when there is no element
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto mean(Operand&& x) {
+  return detail::make_reduction<detail::mean_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+}
+/// The largest element; NaN if there is one. In gradients equal maxima share the adjoint.
+/// @throws shape_error when there is no element
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto max(Operand&& x) {
+  return detail::make_reduction<detail::max_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+}
+/// The smallest element; NaN if there is one. In gradients equal minima share the adjoint.
+/// @throws shape_error when there is no element
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto min(Operand&& x) {
+  return detail::make_reduction<detail::min_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+}
+/// Where the largest element is (the first of equals, or the first NaN), as std::int64_t: the coordinate along the one
+/// reduced axis, or the position among the reduced axes in logical order.
+/// @throws shape_error when there is no element
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto argmax(Operand&& x) {
+  return detail::make_reduction<detail::argmax_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
+}
+/// The sum of the absolute values.
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto norm_l1(Operand&& x) {
+  return sum<Axes...>(abs(std::forward<Operand>(x)));
+}
+/// The square root of the sum of the squares.
+template <auto... Axes, operand Operand>
+[[nodiscard]] auto norm_l2(Operand&& x) {
+  return sqrt(sum<Axes...>(square(std::forward<Operand>(x))));
+}
+
+}  // namespace gradus
