@@ -34,6 +34,7 @@
 #include "gradus/optim/sgd.hpp"                 // optim::sgd
 #include "gradus/parallel/all_reduce.hpp"       // parallel::all_reduce
 #include "gradus/parallel/synchronization.hpp"  // parallel::synchronization
+#include "gradus/tensor/expressions.hpp"        // operators, sum, matmul, assign, gradients, ...
 #include "gradus/tensor/tensor.hpp"             // tensor, image_tensor
 #include "gradus/tensor/tensor_view.hpp"        // tensor_view, image_view
 #include "gradus/train/progress.hpp"            // train::progress

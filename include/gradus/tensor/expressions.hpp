@@ -8,5 +8,6 @@
 #include "gradus/tensor/broadcast.hpp"   // per_channel, per_row, per_column, along
 #include "gradus/tensor/expression.hpp"  // expression
 #include "gradus/tensor/functions.hpp"   // operators, where, exp, ...
+#include "gradus/tensor/gradient.hpp"    // gradients, value_and_gradients
 #include "gradus/tensor/matrix.hpp"      // matmul, transpose, layout_cast
 #include "gradus/tensor/reduction.hpp"   // sum, mean, max, ...

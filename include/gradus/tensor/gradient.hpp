@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Derivatives of expressions, by reverse mode: gradients(loss, w, b).
+// Module: tensor. Depends on: layout, device.
+//
+// The loss is an expression; its nodes own what they were made from. The adjoint (the derivative of the loss by a
+// node's value) is passed from the loss to the leaves as an expression of its own, which is computed where it is needed
+// more than once: at products, and where it has grown long.
+#pragma once
+
+#include <array>        // std::array
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <tuple>        // std::tuple
+#include <type_traits>  // std::remove_cvref_t
+#include <utility>      // std::index_sequence, std::move
+
+#include "gradus/tensor/assign.hpp"     // assign
+#include "gradus/tensor/broadcast.hpp"  // broadcast, along
+#include "gradus/tensor/functions.hpp"  // the operators
+#include "gradus/tensor/matrix.hpp"     // matmul, transpose
+#include "gradus/tensor/reduction.hpp"  // sum
+
+namespace gradus::detail {
+
+/// The leaf that a tensor or view becomes in an expression.
+template <class Tensor>
+using leaf_of =
+    leaf<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
+template <class Tensor>
+using gradient_of =
+    tensor<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
+
+/// The tensors to differentiate by, and what has arrived at each.
+template <class... Tensors>
+class gradient_sink {
+ public:
+  explicit gradient_sink(const Tensors&... by)
+      : by_{by.data()...}, gradients_{gradient_of<Tensors>{by.device(), by.extents()}...} {}
+
+  /// Can the node depend on one of the tensors, by its type?
+  template <class Node>
+  static constexpr bool reachable = (Node::template has_leaf<leaf_of<Tensors>> || ...);
+
+  /// Does the node depend on one of the tensors?
+  template <class Node>
+  [[nodiscard]] bool reaches(const Node& node) const noexcept {
+    if constexpr (reachable<Node>) {
+      for (const void* data : by_) {
+        if (node.reads(data)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  /// Adds the adjoint of a leaf to the gradients of the tensors that it is.
+  template <class Leaf, class Adjoint>
+  void add(const Leaf& node, const Adjoint& adjoint) {
+    [&]<std::size_t... K>(std::index_sequence<K...>) {
+      (add_to<K>(node, adjoint), ...);
+    }
+    (std::index_sequence_for<Tensors...>{});
+  }
+
+  [[nodiscard]] std::tuple<gradient_of<Tensors>...> take() && { return std::move(gradients_); }
+
+ private:
+  template <std::size_t K, class Leaf, class Adjoint>
+  void add_to(const Leaf& node, const Adjoint& adjoint) {
+    if constexpr (std::same_as<Leaf, leaf_of<std::tuple_element_t<K, std::tuple<Tensors...>>>>) {
+      if (node.data() == by_[K]) {
+        auto& gradient = std::get<K>(gradients_);
+        if (arrived_[K]) {
+          gradient = gradient + adjoint;
+        } else {
+          gradient = adjoint;
+        }
+        arrived_[K] = true;
+      }
+    }
+  }
+
+  std::array<const void*, sizeof...(Tensors)> by_;
+  std::array<bool, sizeof...(Tensors)> arrived_{};
+  std::tuple<gradient_of<Tensors>...> gradients_;
+};
+
+inline constexpr int longest_adjoint = 12;  // nodes
+
+/// An adjoint that is used more than once, or has grown long, is computed.
+template <bool Reused, class Adjoint>
+[[nodiscard]] auto settled(const Adjoint& adjoint) {
+  if constexpr (!Adjoint::stored && (Reused || Adjoint::complexity > longest_adjoint)) {
+    return evaluate_stored(adjoint);
+  } else {
+    return adjoint.detached();
+  }
+}
+
+template <class Node, class Adjoint, class Sink>
+void propagate(const Node& node, const Adjoint& adjoint, Sink& sink);
+
+// Leaves, and constants.
+template <class Element, int Rank, class Layout, class Device, class Adjoint, class Sink>
+void backward(const leaf<Element, Rank, Layout, Device>& node, const Adjoint& adjoint, Sink& sink) {
+  sink.add(node, adjoint);
+}
+
+template <class Operation, class... Children, class Adjoint, class Sink>
+void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, Sink& sink) {
+  constexpr int dependent = (0 + ... + (Sink::template reachable<Children> ? 1 : 0));
+  constexpr bool heavy = ((Sink::template reachable<Children> && Children::complexity > 1) || ...);
+  const auto settled_adjoint = settled<(dependent > 1 && heavy)>(adjoint);
+  const auto self = node.detached();
+  [&]<std::size_t... K>(std::index_sequence<K...>) {
+    const auto one = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+      using child = std::tuple_element_t<I, std::tuple<Children...>>;
+      // The condition of where() selects; it has no derivative.
+      constexpr bool differentiable = !std::same_as<typename child::value_type, bool>;
+      if constexpr (Sink::template reachable<child> && (differentiable || !std::same_as<Operation, where_operation>)) {
+        static_assert(!std::same_as<typename map<Operation, Children...>::value_type, bool>,
+                      "gradus::gradients: comparisons are not differentiable: use them as the condition of where()");
+        if (sink.reaches(std::get<I>(node.children()))) {
+          propagate(std::get<I>(node.children()),
+                    Operation::template derivative<static_cast<int>(I)>(settled_adjoint, self,
+                                                                        std::get<K>(self.children())...),
+                    sink);
+        }
+      }
+    };
+    (one(std::integral_constant<std::size_t, K>{}), ...);
+  }
+  (std::index_sequence_for<Children...>{});
+}
+
+template <class Value, int Rank, class Layout, unsigned Mask, class Adjoint, class Sink>
+void backward(const broadcast<Value, Rank, Layout, Mask>& node, const Adjoint& adjoint, Sink& sink) {
+  constexpr unsigned repeated = all_axes<Rank> & ~Mask;
+  if constexpr (repeated == 0) {
+    static_assert(std::same_as<Layout, row_major>, "gradus::gradients: along<> over all axes of images");
+    propagate(node.value(), adjoint, sink);
+  } else {
+    propagate(node.value(), reduce<sum_kind<typename Adjoint::value_type>, repeated>(node.device(), adjoint), sink);
+  }
+}
+
+template <class Child, class Adjoint, class Sink>
+void backward(const stored_node<Child>& node, const Adjoint& adjoint, Sink& sink) {
+  propagate(node.child(), adjoint, sink);
+}
+
+/// An adjoint of the kept axes, repeated along the reduced ones of the child.
+template <unsigned Kept, class Child, class Adjoint>
+[[nodiscard]] auto repeated(const Child& child, const Adjoint& adjoint) {
+  auto values = detail::stored(adjoint).detached();
+  return broadcast<decltype(values), Child::rank, typename Child::layout_type, Kept>{std::move(values),
+                                                                                     child.extents()};
+}
+
+template <class Kind, unsigned Reduced, class Child, class Adjoint, class Sink>
+void backward(const reduction_node<Kind, Reduced, Child>& node, const Adjoint& adjoint, Sink& sink) {
+  using element = typename Child::value_type;
+  constexpr unsigned kept = all_axes<Child::rank> & ~Reduced;
+  const Child& child = node.child();
+  if constexpr (std::same_as<Kind, sum_kind<element>>) {
+    propagate(child, repeated<kept>(child, adjoint), sink);
+  } else if constexpr (std::same_as<Kind, mean_kind<element>>) {
+    const double count = static_cast<double>(extents_of<Reduced>(child.extents()).size());
+    propagate(child, repeated<kept>(child, adjoint * (1.0 / count)), sink);
+  } else if constexpr (std::same_as<Kind, max_kind<element>> || std::same_as<Kind, min_kind<element>>) {
+    const auto extreme = child.detached() == repeated<kept>(child, node.detached());
+    const auto ties = reduce<sum_kind<element>, Reduced>(child.device(), cast<element>(extreme));
+    propagate(child, where(extreme, repeated<kept>(child, adjoint / ties), 0), sink);
+  } else {
+    static_assert(!std::same_as<Kind, Kind>, "gradus::gradients: argmax is not differentiable");
+  }
+}
+
+template <class Left, class Right, class Adjoint, class Sink>
+void backward(const product_node<Left, Right>& node, const Adjoint& adjoint, Sink& sink) {
+  const auto g = detail::stored(adjoint).detached();
+  using stored_adjoint = std::remove_cvref_t<decltype(g)>;
+  const factor<stored_adjoint, false> plain{g};
+  const factor<stored_adjoint, true> turned{g};
+  const auto& left = node.left();
+  const auto& right = node.right();
+  using left_leaf = std::remove_cvref_t<decltype(left.child.detached())>;
+  using right_leaf = std::remove_cvref_t<decltype(right.child.detached())>;
+  if constexpr (Sink::template reachable<typename Left::child_type>) {
+    if (sink.reaches(left.child)) {
+      // L R = P: dL = g R^T, and for L = A^T dA = R g^T.
+      if constexpr (Left::transposed) {
+        propagate(left.child, multiply(factor<right_leaf, Right::transposed>{right.child.detached()}, turned), sink);
+      } else {
+        propagate(left.child, multiply(plain, factor<right_leaf, !Right::transposed>{right.child.detached()}), sink);
+      }
+    }
+  }
+  if constexpr (Sink::template reachable<typename Right::child_type>) {
+    if (sink.reaches(right.child)) {
+      if constexpr (Right::transposed) {
+        propagate(right.child, multiply(turned, factor<left_leaf, Left::transposed>{left.child.detached()}), sink);
+      } else {
+        propagate(right.child, multiply(factor<left_leaf, !Left::transposed>{left.child.detached()}, plain), sink);
+      }
+    }
+  }
+}
+
+template <class Child, class Adjoint, class Sink>
+void backward(const transposed_node<Child>& node, const Adjoint& adjoint, Sink& sink) {
+  const auto values = detail::stored(adjoint);
+  propagate(node.child(), reordered<row_major>(values, {1, 0}), sink);
+}
+
+template <class Layout, class Child, class Adjoint, class Sink>
+void backward(const layout_cast_node<Layout, Child>& node, const Adjoint& adjoint, Sink& sink) {
+  const auto values = detail::stored(adjoint);
+  propagate(node.child(), reordered<typename Child::layout_type>(values, {0, 1, 2, 3}), sink);
+}
+
+template <class Node, class Adjoint, class Sink>
+void propagate(const Node& node, const Adjoint& adjoint, Sink& sink) {
+  if constexpr (Sink::template reachable<Node>) {
+    if (sink.reaches(node)) {
+      backward(node, adjoint, sink);
+    }
+  }
+}
+
+}  // namespace gradus::detail
+
+namespace gradus {
+
+/// A loss and its derivatives.
+template <class Element, class... Gradients>
+struct differentiated {
+  Element value;
+  std::tuple<Gradients...> gradients;
+};
+
+/// The derivatives of an expression of rank 0 by tensors or views that stand in it, each in its tensor's shape:
+///
+///   auto [slope, offset] = gradients(mean(square(x * w + b - y)), w, b);
+///
+/// A tensor is recognised by its memory: give the objects that stand in the loss, unchanged since. The derivative by a
+/// tensor that does not stand in the loss is 0.
+template <expression Loss, tensor_operand... Tensors>
+requires(sizeof...(Tensors) > 0) [[nodiscard]] auto gradients(const Loss& loss, const Tensors&... by) {
+  static_assert(Loss::rank == 0, "gradus::gradients: the loss has rank 0: reduce it with sum or mean");
+  static_assert(real_element<typename Loss::value_type>, "gradus::gradients: the loss is float or double");
+  static_assert((real_element<typename Tensors::value_type> && ...),
+                "gradus::gradients: derivatives by tensors of float or double");
+  using element = typename Loss::value_type;
+  using device_type = typename Loss::device_type;
+  detail::gradient_sink<Tensors...> sink{by...};
+  detail::temporary<element, 0, row_major, device_type> one{loss.device(), extents<0>{}};
+  const element value{1};
+  loss.device().copy_from_host(one.data(), &value, sizeof(value));
+  detail::propagate(loss, std::move(one).done(), sink);
+  return std::move(sink).take();
+}
+
+/// The loss with its derivatives: `const auto [loss, gradients] = value_and_gradients(mean(square(e)), w, b);`
+template <expression Loss, tensor_operand... Tensors>
+[[nodiscard]] auto value_and_gradients(const Loss& loss, const Tensors&... by) {
+  return differentiated<typename Loss::value_type, detail::gradient_of<Tensors>...>{scalar_of(loss),
+                                                                                    gradients(loss, by...)};
+}
+
+}  // namespace gradus
