@@ -11,7 +11,7 @@ int main() {
   gradus::tensor<float, 1> x{device, {100}};
   gradus::tensor<float, 1> y{device, {100}};
   gradus::tensor<float, 0> slope{device, {}};  // starts at 0
-  const gradus::random_stream random{1};
+  const gradus::random_stream random{7};
   for (int i = 0; i < 100; ++i) {
     x(i) = 0.02F * static_cast<float>(i) - 1;
     y(i) = 3 * x(i) + 0.3F * static_cast<float>(random.normal(static_cast<unsigned>(i)));

@@ -201,14 +201,12 @@ template <class Kind, unsigned Reduced, class Node>
       result.data()[place + i * loop.fastest().place] = Kind::finish(states[i], folded);
     }
   };
-  if (groups * blocks * width <= 1) {  // everything into one number
+  if (groups == 1 && width == 1 && blocks <= 1) {  // in one go
     state total = Kind::initial();
-    if (blocks == 1 && groups == 1) {
+    if (blocks == 1) {
       fold_block(0, 0, &total);
     }
-    if (results == 1) {
-      result.data()[0] = Kind::finish(total, folded);
-    }
+    write(0, &total);
     return std::move(result).done();
   }
   const index_t stored_blocks = std::max(index_t{1}, blocks);

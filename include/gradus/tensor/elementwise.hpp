@@ -21,6 +21,10 @@
 
 namespace gradus::detail {
 
+/// Are the packets of a node its values? (Those of comparisons are masks.)
+template <class Node>
+inline constexpr bool same_as_packet = std::same_as<typename Node::value_type, typename Node::packet_element>;
+
 /// Operation(children...), element by element. The children have the same shape, layout and device.
 template <class Operation, class... Children>
 class map : public expression_base {
@@ -38,9 +42,9 @@ class map : public expression_base {
   static constexpr bool stored = false;
   static constexpr bool has_shape = true;
   static constexpr bool linear = (Children::linear && ...);
-  static constexpr bool vectorizable = (Children::vectorizable && ...) &&
-                                       (std::same_as<typename Children::packet_element, packet_element> && ...) &&
-                                       Operation::template vectorizable<packet_element>;
+  static constexpr bool vectorizable =
+      (Children::vectorizable && ...) && (std::same_as<typename Children::packet_element, packet_element> && ...) &&
+      (Operation::takes_masks || (same_as_packet<Children> && ...)) && Operation::template vectorizable<packet_element>;
   static constexpr int complexity = (1 + ... + Children::complexity);
 
   class cursor {
@@ -101,7 +105,7 @@ class map : public expression_base {
 template <class Node>
 inline constexpr int shape_rank = [] {
   if constexpr (expression<Node>) {
-    return Node::rank;
+    return Node::has_shape ? Node::rank : -1;
   } else {
     return -1;
   }
@@ -115,6 +119,8 @@ template <class Scalar, class Node, class Prototype>
   constexpr int rank = Prototype::rank;
   if constexpr (std::is_arithmetic_v<Node>) {
     return constant<Scalar, rank, layout, device>{static_cast<Scalar>(node)};
+  } else if constexpr (is_constant<Node>) {
+    return constant<Scalar, rank, layout, device>{node.value()};
   } else {
     static_assert(std::same_as<typename Node::device_type, device>,
                   "gradus: operands on different devices in one expression: copy one of them first");

@@ -174,5 +174,10 @@ class constant : public expression_base {
   Element value_;
 };
 
+template <class Node>
+inline constexpr bool is_constant = false;
+template <class Element, int Rank, class Layout, class Device>
+inline constexpr bool is_constant<constant<Element, Rank, Layout, Device>> = true;
+
 }  // namespace detail
 }  // namespace gradus

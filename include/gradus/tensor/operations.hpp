@@ -23,6 +23,7 @@ namespace packets = Eigen::internal;
 
 /// What operations have in common: the result has the operands' type, and packets exist for real elements.
 struct operation_base {
+  static constexpr bool takes_masks = false;
   template <class First, class...>
   struct result {
     using type = First;
@@ -33,6 +34,7 @@ struct operation_base {
 
 /// Comparisons and logic: the result is bool; as a packet, a mask.
 struct predicate_base {
+  static constexpr bool takes_masks = false;
   template <class...>
   struct result {
     using type = bool;
@@ -318,6 +320,7 @@ struct pow_operation : operation_base {
 template <class Target>
 struct cast_operation {
   static constexpr std::string_view name = "cast";
+  static constexpr bool takes_masks = false;
   template <class...>
   struct result {
     using type = Target;
@@ -343,6 +346,7 @@ struct cast_operation {
 
 struct where_operation {
   static constexpr std::string_view name = "where";
+  static constexpr bool takes_masks = true;
   template <class, class Second, class>
   struct result {
     using type = Second;
@@ -400,6 +404,7 @@ struct less_equal_operation : predicate_base {
   }
 };
 struct and_operation : predicate_base {
+  static constexpr bool takes_masks = true;
   static constexpr std::string_view name = "operator&&";
   static bool scalar(bool a, bool b) noexcept { return a && b; }
   template <class Packet>
@@ -408,6 +413,7 @@ struct and_operation : predicate_base {
   }
 };
 struct or_operation : predicate_base {
+  static constexpr bool takes_masks = true;
   static constexpr std::string_view name = "operator||";
   static bool scalar(bool a, bool b) noexcept { return a || b; }
   template <class Packet>
@@ -416,6 +422,7 @@ struct or_operation : predicate_base {
   }
 };
 struct not_operation : predicate_base {
+  static constexpr bool takes_masks = true;
   static constexpr std::string_view name = "operator!";
   static bool scalar(bool a) noexcept { return !a; }
   template <class Packet>

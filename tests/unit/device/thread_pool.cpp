@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Loops over threads: every index once, exceptions, loops in loops, callers at the same time, many short loops.
+#include <atomic>
+#include <boost/test/unit_test.hpp>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "gradus/device/cpu.hpp"
+
+using gradus::index_t;
+
+BOOST_AUTO_TEST_SUITE(thread_pool)
+
+BOOST_AUTO_TEST_CASE(every_index_once_in_the_same_pieces) {
+  for (const int threads : {1, 2, 5}) {
+    gradus::cpu device{{.intra_op_threads = threads}};
+    BOOST_TEST(device.threads() == threads);
+    std::vector<std::atomic<int>> hits(1003);
+    std::vector<std::atomic<int>> begins(1003);
+    device.parallel_for(1003, 10, [&](index_t begin, index_t end) {
+      ++begins[static_cast<std::size_t>(begin)];
+      for (index_t i = begin; i < end; ++i) {
+        ++hits[static_cast<std::size_t>(i)];
+      }
+    });
+    for (std::size_t i = 0; i < hits.size(); ++i) {
+      BOOST_TEST_REQUIRE(hits[i] == 1);
+      BOOST_TEST_REQUIRE(begins[i] == (i % 10 == 0 ? 1 : 0));
+    }
+    device.parallel_for(0, 10, [&](index_t, index_t) { ++hits[0]; });
+    BOOST_TEST(hits[0] == 1);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_exception_arrives_and_the_pool_goes_on) {
+  gradus::cpu device{{.intra_op_threads = 3}};
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    BOOST_CHECK_THROW(device.parallel_tasks(20,
+                                            [](index_t i) {
+                                              if (i % 7 == 3) {
+                                                throw std::runtime_error{"task"};
+                                              }
+                                            }),
+                      std::runtime_error);
+    std::atomic<int> count{0};
+    device.parallel_tasks(20, [&](index_t) { ++count; });
+    BOOST_TEST(count == 20);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(loops_in_loops) {
+  gradus::cpu device{{.intra_op_threads = 3}};
+  std::atomic<int> count{0};
+  device.parallel_tasks(10, [&](index_t) { device.parallel_tasks(10, [&](index_t) { ++count; }); });
+  BOOST_TEST(count == 100);
+}
+
+BOOST_AUTO_TEST_CASE(callers_at_the_same_time) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  std::atomic<int> count{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int repeat = 0; repeat < 200; ++repeat) {
+        device.parallel_tasks(5, [&](index_t) { ++count; });
+      }
+    });
+  }
+  for (auto& caller : callers) {
+    caller.join();
+  }
+  BOOST_TEST(count == 4 * 200 * 5);
+}
+
+BOOST_AUTO_TEST_CASE(many_short_loops) {
+  gradus::cpu device{{.intra_op_threads = 3}};
+  std::atomic<int> count{0};
+  for (int repeat = 0; repeat < 3000; ++repeat) {
+    device.parallel_tasks(3, [&](index_t) { ++count; });
+  }
+  BOOST_TEST(count == 9000);
+}
+
+BOOST_AUTO_TEST_CASE(absurd_numbers_of_threads) {
+  BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = -1}), gradus::configuration_error);
+  BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = 5000}), gradus::configuration_error);
+  gradus::cpu device;
+  BOOST_TEST(device.threads() == gradus::available_processors());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
