@@ -4,81 +4,289 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::min
-#include <cstddef>      // std::byte, std::size_t
-#include <span>         // std::span
-#include <type_traits>  // std::type_identity_t
+#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <cstddef>    // std::byte, std::size_t
+#include <span>       // std::span
+#include <utility>    // std::pair
 
-#include "gradus/core/element.hpp"      // real_element
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/device/cpu.hpp"        // cpu
-#include "gradus/kernels/cpu/gemm.hpp"  // gemm
-#include "gradus/kernels/matmul.hpp"    // matmul_shape, matmul_epilogue
+#include "gradus/core/element.hpp"             // real_element
+#include "gradus/core/index.hpp"               // index_t
+#include "gradus/device/cpu.hpp"               // cpu
+#include "gradus/kernels/cpu/simd_panels.hpp"  // multiply_rows, pack_panel, scratch, for_each_task
+#include "gradus/kernels/matmul.hpp"           // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {
 
 namespace detail {
 
-/// Columns of C that one task computes: a multiple of a tile, some tasks for each of many threads.
+/// A product as tiles see it: one factor gives the rows of the tiles and is read where it is or packed a little at a
+/// time, the other gives the columns and is packed in panels. The columns of C need not be those of the tiles: a weight
+/// matrix whose rows are adjacent terms is best taken as rows, and the tiles are then stored transposed.
 template <class Element>
-[[nodiscard]] constexpr index_t matmul_task_columns(const matmul_shape& shape) {
-  constexpr index_t tile = gemm_columns<Element>;
-  const index_t tiles = (shape.n + tile - 1) / tile;
-  return std::clamp<index_t>(tiles / 32, 1, 8) * tile;
-}
+class product {
+ public:
+  product(const tile_kernels<Element>& kernels, const matmul_shape& s, index_t threads)
+      : kernels_{kernels}, terms_{s.k}, threads_{threads} {
+    const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
+    const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
+    swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
+    rows_ = swapped_ ? b : a;
+    columns_ = swapped_ ? a : b;
+    packs_rows_ = rows_.term_step != 1 && rows_.count > 1;
+    copies_rows_ = !packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
+                   rows_.step * static_cast<index_t>(sizeof(Element)) % 1024 == 0;
+    shared_ = rows_.count > most_rows;
+    // Blocks: all rows, and columns enough for all threads; or parts of both.
+    const index_t panels = ceil_div(columns_.count, kernels.width);
+    row_parts_ = ceil_div(rows_.count, most_rows);
+    column_parts_ = ceil_div(panels * kernels.width, s.k > most_terms(kernels) ? most_columns : most_free_columns);
+    const index_t wanted = 4 * threads;
+    if (row_parts_ * column_parts_ < wanted) {
+      const index_t most_parts = shared_ ? std::max(row_parts_, rows_.count / (4 * kernels.rows)) : row_parts_;
+      row_parts_ = std::clamp(ceil_div(wanted, std::max<index_t>(1, column_parts_)), row_parts_, most_parts);
+    }
+    if (row_parts_ * column_parts_ < wanted) {
+      column_parts_ =
+          std::clamp(ceil_div(wanted, std::max<index_t>(1, row_parts_)), column_parts_, std::max<index_t>(1, panels));
+    }
+  }
+
+  /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
+  [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<Element>& kernels, const matmul_shape& s,
+                                                   index_t threads) {
+    std::size_t bytes = 0;
+    for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
+      scratch shared;
+      static_cast<void>(shared.take<Element>(rows > most_rows ? round_up(columns, kernels.width) * s.k : 0));
+      scratch worker;
+      static_cast<void>(take(kernels, std::min(rows, most_rows),
+                             std::min(round_up(columns, kernels.width), round_up(most_columns, kernels.width)), s.k,
+                             worker));
+      bytes = std::max(bytes, shared.used() + static_cast<std::size_t>(threads) * worker.used());
+    }
+    return bytes;
+  }
+
+  void run(cpu& device, const Element* a, const Element* b, const tile_output<Element>& output,
+           std::byte* workspace) const {
+    const Element* const row_side = swapped_ ? b : a;
+    const Element* const column_side = swapped_ ? a : b;
+    auto* const shared = reinterpret_cast<Element*>(workspace);
+    const index_t panels = ceil_div(columns_.count, kernels_.width);
+    if (shared_) {
+      const term_blocks blocks = blocks_of_terms();
+      for_each_task(device, panels * blocks.count(), [&](index_t, index_t task) {
+        pack_column_panel(column_side, task / blocks.count(), blocks[task % blocks.count()],
+                          shared + task / blocks.count() * kernels_.width * terms_);
+      });
+    }
+    std::byte* const workers = workspace + shared_bytes();
+    const std::size_t worker_size = worker_bytes();
+    for_each_task(device, rows_.count > 0 ? row_parts_ * column_parts_ : 0, [&](index_t worker, index_t task) {
+      run_block(task / column_parts_, task % column_parts_, row_side, column_side, shared, output,
+                scratch{workers + static_cast<std::size_t>(worker) * worker_size});
+    });
+  }
+
+ private:
+  static constexpr index_t most_rows = 240;           // of a block
+  static constexpr index_t most_columns = 192;        // of a block whose sums are kept between blocks of terms
+  static constexpr index_t most_free_columns = 4096;  // of other blocks
+  static constexpr index_t row_gap = 16;              // elements between copied rows
+
+  struct side {
+    index_t count;      ///< rows or columns
+    index_t step;       ///< from one to the next, in elements
+    index_t term_step;  ///< from one term to the next
+    index_t place;      ///< from one to the next in C
+  };
+
+  /// About how many cycles it takes, counted in multiply-adds of vectors and elements packed.
+  [[nodiscard]] double cost(const side& rows, const side& columns) const {
+    const auto k = static_cast<double>(terms_);
+    const auto m = static_cast<double>(rows.count);
+    const auto n = static_cast<double>(columns.count);
+    const auto padded = static_cast<double>(padded_columns(kernels_, columns.count));
+    const double multiply = m * padded * k / static_cast<double>(2 * kernels_.lanes);
+    const double pack_columns = n * k * (columns.step == 1 ? 0.25 : 0.5);
+    const double pack_rows = rows.term_step == 1 ? 0.0 : m * k * 0.5;
+    return multiply + pack_columns + pack_rows;
+  }
+
+  [[nodiscard]] static index_t most_terms(const tile_kernels<Element>& kernels) {
+    constexpr index_t panel_bytes = 24 * 1024;
+    return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(Element)));
+  }
+  [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms(kernels_)}; }
+  [[nodiscard]] std::size_t shared_bytes() const {
+    const index_t elements = shared_ ? padded_columns(kernels_, columns_.count) * terms_ : 0;
+    return (static_cast<std::size_t>(elements) * sizeof(Element) + 63) / 64 * 64;
+  }
+
+  struct worker_memory {
+    index_t* a_row;
+    index_t* c_row;
+    index_t* c_column;
+    Element* rows;
+    Element* panels;
+    Element* sums;
+    Element* tile;
+  };
+  /// @param rows, columns  the most of a block
+  /// @param all_terms      of the product
+  [[nodiscard]] static worker_memory take(const tile_kernels<Element>& kernels, index_t rows, index_t columns,
+                                          index_t all_terms, scratch& memory) {
+    const index_t terms = std::min(all_terms, most_terms(kernels));
+    worker_memory m{};
+    m.a_row = memory.template take<index_t>(std::max(rows, kernels.rows));
+    m.c_row = memory.template take<index_t>(rows);
+    m.c_column = memory.template take<index_t>(kernels.width);
+    m.tile = memory.template take<Element>(kernels.rows * kernels.width);
+    m.rows = memory.template take<Element>(rows * (terms + row_gap));
+    m.panels = memory.template take<Element>(kernels.width * terms);
+    m.sums = memory.template take<Element>(terms < all_terms ? rows * columns : 0);
+    return m;
+  }
+  [[nodiscard]] worker_memory take(scratch& memory) const {
+    const index_t rows = ceil_div(rows_.count, std::max<index_t>(1, row_parts_));
+    const index_t panels = ceil_div(ceil_div(columns_.count, kernels_.width), std::max<index_t>(1, column_parts_));
+    return take(kernels_, rows, panels * kernels_.width, terms_, memory);
+  }
+  [[nodiscard]] std::size_t worker_bytes() const {
+    scratch memory;
+    static_cast<void>(take(memory));
+    return memory.used();
+  }
+
+  /// Packs some terms of a panel; `to` is where the panel begins, which holds `part.terms` terms when not shared.
+  void pack_column_panel(const Element* from, index_t panel, const term_block& part, Element* to) const {
+    const index_t column = panel * kernels_.width;
+    const index_t left = columns_.count - column;
+    const index_t width = next_panel_width(kernels_, left);
+    pack_panel(kernels_, from + column * columns_.step + part.offset * columns_.term_step, columns_.step,
+               columns_.term_step, std::min(left, kernels_.width), part.length, width,
+               shared_ ? to + part.offset * width : to);
+  }
+
+  void run_block(index_t row_part, index_t column_part, const Element* row_side, const Element* column_side,
+                 const Element* shared, const tile_output<Element>& output, scratch memory) const {
+    const worker_memory m = take(memory);
+    const index_t row = part_begin(rows_.count, row_parts_, row_part);
+    const index_t rows = part_begin(rows_.count, row_parts_, row_part + 1) - row;
+    const index_t all_panels = ceil_div(columns_.count, kernels_.width);
+    const index_t panel_begin = part_begin(all_panels, column_parts_, column_part);
+    const index_t panel_end = part_begin(all_panels, column_parts_, column_part + 1);
+    for (index_t i = 0; i < rows; ++i) {
+      m.c_row[i] = (row + i) * rows_.place;
+    }
+    for (index_t i = 0; i < std::max(rows, kernels_.rows); ++i) {
+      m.a_row[i] = packs_rows_ ? i : (row + i) * rows_.step;
+    }
+    for (index_t j = 0; j < kernels_.width; ++j) {
+      m.c_column[j] = j * columns_.place;
+    }
+    const index_t no_segment = 0;
+    const term_blocks blocks = blocks_of_terms();
+    for (index_t i = 0; i < blocks.count(); ++i) {
+      const term_block part = blocks[i];
+      if (packs_rows_) {
+        for (index_t tile = 0; tile < rows;) {
+          const index_t height = next_tile_rows(kernels_, rows - tile);
+          pack_panel(kernels_, row_side + (row + tile) * rows_.step + part.offset * rows_.term_step, rows_.step,
+                     rows_.term_step, height, part.length, height, m.rows + tile * part.length);
+          tile += height;
+        }
+      } else if (copies_rows_) {
+        // Rows a power of two apart would meet in the same few places of the cache.
+        for (index_t r = 0; r < rows; ++r) {
+          m.a_row[r] = r * (part.length + row_gap);
+          std::copy_n(row_side + (row + r) * rows_.step + part.offset, part.length, m.rows + m.a_row[r]);
+        }
+      }
+      for (index_t p = panel_begin; p < panel_end; ++p) {
+        const index_t column = p * kernels_.width;
+        panel_rows<Element> panel;
+        panel.rows = rows;
+        panel.columns = std::min(columns_.count - column, kernels_.width);
+        panel.width = next_panel_width(kernels_, columns_.count - column);
+        panel.sums = m.sums + (p - panel_begin) * kernels_.width * rows;
+        panel.tile = m.tile;
+        panel.c_column = columns_.place == 1 ? nullptr : m.c_column;
+        panel.first = i == 0;
+        panel.last = i + 1 == blocks.count();
+        panel.packed_terms = packs_rows_ ? part.length : 0;
+        tile_call<Element> call;
+        call.a = packs_rows_ || copies_rows_ ? m.rows : row_side + part.offset * rows_.term_step;
+        call.a_row = m.a_row;
+        call.a_step = rows_.term_step;
+        call.segments = &no_segment;
+        call.segment_count = 1;
+        call.segment_length = part.length;
+        if (shared_) {
+          call.b = shared + column * terms_ + part.offset * panel.width;
+        } else {
+          pack_column_panel(column_side, p, part, m.panels);
+          call.b = m.panels;
+        }
+        call.c_row = m.c_row;
+        call.output = output;
+        const index_t shift = column * columns_.place;
+        call.output.c += shift;
+        call.output.mask = output.mask == nullptr ? nullptr : output.mask + shift;
+        if (output.bias != nullptr) {
+          call.output.bias = output.bias + (swapped_ ? row : column);
+          call.output.bias_of_rows = swapped_;
+        }
+        multiply_rows(kernels_, call, panel);
+      }
+    }
+  }
+
+  const tile_kernels<Element>& kernels_;
+  index_t terms_;
+  index_t threads_;
+  bool swapped_;  // the rows of the tiles are the columns of C
+  side rows_;
+  side columns_;
+  bool packs_rows_;   // tile by tile, with the terms outside
+  bool copies_rows_;  // as they are, closer together
+  bool shared_;       // all panels are packed before, because several blocks use them
+  index_t row_parts_;
+  index_t column_parts_;
+};
 
 }  // namespace detail
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
-[[nodiscard]] std::size_t matmul_workspace_bytes(cpu&, const matmul_shape& shape) {
-  const index_t columns = detail::matmul_task_columns<Element>(shape);
-  const index_t tasks = (shape.n + columns - 1) / columns;
-  return static_cast<std::size_t>(tasks * ((detail::gemm_scratch<Element> + 15) / 16 * 16)) * sizeof(Element);
-}
-
-/// See kernels/matmul.hpp.
-template <real_element Element>
-void matmul(cpu& device, const matmul_shape& shape, const Element* a, const std::type_identity_t<Element>* b,
-            std::type_identity_t<Element>* c, const matmul_epilogue<std::type_identity_t<Element>>& epilogue,
-            std::span<std::byte> workspace) {
-  if (shape.m == 0 || shape.n == 0) {
-    return;
-  }
-  const detail::strided_matrix<Element> left{a, shape.transpose_a ? 1 : shape.k, shape.transpose_a ? shape.m : 1};
-  const detail::strided_matrix<Element> right{b, shape.transpose_b ? 1 : shape.n, shape.transpose_b ? shape.k : 1};
-  const index_t columns = detail::matmul_task_columns<Element>(shape);
-  const index_t tasks = (shape.n + columns - 1) / columns;
-  auto* const memory = reinterpret_cast<Element*>(workspace.data());
-  device.parallel_tasks(tasks, [&](index_t task) {
-    const index_t j0 = task * columns;
-    const index_t count = std::min(columns, shape.n - j0);
-    detail::gemm<Element>(
-        shape.m, count, shape.k, left, {right.data + j0 * right.column_stride, right.row_stride, right.column_stride},
-        c + j0, shape.n, epilogue.accumulate, memory + task * ((detail::gemm_scratch<Element> + 15) / 16 * 16));
-    if (epilogue.bias == nullptr && epilogue.act == activation::identity && epilogue.relu_output == nullptr) {
-      return;
-    }
-    for (index_t i = 0; i < shape.m; ++i) {
-      for (index_t j = j0; j < j0 + count; ++j) {
-        const index_t k = i * shape.n + j;
-        Element value = c[k] + (epilogue.bias != nullptr ? epilogue.bias[j] : Element{});
-        value = epilogue.act == activation::relu && value < Element{} ? Element{} : value;
-        c[k] = epilogue.relu_output == nullptr || epilogue.relu_output[k] > Element{} ? value : Element{};
-      }
-    }
+[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+  return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
+    return detail::product<Element>::workspace_bytes(kernels, shape, device.threads());
   });
 }
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
-void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, std::type_identity_t<Element>* sums) {
+void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
+            const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  const detail::product<Element> product{detail::current_tile_kernels<Element>(), shape, device.threads()};
+  product.run(device, a, b,
+              {.c = c,
+               .mask = epilogue.relu_output,
+               .bias = epilogue.bias,
+               .accumulate = epilogue.accumulate,
+               .relu = epilogue.act == activation::relu},
+              workspace.data());
+}
+
+/// See kernels/matmul.hpp.
+template <real_element Element>
+void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, Element* sums) {
+  const auto& kernels = detail::current_tile_kernels<Element>();
   device.parallel_for(columns, 256, [&](index_t begin, index_t end) {
-    std::fill(sums + begin, sums + end, Element{});
+    std::fill_n(sums + begin, end - begin, Element{});
     for (index_t i = 0; i < rows; ++i) {
-      for (index_t j = begin; j < end; ++j) {
-        sums[j] += a[i * columns + j];
-      }
+      kernels.add(a + i * columns + begin, end - begin, sums + begin);
     }
   });
 }

@@ -214,6 +214,7 @@ struct panel_rows {
   const index_t* c_column = nullptr;  ///< null: the columns of a row are adjacent in c
   bool first = true;                  ///< block of terms
   bool last = true;
+  index_t packed_terms = 0;  ///< not 0: `a` holds tile after tile, each as these terms x its rows; a_row counts up
 };
 
 /// Multiplies all rows with one panel over one block of terms.
@@ -224,13 +225,20 @@ void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call
   Element* sums = panel.sums;
   for (index_t row = 0; row < panel.rows;) {
     const index_t rows = next_tile_rows(kernels, panel.rows - row);
+    if (panel.packed_terms != 0) {
+      call.a_step = rows;
+    }
     call.initial = panel.first ? nullptr : sums;
     call.partial = !panel.last ? sums : (scattered ? panel.tile : nullptr);
     tiles[static_cast<std::size_t>(rows)](call);
     if (panel.last && scattered) {
       store_scattered(panel.tile, rows, panel.columns, panel.width, call.c_row, panel.c_column, call.output);
     }
-    call.a_row += rows;
+    if (panel.packed_terms != 0) {
+      call.a += rows * panel.packed_terms;
+    } else {
+      call.a_row += rows;
+    }
     call.c_row += rows;
     sums += rows * panel.width;
     if (call.output.bias_of_rows && call.output.bias != nullptr) {

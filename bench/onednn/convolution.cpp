@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Convolutions beside oneDNN's, in one run: GFLOP/s, share of the measured peak of the cores, ratio to oneDNN's best
+// format. Arguments: threads, seconds for a measurement, a part of the layers' names (all without).
+#include <omp.h>
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <dnnl.hpp>
+
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/cpu/conv2d.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "peak.hpp"
+
+namespace {
+
+using namespace gradus;
+using kernels::conv2d_geometry;
+using kernels::pass;
+using dims = dnnl::memory::dims;
+using tag = dnnl::memory::format_tag;
+
+struct layer {
+  std::string name;
+  index_t batch;
+  conv2d_geometry geometry;
+};
+
+layer make(std::string name, index_t batch, index_t in, index_t height, index_t width, index_t out, index_t kernel_h,
+           index_t kernel_w, index_t stride, index_t pad_h, index_t pad_w) {
+  return {std::move(name),
+          batch,
+          {.in_channels = in,
+           .in_height = height,
+           .in_width = width,
+           .out_channels = out,
+           .out_height = (height + 2 * pad_h - kernel_h) / stride + 1,
+           .out_width = (width + 2 * pad_w - kernel_w) / stride + 1,
+           .kernel_height = kernel_h,
+           .kernel_width = kernel_w,
+           .stride_height = stride,
+           .stride_width = stride,
+           .pad_top = pad_h,
+           .pad_left = pad_w}};
+}
+
+std::vector<layer> layers() {
+  std::vector<layer> all;
+  all.push_back(make("mnist conv1 5x5 1-32 28", 64, 1, 28, 28, 32, 5, 5, 1, 2, 2));
+  all.push_back(make("mnist conv2 5x5 32-64 14", 64, 32, 14, 14, 64, 5, 5, 1, 2, 2));
+  all.push_back(make("resnet 7x7/2 3-64 224", 16, 3, 224, 224, 64, 7, 7, 2, 3, 3));
+  const index_t channels[] = {64, 128, 256, 512};
+  const index_t sizes[] = {56, 28, 14, 7};
+  for (int stage = 0; stage < 4; ++stage) {
+    const index_t c = channels[stage];
+    const index_t s = sizes[stage];
+    const auto text = [&](const char* kind, index_t in, index_t out, index_t size) {
+      return std::string{"resnet "} + kind + " " + std::to_string(in) + "-" + std::to_string(out) + " " +
+             std::to_string(size);
+    };
+    if (stage == 0) {
+      all.push_back(make(text("1x1", 64, 64, s), 16, 64, s, s, 64, 1, 1, 1, 0, 0));
+    } else {
+      all.push_back(make(text("1x1", 2 * c, c, 2 * s), 16, 2 * c, 2 * s, 2 * s, c, 1, 1, 1, 0, 0));
+      all.push_back(make(text("3x3/2", c, c, 2 * s), 16, c, 2 * s, 2 * s, c, 3, 3, 2, 1, 1));
+      all.push_back(make(text("1x1/2", 2 * c, 4 * c, 2 * s), 16, 2 * c, 2 * s, 2 * s, 4 * c, 1, 1, 2, 0, 0));
+    }
+    all.push_back(make(text("3x3", c, c, s), 16, c, s, s, c, 3, 3, 1, 1, 1));
+    all.push_back(make(text("1x1", c, 4 * c, s), 16, c, s, s, 4 * c, 1, 1, 1, 0, 0));
+    all.push_back(make(text("1x1", 4 * c, c, s), 16, 4 * c, s, s, c, 1, 1, 1, 0, 0));
+  }
+  all.push_back(make("inception 3x3/2 3-32 299", 8, 3, 299, 299, 32, 3, 3, 2, 0, 0));
+  all.push_back(make("inception 3x3 32-32 149", 8, 32, 149, 149, 32, 3, 3, 1, 0, 0));
+  all.push_back(make("inception 3x3 32-64 147", 8, 32, 147, 147, 64, 3, 3, 1, 1, 1));
+  all.push_back(make("inception 3x3 80-192 73", 8, 80, 73, 73, 192, 3, 3, 1, 0, 0));
+  all.push_back(make("inception 5x5 48-64 35", 8, 48, 35, 35, 64, 5, 5, 1, 2, 2));
+  all.push_back(make("inception 1x7 160-160 17", 8, 160, 17, 17, 160, 1, 7, 1, 0, 3));
+  all.push_back(make("inception 7x1 192-192 17", 8, 192, 17, 17, 192, 7, 1, 1, 3, 0));
+  all.push_back(make("inception 3x3/2 192-320 17", 8, 192, 17, 17, 320, 3, 3, 2, 0, 0));
+  all.push_back(make("inception 1x1 2048-320 8", 8, 2048, 8, 8, 320, 1, 1, 1, 0, 0));
+  all.push_back(make("inception 1x3 384-384 8", 8, 384, 8, 8, 384, 1, 3, 1, 0, 1));
+  return all;
+}
+
+/// One way to compute a pass, and how long it took.
+struct contestant {
+  std::string name;
+  std::function<void()> run;
+  std::vector<double> seconds;
+
+  [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
+  [[nodiscard]] double median() const {
+    std::vector<double> sorted = seconds;
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+};
+
+/// Seconds: with one thread those of the processor, so that other work on the machine counts less.
+double now(bool one_thread) {
+  timespec time{};
+  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Rounds in which everybody takes a turn: other work on the machine meets all alike. A pause lets the threads of the
+/// one before go to sleep.
+void race(std::vector<contestant>& contestants, double seconds, bool pause) {
+  for (contestant& c : contestants) {
+    c.run();
+  }
+  for (int round = 0; round < 5 || (round < 200 && round * contestants[0].best() < seconds); ++round) {
+    for (contestant& c : contestants) {
+      if (pause) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{3});
+        c.run();
+      }
+      const double begin = now(!pause);
+      c.run();
+      c.seconds.push_back(now(!pause) - begin);
+    }
+  }
+}
+
+/// oneDNN's convolution with every image and weight in `format` (any: its own choice).
+class peer {
+ public:
+  peer(const layer& l, pass which, tag format) : engine_{dnnl::engine::kind::cpu, 0}, stream_{engine_} {
+    const conv2d_geometry& g = l.geometry;
+    const dims x{l.batch, g.in_channels, g.in_height, g.in_width};
+    const dims w{g.out_channels, g.in_channels, g.kernel_height, g.kernel_width};
+    const dims y{l.batch, g.out_channels, g.out_height, g.out_width};
+    const dims b{g.out_channels};
+    const dims stride{g.stride_height, g.stride_width};
+    const dims pad{g.pad_top, g.pad_left};
+    const dims after{(g.out_height - 1) * g.stride_height + g.kernel_height - g.in_height - g.pad_top,
+                     (g.out_width - 1) * g.stride_width + g.kernel_width - g.in_width - g.pad_left};
+    const auto type = dnnl::memory::data_type::f32;
+    const dnnl::memory::desc xd{x, type, format};
+    const dnnl::memory::desc wd{w, type, tag::any};
+    const dnnl::memory::desc yd{y, type, format};
+    const dnnl::memory::desc bd{b, type, tag::x};
+    const auto direct = dnnl::algorithm::convolution_direct;
+    const auto training = dnnl::prop_kind::forward_training;
+    const dnnl::convolution_forward::primitive_desc forward{{training, direct, xd, wd, bd, yd, stride, pad, after},
+                                                            engine_};
+    if (which == pass::forward) {
+      primitive_ = dnnl::convolution_forward{forward};
+      give(DNNL_ARG_SRC, forward.src_desc());
+      give(DNNL_ARG_WEIGHTS, forward.weights_desc());
+      give(DNNL_ARG_BIAS, forward.bias_desc());
+      give(DNNL_ARG_DST, forward.dst_desc());
+    } else if (which == pass::backward_data) {
+      const dnnl::convolution_backward_data::primitive_desc backward{
+          {direct, xd, wd, yd, stride, pad, after}, engine_, forward};
+      primitive_ = dnnl::convolution_backward_data{backward};
+      give(DNNL_ARG_DIFF_SRC, backward.diff_src_desc());
+      give(DNNL_ARG_WEIGHTS, backward.weights_desc());
+      give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
+    } else {
+      const dnnl::convolution_backward_weights::primitive_desc backward{
+          {direct, xd, wd, bd, yd, stride, pad, after}, engine_, forward};
+      primitive_ = dnnl::convolution_backward_weights{backward};
+      give(DNNL_ARG_SRC, backward.src_desc());
+      give(DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc());
+      give(DNNL_ARG_DIFF_BIAS, backward.diff_bias_desc());
+      give(DNNL_ARG_DIFF_DST, backward.diff_dst_desc());
+    }
+  }
+  void operator()() {
+    primitive_.execute(stream_, arguments_);
+    stream_.wait();
+  }
+
+ private:
+  void give(int argument, const dnnl::memory::desc& description) {
+    dnnl::memory memory{description, engine_};
+    auto* const values = static_cast<float*>(memory.get_data_handle());
+    std::fill_n(values, description.get_size() / sizeof(float), 0.5F);
+    arguments_.emplace(argument, memory);
+  }
+
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::primitive primitive_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+/// Memory of the library's own allocator.
+class buffer {
+ public:
+  buffer(cpu& device, std::size_t bytes) : device_{&device}, memory_{device.allocate(bytes)}, bytes_{bytes} {
+    std::fill_n(static_cast<float*>(memory_), bytes / sizeof(float), 0.5F);
+  }
+  buffer(const buffer&) = delete;
+  buffer& operator=(const buffer&) = delete;
+  ~buffer() { device_->deallocate(memory_, bytes_); }
+  [[nodiscard]] float* values() const { return static_cast<float*>(memory_); }
+  [[nodiscard]] std::span<std::byte> bytes() const { return {static_cast<std::byte*>(memory_), bytes_}; }
+
+ private:
+  cpu* device_;
+  void* memory_;
+  std::size_t bytes_;
+};
+
+template <class Layout>
+struct ours {
+  ours(cpu& d, const layer& l, pass p)
+      : device{d},
+        which{p},
+        geometry{l.geometry},
+        batch{l.batch},
+        x{d, bytes(geometry.input(batch))},
+        w{d, bytes(geometry.weights())},
+        y{d, bytes(geometry.output(batch))},
+        bias{d, static_cast<std::size_t>(geometry.out_channels) * sizeof(float)},
+        workspace{d, conv2d_workspace_bytes<float, Layout>(d, geometry, batch, p)} {}
+
+  static std::size_t bytes(const image_extents& e) { return static_cast<std::size_t>(e.size()) * sizeof(float); }
+
+  void operator()() {
+    using view = image_view<float, Layout>;
+    using const_view = image_view<const float, Layout>;
+    const const_view xv{device, x.values(), geometry.input(batch)};
+    const const_view wv{device, w.values(), geometry.weights()};
+    const const_view yv{device, y.values(), geometry.output(batch)};
+    if (which == pass::forward) {
+      conv2d_forward(device, geometry, xv, wv, view{device, y.values(), geometry.output(batch)},
+                     kernels::forward_epilogue<float>{.bias = bias.values()}, workspace.bytes());
+    } else if (which == pass::backward_data) {
+      conv2d_backward_data(device, geometry, yv, wv, view{device, x.values(), geometry.input(batch)},
+                           kernels::backward_epilogue<float>{}, workspace.bytes());
+    } else {
+      conv2d_backward_weights(device, geometry, xv, yv, view{device, w.values(), geometry.weights()}, bias.values(),
+                              workspace.bytes());
+    }
+  }
+
+  cpu& device;
+  pass which;
+  conv2d_geometry geometry;
+  index_t batch;
+  buffer x, w, y, bias, workspace;
+};
+
+struct mean {
+  double logarithms = 0;
+  int count = 0;
+  double least = 1e300;
+  void add(double value) {
+    logarithms += std::log(value);
+    least = std::min(least, value);
+    ++count;
+  }
+  [[nodiscard]] double geometric() const { return std::exp(logarithms / count); }
+};
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+  const int threads = argument_count > 1 ? std::atoi(arguments[1]) : 1;
+  const double seconds = argument_count > 2 ? std::atof(arguments[2]) : 0.1;
+  const std::string_view only = argument_count > 3 ? arguments[3] : "";
+  const std::string_view only_pass = argument_count > 4 ? arguments[4] : "";
+  omp_set_num_threads(threads);
+  cpu device{{.intra_op_threads = threads}};
+  const double peak = bench::peak_gflops(threads);
+  std::printf("instruction set %s, %d threads, peak %.1f GFLOP/s\n",
+              std::string{name_of(kernels::current_instruction_set())}.c_str(), threads, peak);
+  std::printf(
+      "%-30s %-8s | %% of peak: nhwc  nchw | oneDNN own  nhwc  nchw | ours / oneDNN's best, best: nhwc  nchw  "
+      "median: nhwc  nchw\n",
+      "layer", "pass");
+  mean nhwc_best, nchw_best, nhwc_median, nchw_median, nhwc_same, nchw_same;
+  for (const layer& l : layers()) {
+    if (l.name.find(only) == std::string::npos) {
+      continue;
+    }
+    for (const auto& [which, pass_name] :
+         {std::pair{pass::forward, "forward"}, {pass::backward_data, "data"}, {pass::backward_weights, "weights"}}) {
+      if ((which == pass::backward_data && l.geometry.in_channels <= 3) ||
+          std::string_view{pass_name}.find(only_pass) == std::string_view::npos) {
+        continue;
+      }
+      ours<nhwc> pixels{device, l, which};
+      ours<nchw> planes{device, l, which};
+      peer any{l, which, tag::any};
+      peer last{l, which, tag::nhwc};
+      peer first{l, which, tag::nchw};
+      std::vector<contestant> all{{"nhwc", std::ref(pixels), {}},
+                                  {"nchw", std::ref(planes), {}},
+                                  {"any", std::ref(any), {}},
+                                  {"onednn nhwc", std::ref(last), {}},
+                                  {"onednn nchw", std::ref(first), {}}};
+      race(all, seconds, threads > 1);
+      const double work = 2e-9 * static_cast<double>(l.geometry.multiply_adds() * l.batch);
+      const auto share = [&](int i) { return 100 * work / all[static_cast<std::size_t>(i)].best() / peak; };
+      const double best = std::min({all[2].best(), all[3].best(), all[4].best()});
+      const double median = std::min({all[2].median(), all[3].median(), all[4].median()});
+      std::printf("%-30s %-8s |           %5.1f %5.1f |      %5.1f %5.1f %5.1f |  %5.2f %5.2f  %5.2f %5.2f\n",
+                  l.name.c_str(), pass_name, share(0), share(1), share(2), share(3), share(4), best / all[0].best(),
+                  best / all[1].best(), median / all[0].median(), median / all[1].median());
+      std::fflush(stdout);
+      nhwc_best.add(best / all[0].best());
+      nchw_best.add(best / all[1].best());
+      nhwc_median.add(median / all[0].median());
+      nchw_median.add(median / all[1].median());
+      nhwc_same.add(all[3].best() / all[0].best());
+      nchw_same.add(all[4].best() / all[1].best());
+    }
+  }
+  std::printf(
+      "ours / oneDNN's best format: nhwc %.3f (least %.2f), nchw %.3f (least %.2f); of medians nhwc %.3f, nchw "
+      "%.3f\nours / oneDNN in the same layout: nhwc %.3f (least %.2f), nchw %.3f (least %.2f)\n",
+      nhwc_best.geometric(), nhwc_best.least, nchw_best.geometric(), nchw_best.least, nhwc_median.geometric(),
+      nchw_median.geometric(), nhwc_same.geometric(), nhwc_same.least, nchw_same.geometric(), nchw_same.least);
+  return 0;
+}
