@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// EXPECT_ERROR: not a layout policy: give it the axis order
+#include <array>
+#include <string_view>
+
+#include "gradus/tensor/tensor.hpp"
+
+struct my_layout {
+  static constexpr std::string_view name = "mine";
+#ifdef GRADUS_TEST_GOOD_TWIN
+  static constexpr std::array order{gradus::axis::n, gradus::axis::c, gradus::axis::h, gradus::axis::w};
+#else
+  static constexpr std::array order{gradus::axis::n, gradus::axis::c, gradus::axis::c, gradus::axis::w};
+#endif
+};
+void check(gradus::image_tensor<float, my_layout>& images) {
+  (void)images.view();
+}
