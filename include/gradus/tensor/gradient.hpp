@@ -115,17 +115,17 @@ void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, S
   const auto settled_adjoint = settled<(dependent > 1 && heavy)>(adjoint);
   const auto self = node.detached();
   [&]<std::size_t... K>(std::index_sequence<K...>) {
-    const auto one = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-      using child = std::tuple_element_t<I, std::tuple<Children...>>;
+    const auto one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
+      using child = std::tuple_element_t<Index, std::tuple<Children...>>;
       // The condition of where() selects; it has no derivative.
       constexpr bool differentiable = !std::same_as<typename child::value_type, bool>;
       if constexpr (Sink::template reachable<child> && (differentiable || !std::same_as<Operation, where_operation>)) {
         static_assert(!std::same_as<typename map<Operation, Children...>::value_type, bool>,
                       "gradus::gradients: comparisons are not differentiable: use them as the condition of where()");
-        if (sink.reaches(std::get<I>(node.children()))) {
-          propagate(std::get<I>(node.children()),
-                    Operation::template derivative<static_cast<int>(I)>(settled_adjoint, self,
-                                                                        std::get<K>(self.children())...),
+        if (sink.reaches(std::get<Index>(node.children()))) {
+          propagate(std::get<Index>(node.children()),
+                    Operation::template derivative<static_cast<int>(Index)>(settled_adjoint, self,
+                                                                            std::get<K>(self.children())...),
                     sink);
         }
       }
