@@ -58,8 +58,19 @@ class gradient_sink {
   /// Adds the adjoint of a leaf to the gradients of the tensors that it is.
   template <class Leaf, class Adjoint>
   void add(const Leaf& node, const Adjoint& adjoint) {
+    using gradient_type = gradient_of<Leaf>;
     [&]<std::size_t... K>(std::index_sequence<K...>) {
-      (add_to<K>(node, adjoint), ...);
+      const auto offer = [&]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
+        if constexpr (std::same_as<Leaf, leaf_of<std::tuple_element_t<Position, std::tuple<Tensors...>>>>) {
+          if (node.data() == by_[Position]) {
+            // A second arrival is computed before it is added: one loop for each adjoint, not two, is compiled.
+            gradient_type& gradient = std::get<Position>(gradients_);
+            add_to(gradient, arrived_[Position], adjoint);
+            arrived_[Position] = true;
+          }
+        }
+      };
+      (offer(std::integral_constant<std::size_t, K>{}), ...);
     }
     (std::index_sequence_for<Tensors...>{});
   }
@@ -67,18 +78,22 @@ class gradient_sink {
   [[nodiscard]] std::tuple<gradient_of<Tensors>...> take() && { return std::move(gradients_); }
 
  private:
-  template <std::size_t K, class Leaf, class Adjoint>
-  void add_to(const Leaf& node, const Adjoint& adjoint) {
-    if constexpr (std::same_as<Leaf, leaf_of<std::tuple_element_t<K, std::tuple<Tensors...>>>>) {
-      if (node.data() == by_[K]) {
-        auto& gradient = std::get<K>(gradients_);
-        if (arrived_[K]) {
-          gradient = gradient + adjoint;
-        } else {
-          gradient = adjoint;
-        }
-        arrived_[K] = true;
-      }
+  template <class Gradient, class Adjoint>
+  static void add_to(Gradient& gradient, bool arrived, const Adjoint& adjoint) {
+    if (arrived) {
+      const leaf_of<Gradient> before{gradient.device(), gradient.data(), gradient.extents()};
+      gradient = before + evaluated(adjoint);
+    } else {
+      assign_node(gradient.view(), adjoint);
+    }
+  }
+
+  template <class Adjoint>
+  static auto evaluated(const Adjoint& adjoint) {
+    if constexpr (Adjoint::stored) {
+      return adjoint.detached();
+    } else {
+      return evaluate_stored(adjoint);
     }
   }
 

@@ -4,10 +4,9 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::fill_n
 #include <cstddef>      // std::byte, std::size_t
 #include <span>         // std::span
-#include <type_traits>  // std::conditional_t, std::is_same_v
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/element.hpp"                       // real_element
 #include "gradus/core/index.hpp"                         // index_t
@@ -23,9 +22,27 @@ namespace gradus::kernels {
 
 namespace detail {
 
-template <class Element, class Layout>
-using correlations =
-    std::conditional_t<std::is_same_v<Layout, nhwc>, pixel_correlations<Element>, plane_correlations<Element>>;
+/// Calls use(correlations) with the loops for the shape. In nchw, pixels are collected in panels for every tap, which
+/// is lost on many taps; or x and y are transposed, which is lost on few terms.
+template <class Layout, class Element, class Use>
+auto with_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads,
+                       const Use& use) {
+  if constexpr (std::is_same_v<Layout, nchw>) {
+    const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
+    const auto in = static_cast<double>(g.in_channels / g.groups);
+    const auto out = static_cast<double>(g.out_channels / g.groups);
+    const auto strides = static_cast<double>(g.stride_height * g.stride_width);
+    const bool forward = which == pass::forward;
+    // Cycles for one pixel of the result, about.
+    const double transposed =
+        forward ? 0.5 * in * strides + 1.2 * out : 0.5 * out / strides + (strides > 1 ? 2.4 : 1.2) * in;
+    const double packed = forward ? 0.4 * taps * in : 0.4 * taps * out / strides + (strides > 1 ? 4.5 * in : 0.0);
+    if (packed < transposed) {
+      return use(plane_correlations<Element>{kernels, g, which, threads});
+    }
+  }
+  return use(pixel_correlations<Element, Layout>{kernels, g, which, threads});
+}
 
 /// The layouts that have convolutions here.
 template <class Layout>
@@ -41,7 +58,9 @@ template <real_element Element, detail::convolution_layout Layout>
     if (which == pass::backward_weights) {
       return detail::weight_gradients<Element, Layout>{kernels, geometry, batch, device.threads()}.workspace_bytes();
     }
-    return detail::correlations<Element, Layout>{kernels, geometry, which, device.threads()}.workspace_bytes(batch);
+    return detail::with_correlations<Layout>(kernels, geometry, which, device.threads(), [&](const auto& correlations) {
+      return correlations.workspace_bytes(batch);
+    });
   });
 }
 
@@ -50,10 +69,11 @@ template <real_element Element, detail::convolution_layout Layout>
 void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                     image_view<const Element, Layout, cpu> w, image_view<Element, Layout, cpu> y,
                     const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
-  const detail::correlations<Element, Layout> correlations{detail::current_tile_kernels<Element>(), geometry,
-                                                           pass::forward, device.threads()};
-  correlations.run(device, x.extent(axis::n), x.data(), w.data(), detail::output_of(y.data(), epilogue),
-                   workspace.data());
+  detail::with_correlations<Layout>(detail::current_tile_kernels<Element>(), geometry, pass::forward, device.threads(),
+                                    [&](const auto& correlations) {
+                                      correlations.run(device, x.extent(axis::n), x.data(), w.data(),
+                                                       detail::output_of(y.data(), epilogue), workspace.data());
+                                    });
 }
 
 /// See kernels/conv2d.hpp.
@@ -61,10 +81,11 @@ template <real_element Element, detail::convolution_layout Layout>
 void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> dy,
                           image_view<const Element, Layout, cpu> w, image_view<Element, Layout, cpu> dx,
                           const backward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
-  const detail::correlations<Element, Layout> correlations{detail::current_tile_kernels<Element>(), geometry,
-                                                           pass::backward_data, device.threads()};
-  correlations.run(device, dy.extent(axis::n), dy.data(), w.data(), detail::output_of(dx.data(), epilogue),
-                   workspace.data());
+  detail::with_correlations<Layout>(detail::current_tile_kernels<Element>(), geometry, pass::backward_data,
+                                    device.threads(), [&](const auto& correlations) {
+                                      correlations.run(device, dy.extent(axis::n), dy.data(), w.data(),
+                                                       detail::output_of(dx.data(), epilogue), workspace.data());
+                                    });
 }
 
 /// See kernels/conv2d.hpp.

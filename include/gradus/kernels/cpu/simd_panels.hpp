@@ -107,6 +107,34 @@ void store_scattered(const Element* sums, index_t rows, index_t columns, index_t
   }
 }
 
+/// Stores `count` sums (null: zeros) at c[place + j * step]; for outputs without bias and residual.
+template <class Element>
+void store_strided(const Element* sums, index_t count, index_t place, index_t step,
+                   const tile_output<Element>& output) {
+  Element* const c = output.c + place;
+  if (sums == nullptr && output.accumulate) {
+    if (const Element* const mask = output.mask; mask != nullptr) {
+      for (index_t j = 0; j < count; ++j) {
+        c[j * step] = mask[place + j * step] > 0 ? c[j * step] : Element{};
+      }
+    }
+  } else if (sums == nullptr) {
+    for (index_t j = 0; j < count; ++j) {
+      c[j * step] = Element{};
+    }
+  } else if (output.simple()) {
+    for (index_t j = 0; j < count; ++j) {
+      c[j * step] = sums[j];
+    }
+  } else {
+    const Element* const mask = output.mask == nullptr ? nullptr : output.mask + place;
+    for (index_t j = 0; j < count; ++j) {
+      const Element value = sums[j] + (output.accumulate ? c[j * step] : Element{});
+      c[j * step] = mask == nullptr || mask[j * step] > 0 ? value : Element{};
+    }
+  }
+}
+
 /// The terms of a product that one pass over a panel takes: some whole segments, or a part of one.
 struct term_block {
   index_t first = 0;  ///< the first term, counted over all segments
@@ -176,10 +204,22 @@ class scratch {
   std::size_t used_ = 0;
 };
 
-/// Calls body(worker, task) for every task on all threads; a worker, at most one a thread, runs its tasks one by one,
-/// so it can have memory of its own.
-template <class Body>
-void for_each_task(cpu& device, index_t tasks, const Body& body) {
+/// The body of a loop over tasks, without its type.
+class task_body {
+ public:
+  template <class Body>
+  explicit task_body(const Body& body) noexcept
+      : object_{&body}, call_{[](const void* object, index_t worker, index_t task) {
+          (*static_cast<const Body*>(object))(worker, task);
+        }} {}
+  void operator()(index_t worker, index_t task) const { call_(object_, worker, task); }
+
+ private:
+  const void* object_;
+  void (*call_)(const void*, index_t, index_t);
+};
+
+inline void run_tasks(cpu& device, index_t tasks, const task_body& body) {
   const index_t workers = std::min<index_t>(device.threads(), tasks);
   std::atomic<index_t> next{0};
   device.parallel_tasks(workers, [&](index_t worker) {
@@ -188,6 +228,13 @@ void for_each_task(cpu& device, index_t tasks, const Body& body) {
       body(worker, task);
     }
   });
+}
+
+/// Calls body(worker, task) for every task on all threads; a worker, at most one a thread, runs its tasks one by one,
+/// so it can have memory of its own.
+template <class Body>
+void for_each_task(cpu& device, index_t tasks, const Body& body) {
+  run_tasks(device, tasks, task_body{body});
 }
 
 /// The largest of plan(kernels) over the instruction sets of this processor: the one in use may change between planning
@@ -222,6 +269,7 @@ template <class Element>
 void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call, const panel_rows<Element>& panel) {
   const auto& tiles = panel.width == kernels.width ? kernels.wide : kernels.narrow;
   const bool scattered = panel.c_column != nullptr || panel.columns < panel.width;
+  const bool direct = !scattered && call.output.simple();
   Element* sums = panel.sums;
   for (index_t row = 0; row < panel.rows;) {
     const index_t rows = next_tile_rows(kernels, panel.rows - row);
@@ -229,10 +277,12 @@ void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call
       call.a_step = rows;
     }
     call.initial = panel.first ? nullptr : sums;
-    call.partial = !panel.last ? sums : (scattered ? panel.tile : nullptr);
+    call.partial = !panel.last ? sums : (direct ? nullptr : panel.tile);
     tiles[static_cast<std::size_t>(rows)](call);
     if (panel.last && scattered) {
       store_scattered(panel.tile, rows, panel.columns, panel.width, call.c_row, panel.c_column, call.output);
+    } else if (panel.last && !direct) {
+      kernels.finish(panel.tile, rows, panel.width, panel.width, call.c_row, call.output);
     }
     if (panel.packed_terms != 0) {
       call.a += rows * panel.packed_terms;

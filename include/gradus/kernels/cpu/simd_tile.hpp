@@ -24,6 +24,9 @@ struct tile_output {
   bool bias_of_rows = false;  ///< one value a row of the tile, else one a column
   bool accumulate = false;
   bool relu = false;
+
+  /// No more than a tile does itself.
+  [[nodiscard]] bool simple() const noexcept { return residual == nullptr && mask == nullptr && !accumulate; }
 };
 
 /// A tile: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
@@ -32,7 +35,7 @@ struct tile_output {
 ///   b(s, k, j) = b[(s * segment_length + k) * width + j]      a panel of `width` columns
 ///
 /// The terms are added one after another in the order of s and k, so a sum does not depend on the tile it is in.
-/// Either `partial` takes the sums, as rows of `width`, or c[c_row[m] + j] through `output`.
+/// Either `partial` takes the sums, as rows of `width`, or c[c_row[m] + j] through an `output` that is simple().
 template <class Element>
 struct tile_call {
   const Element* a = nullptr;
@@ -66,6 +69,9 @@ struct tile_kernels {
   index_t width;                                    ///< columns of the widest tile, several vectors
   std::array<tile_function, most_rows + 1> wide;    ///< by rows: tiles of `width` columns; null: not this height
   std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns, of the same heights
+  /// Stores rows of `count` sums, `pitch` apart, whatever the output is.
+  void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
+                 const tile_output<Element>& output);
   /// to[i] += from[i] for i < count
   void (*add)(const Element* from, index_t count, Element* to);
   /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
@@ -116,7 +122,7 @@ struct tile_kernels {
 #define GRADUS_TILE_NAMESPACE avx512
 #define GRADUS_TILE_BYTES 64
 #define GRADUS_TILE_ROWS 14
-#define GRADUS_TILE_HEIGHTS 1, 2, 4, 8, 12, 13, 14
+#define GRADUS_TILE_HEIGHTS 1, 2, 4, 8, 12, 14
 #define GRADUS_TILE_VECTORS 2
 #include "gradus/kernels/cpu/simd_tile_body.hpp"  // the same for AVX-512
 #if defined(__clang__)

@@ -104,41 +104,13 @@ void multiply_tile(const tile_call<Element>& call) {
       }
     }
   }
-  if (const Element* const residual = output.residual; residual != nullptr) {
-#pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        sum[m][v] += *reinterpret_cast<const stored*>(residual + place[m] + v * lanes);
-      }
-    }
-  }
   Element* const c = output.c;
-  if (output.accumulate) {
-#pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        sum[m][v] += *reinterpret_cast<const stored*>(c + place[m] + v * lanes);
-      }
-    }
-  }
   if (output.relu) {
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) {
         sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
-      }
-    }
-  }
-  if (const Element* const mask = output.mask; mask != nullptr) {
-#pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        const vector kept = *reinterpret_cast<const stored*>(mask + place[m] + v * lanes);
-        sum[m][v] = kept > vector{} ? sum[m][v] : vector{};
       }
     }
   }
@@ -157,6 +129,47 @@ struct quarter_of {
   typedef Element type __attribute__((vector_size(16), aligned(sizeof(Element)), may_alias));
   static constexpr index_t lanes = 16 / static_cast<index_t>(sizeof(Element));
 };
+
+template <class Element>
+void finish(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
+            const tile_output<Element>& output) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  const tile_output<Element> o = output;
+  for (index_t m = 0; m < rows; ++m) {
+    index_t j = 0;
+    for (; j + lanes <= count; j += lanes) {
+      const index_t at = c_row[m] + j;
+      vector value = *reinterpret_cast<const stored*>(sums + m * pitch + j);
+      if (o.bias != nullptr) {
+        value += o.bias_of_rows ? o.bias[m] - vector{} : vector(*reinterpret_cast<const stored*>(o.bias + j));
+      }
+      if (o.residual != nullptr) {
+        value += *reinterpret_cast<const stored*>(o.residual + at);
+      }
+      if (o.accumulate) {
+        value += *reinterpret_cast<const stored*>(o.c + at);
+      }
+      if (o.relu) {
+        value = vector{} > value ? vector{} : value;
+      }
+      if (o.mask != nullptr) {
+        value = *reinterpret_cast<const stored*>(o.mask + at) > vector{} ? value : vector{};
+      }
+      *reinterpret_cast<stored*>(o.c + at) = value;
+    }
+    for (; j < count; ++j) {
+      const index_t at = c_row[m] + j;
+      Element value = sums[m * pitch + j];
+      value += o.bias == nullptr ? Element{} : o.bias[o.bias_of_rows ? m : j];
+      value += o.residual == nullptr ? Element{} : o.residual[at];
+      value += o.accumulate ? o.c[at] : Element{};
+      value = o.relu && value < Element{} ? Element{} : value;
+      o.c[at] = o.mask != nullptr && !(o.mask[at] > Element{}) ? Element{} : value;
+    }
+  }
+}
 
 template <class Element>
 void add(const Element* from, index_t count, Element* to) {
@@ -285,6 +298,7 @@ inline constexpr tile_kernels<Element> tile_kernels_of{
     .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
     .wide = tiles<Element, GRADUS_TILE_VECTORS, GRADUS_TILE_HEIGHTS>(),
     .narrow = tiles<Element, 1, GRADUS_TILE_HEIGHTS>(),
+    .finish = &finish<Element>,
     .add = &add<Element>,
     .copy_rows = &copy_rows<Element>,
     .transpose = &transpose<Element>,

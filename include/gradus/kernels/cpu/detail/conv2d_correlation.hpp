@@ -4,12 +4,14 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::max, std::min
-#include <array>      // std::array
+#include <algorithm>    // std::copy_n, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"               // index_t
 #include "gradus/kernels/conv2d.hpp"           // conv2d_geometry, pass
 #include "gradus/kernels/cpu/simd_panels.hpp"  // pack_panel, next_panel_width, next_tile_rows
+#include "gradus/layout/layouts.hpp"           // nhwc
 #include "gradus/layout/mapping.hpp"           // dense_strides
 
 namespace gradus::kernels::detail {
@@ -211,6 +213,28 @@ class result_blocks {
   index_t row_parts_ = 1;
 };
 
+/// Finishes a block of a correlation without taps: its sums are zero. Only backward has such.
+template <class Layout, class Element>
+void store_nothing(const correlation& c, index_t group, const result_block& block, const tile_output<Element>& output) {
+  const index_t plane = c.destination_height * c.destination_width;
+  const index_t channels = c.groups * c.results;
+  for (index_t n = block.image; n < block.image + block.images; ++n) {
+    for (index_t t = block.row; t < block.row + block.rows; ++t) {
+      const index_t pixel = (c.first_height + t * c.skip_height) * c.destination_width + c.first_width;
+      if constexpr (std::is_same_v<Layout, nhwc>) {
+        for (index_t u = 0; u < c.columns; ++u) {
+          store_strided<Element>(nullptr, c.results,
+                                 (n * plane + pixel + u * c.skip_width) * channels + group * c.results, 1, output);
+        }
+      } else {
+        for (index_t i = group * c.results; i < (group + 1) * c.results; ++i) {
+          store_strided<Element>(nullptr, c.columns, (n * channels + i) * plane + pixel, c.skip_width, output);
+        }
+      }
+    }
+  }
+}
+
 /// The order in which the terms of a correlation are added.
 enum class term_order : unsigned char {
   channels_last,   ///< (r, s, channel)
@@ -243,6 +267,25 @@ void pack_weights(const tile_kernels<Element>& kernels, const correlation& c, te
       pack_panel(kernels, first + i * axes[0].stride + j * axes[1].stride, c.weight_result, axes[2].stride, columns,
                  axes[2].count, width, to);
       to += axes[2].count * width;
+    }
+  }
+}
+
+/// The same in the order (r, s, channel) where the taps of a weight are adjacent: all taps of a channel are transposed
+/// at once into `taps` (kernel height * kernel width * width) and then put where they belong.
+template <class Element>
+void pack_weights_of_planes(const tile_kernels<Element>& kernels, const correlation& c, index_t all_taps,
+                            const Element* w, index_t group, index_t result, index_t columns, index_t width,
+                            Element* taps, Element* to) {
+  const Element* const first = w + group * c.weight_group + result * c.weight_result;
+  std::fill_n(taps, all_taps * width, Element{});
+  for (index_t term = 0; term < c.terms; ++term) {
+    kernels.transpose(first + term * c.weight_term, c.weight_result, columns, all_taps, width, taps);
+    for (index_t r = 0; r < c.taps_height; ++r) {
+      for (index_t s = 0; s < c.taps_width; ++s) {
+        std::copy_n(taps + (c.weight_first + r * c.weight_row + s * c.weight_column) * width, width,
+                    to + ((r * c.taps_width + s) * c.terms + term) * width);
+      }
     }
   }
 }

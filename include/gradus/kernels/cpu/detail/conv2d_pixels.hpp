@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Correlations in nhwc: tiles of pixels x output channels. The input is read where it is, or from a strip of a few
-// rows with the padding written out; a row of taps is one run of memory.
-// Module: kernels. Depends on: tensor.
+// Correlations by tiles of pixels x output channels. The input is read where it is (nhwc), or from a strip of a few
+// rows with the channels last and the padding written out; a row of taps is one run of memory. Module: kernels. Depends
+// on: tensor.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <cstddef>    // std::byte, std::size_t
+#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::byte, std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
@@ -17,8 +19,10 @@
 
 namespace gradus::kernels::detail {
 
-template <class Element>
+template <class Element, class Layout>
 class pixel_correlations {
+  static constexpr bool channels_last = std::is_same_v<Layout, nhwc>;
+
  public:
   pixel_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads)
       : kernels_{kernels},
@@ -31,7 +35,7 @@ class pixel_correlations {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes(batch);
   }
 
-  /// @param x  the source: (batch, source channels), nhwc
+  /// @param x  the source: (batch, source channels)
   void run(cpu& device, index_t batch, const Element* x, const Element* w, const tile_output<Element>& output,
            std::byte* workspace) const {
     Element* const packed = reinterpret_cast<Element*>(workspace);
@@ -45,9 +49,11 @@ class pixel_correlations {
     if (tasks == 0) {
       return;
     }
-    for_each_task(device, packs, [&](index_t, index_t task) { pack(task, w, packed); });
     const std::size_t worker_size = worker_bytes(batch);
     std::byte* const workers = workspace + packed_bytes();
+    for_each_task(device, packs, [&](index_t worker, index_t task) {
+      pack(task, w, packed, reinterpret_cast<Element*>(workers + static_cast<std::size_t>(worker) * worker_size));
+    });
     for_each_task(device, tasks, [&](index_t worker, index_t task) {
       const Element* weights = packed;
       for (index_t phase = 0;; ++phase) {
@@ -74,7 +80,7 @@ class pixel_correlations {
     index_t rows;
   };
 
-  [[nodiscard]] correlation at(index_t phase) const { return correlation_of<nhwc>(geometry_, which_, phase); }
+  [[nodiscard]] correlation at(index_t phase) const { return correlation_of<Layout>(geometry_, which_, phase); }
   [[nodiscard]] index_t panels(const correlation& c) const {
     return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
   }
@@ -88,7 +94,7 @@ class pixel_correlations {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
     const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(Element))), 32, 512);
-    limits result{.direct = c.groups == 1 && c.inside(), .images = 1, .rows = 1};
+    limits result{.direct = channels_last && c.groups == 1 && c.inside(), .images = 1, .rows = 1};
     result.rows = std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows));
     if (result.rows == c.rows) {
       result.images = std::max<index_t>(1, pixels / (c.rows * c.columns));
@@ -114,6 +120,7 @@ class pixel_correlations {
     index_t* c_row;
     index_t* segments;
     Element* sums;
+    Element* planes;  ///< the sums with the channels first
     Element* tile;
     Element* strip;
   };
@@ -125,14 +132,17 @@ class pixel_correlations {
     m.a_row = memory.template take<index_t>(pixels);
     m.c_row = memory.template take<index_t>(pixels);
     m.segments = memory.template take<index_t>(c.taps_height);
-    m.sums = memory.template take<Element>(blocks_of_terms(c).count() > 1 ? pixels * kernels_.width : 0);
+    const bool keeps_sums = !channels_last || blocks_of_terms(c).count() > 1;
+    m.sums = memory.template take<Element>(keeps_sums ? pixels * kernels_.width : 0);
+    m.planes = memory.template take<Element>(channels_last ? 0 : pixels * kernels_.width);
     m.tile = memory.template take<Element>(kernels_.rows * kernels_.width);
     m.strip = memory.template take<Element>(
         most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
     return m;
   }
   [[nodiscard]] std::size_t worker_bytes(index_t batch) const {
-    std::size_t bytes = 0;
+    const index_t taps = geometry_.kernel_height * geometry_.kernel_width * kernels_.width;
+    std::size_t bytes = channels_last ? 0 : static_cast<std::size_t>(round_up(taps, 16)) * sizeof(Element);
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);
       if (c.terms_of_all_taps() > 0) {
@@ -144,7 +154,8 @@ class pixel_correlations {
     return bytes;
   }
 
-  void pack(index_t task, const Element* w, Element* to) const {
+  /// @param taps  memory of the worker
+  void pack(index_t task, const Element* w, Element* to, [[maybe_unused]] Element* taps) const {
     for (index_t phase = 0;; ++phase) {
       const correlation c = at(phase);
       const index_t of_phase = c.groups * panels(c);
@@ -153,8 +164,15 @@ class pixel_correlations {
         const index_t group = task / panels(c);
         const index_t result = task % panels(c) * kernels_.width;
         const index_t left = c.results - result;
-        pack_weights(kernels_, c, term_order::channels_last, w, group, result, std::min(left, kernels_.width),
-                     next_panel_width(kernels_, left), to + group * group_weights + result * c.terms_of_all_taps());
+        const index_t width = next_panel_width(kernels_, left);
+        Element* const panel = to + group * group_weights + result * c.terms_of_all_taps();
+        if constexpr (channels_last) {
+          pack_weights(kernels_, c, term_order::channels_last, w, group, result, std::min(left, kernels_.width), width,
+                       panel);
+        } else {
+          pack_weights_of_planes(kernels_, c, geometry_.kernel_height * geometry_.kernel_width, w, group, result,
+                                 std::min(left, kernels_.width), width, taps, panel);
+        }
         return;
       }
       task -= of_phase;
@@ -174,15 +192,22 @@ class pixel_correlations {
       if (h < 0 || h >= c.source_height) {
         std::fill_n(strip, width * c.terms, Element{});
       } else {
-        const Element* const from =
-            x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels + group * c.terms;
         std::fill_n(strip, left * c.terms, Element{});
-        if (c.groups == 1) {
-          std::copy_n(from, (right - left) * channels, strip + left * channels);
-        } else {
-          for (index_t j = left; j < right; ++j) {
-            std::copy_n(from + (j - left) * channels, c.terms, strip + j * c.terms);
+        if constexpr (channels_last) {
+          const Element* const from =
+              x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels + group * c.terms;
+          if (c.groups == 1) {
+            std::copy_n(from, (right - left) * channels, strip + left * channels);
+          } else {
+            for (index_t j = left; j < right; ++j) {
+              std::copy_n(from + (j - left) * channels, c.terms, strip + j * c.terms);
+            }
           }
+        } else {
+          const index_t plane = c.source_height * c.source_width;
+          kernels_.transpose(
+              x + (image * channels + group * c.terms) * plane + h * c.source_width + c.origin_width + left, plane,
+              c.terms, right - left, c.terms, strip + left * c.terms);
         }
         std::fill_n(strip + right * c.terms, (width - right) * c.terms, Element{});
       }
@@ -193,24 +218,16 @@ class pixel_correlations {
   void run_block(const correlation& c, index_t group, const result_block& block, index_t batch, const Element* x,
                  const Element* packed, const tile_output<Element>& output, scratch memory) const {
     const index_t channels = c.results * c.groups;
+    const index_t plane = c.destination_height * c.destination_width;
+    const index_t channel_step = channels_last ? 1 : plane;  // in the destination
+    const index_t pixel_step = channels_last ? channels : 1;
     const auto place_of = [&](index_t image, index_t row, index_t column) {
-      return ((image * c.destination_height + c.first_height + row * c.skip_height) * c.destination_width +
-              c.first_width + column * c.skip_width) *
-                 channels +
-             group * c.results;
+      const index_t pixel =
+          (c.first_height + row * c.skip_height) * c.destination_width + c.first_width + column * c.skip_width;
+      return image * channels * plane + group * c.results * channel_step + pixel * pixel_step;
     };
     if (c.terms_of_all_taps() == 0) {
-      const Element zero{};
-      for (index_t n = block.image; n < block.image + block.images; ++n) {
-        for (index_t t = block.row; t < block.row + block.rows; ++t) {
-          for (index_t u = 0; u < c.columns; ++u) {
-            const index_t place = place_of(n, t, u);
-            for (index_t i = 0; i < c.results; ++i) {
-              store_scattered(&zero, 1, 1, 1, &place, &i, output);
-            }
-          }
-        }
-      }
+      store_nothing<Layout>(c, group, block, output);
       return;
     }
     const limits most = limits_of(c);
@@ -233,7 +250,7 @@ class pixel_correlations {
         const index_t to = place_of(n, t, 0);
         for (index_t u = 0; u < c.columns; ++u) {
           m.a_row[pixels] = from + u * c.step_width * c.terms;
-          m.c_row[pixels] = to + u * c.skip_width * channels;
+          m.c_row[pixels] = to + u * c.skip_width * pixel_step;
           ++pixels;
         }
       }
@@ -254,7 +271,7 @@ class pixel_correlations {
       tile_call<Element> call;
       call.a_row = m.a_row;
       call.c_row = m.c_row;
-      call.output = shifted(output, result);
+      call.output = shifted(output, result * channel_step);
       if (output.bias != nullptr) {
         call.output.bias = output.bias + group * c.results + result;
       }
@@ -266,8 +283,38 @@ class pixel_correlations {
         call.segment_length = part.length;
         call.b = packed + result * c.terms_of_all_taps() + part.first * panel.width;
         panel.first = i == 0;
-        panel.last = i + 1 == terms.count();
+        panel.last = channels_last && i + 1 == terms.count();
         multiply_rows(kernels_, call, panel);
+      }
+      if constexpr (!channels_last) {
+        store_planes(c, block, m, panel, call.output);
+      }
+    }
+  }
+
+  /// Stores the sums of a panel in nchw.
+  void store_planes(const correlation& c, const result_block& block, const worker_memory& m,
+                    const panel_rows<Element>& panel, tile_output<Element> output) const {
+    const index_t plane = c.destination_height * c.destination_width;
+    std::array<index_t, 64> planes{};
+    for (index_t j = 0; j < panel.columns; ++j) {
+      planes[static_cast<std::size_t>(j)] = j * plane;
+    }
+    output.bias_of_rows = true;
+    const index_t pixels = block.rows * c.columns;  // of an image: adjacent in the destination
+    for (index_t image = 0; image < block.images; ++image) {
+      kernels_.transpose(m.sums + image * pixels * panel.width, panel.width, pixels, panel.columns, pixels, m.planes);
+      const index_t first = m.c_row[image * pixels];
+      if (c.dense()) {
+        kernels_.finish(m.planes, panel.columns, pixels, pixels, planes.data(), shifted(output, first));
+        continue;
+      }
+      for (index_t j = 0; j < panel.columns; ++j) {
+        for (index_t row = 0; row < block.rows; ++row) {
+          store_strided(m.planes + j * pixels + row * c.columns, c.columns,
+                        first + planes[static_cast<std::size_t>(j)] + row * c.skip_height * c.destination_width,
+                        c.skip_width, output);
+        }
       }
     }
   }

@@ -258,18 +258,7 @@ class plane_correlations {
              (c.first_height + row * c.skip_height) * c.destination_width + c.first_width + column * c.skip_width;
     };
     if (c.terms_of_all_taps() == 0) {
-      const Element zero{};
-      for (index_t n = block.image; n < block.image + block.images; ++n) {
-        for (index_t i = 0; i < c.results; ++i) {
-          for (index_t t = block.row; t < block.row + block.rows; ++t) {
-            for (index_t u = 0; u < c.columns; ++u) {
-              const index_t place = place_of(n, t, u) + i * plane;
-              const index_t none = 0;
-              store_scattered(&zero, 1, 1, 1, &place, &none, output);
-            }
-          }
-        }
-      }
+      store_nothing<nchw>(c, group, block, output);
       return;
     }
     const limits most = limits_of(c);
@@ -354,7 +343,8 @@ class plane_correlations {
           Element* const sums = m.sums + result * padded + column * rows;
           call.b = m.panels + column * terms;
           call.initial = first ? nullptr : sums;
-          call.partial = last ? (adjacent ? nullptr : m.tile) : sums;
+          const bool direct = adjacent && output.simple();
+          call.partial = last ? (direct ? nullptr : m.tile) : sums;
           call.output = shifted(output, result * plane + (adjacent ? place[0] : 0));
           if (output.bias != nullptr) {
             call.output.bias = output.bias + group * c.results + result;
@@ -363,6 +353,8 @@ class plane_correlations {
           (width == kernels_.width ? kernels_.wide : kernels_.narrow)[static_cast<std::size_t>(rows)](call);
           if (last && !adjacent) {
             store_scattered(m.tile, rows, columns, width, c_row.data(), place, call.output);
+          } else if (last && !direct) {
+            kernels_.finish(m.tile, rows, width, width, c_row.data(), call.output);
           }
         }
         result += rows;
