@@ -3,7 +3,7 @@
 """Seconds and peak memory of compiling at -O2, as JSON: compile_time.py [--compiler C] [--output FILE] [-I...] [-D...]
 
 Every bench/compile_time/*.cpp (the umbrella header, a deep expression, the standard headers as a baseline) and
-examples/train_mnist.cpp, each --repeats times; the fastest run counts. One compiler runs at a time, on a
+the examples train_mnist and resnet50, each --repeats times; the fastest run counts. One compiler runs at a time, on a
 machine with nothing else to do. What does not
 compile is reported as such, with the first error.
 """
@@ -65,7 +65,7 @@ def main():
         if folder and folder != "/usr/include":
             flags += ["-isystem", folder]
 
-    sources = sorted(HERE.glob("*.cpp")) + [ROOT / "examples" / "train_mnist.cpp"]
+    sources = sorted(HERE.glob("*.cpp")) + [ROOT / "examples" / name for name in ("train_mnist.cpp", "resnet50.cpp")]
     results = []
     for source in sources:
         if not source.exists():

@@ -3,9 +3,12 @@
 // Whole training steps (forward, loss, backward, SGD with momentum) in gradus and in libtorch, interleaved in one
 // process, on the same weights and the same batch. The losses of the first steps must agree before anything is timed.
 //
-//   bench_peers MODEL BATCH THREADS ROUNDS       MODEL: mnist, resnet50, inception3, mlp
+//   bench_peers MODEL BATCH THREADS ROUNDS           MODEL: mnist, resnet50, inception3, mlp
+//   bench_peers MODEL BATCH THREADS memory SIDE      SIDE: gradus_nchw, gradus_nhwc, libtorch_nchw, libtorch_nhwc
 //
-// Prints one JSON object. Run it with GLIBC_TUNABLES and ATen's settings in the environment for the tuned libtorch.
+// The first form prints the images a second of both sides, the second the peak memory that one side adds to the process
+// in three steps. Both print one JSON object. Run it with GLIBC_TUNABLES and ATen's settings in the environment for the
+// tuned libtorch.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,7 +16,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -108,20 +114,22 @@ class gradus_side {
 
 class torch_side {
  public:
-  torch_side(const problem& what, gradus_side<gradus::nchw>& like, double dropout_rate, bool channels_last)
+  /// With the weights, images and labels of `like`; without it with some of its own.
+  torch_side(const problem& what, double dropout_rate, bool channels_last, gradus_side<gradus::nchw>* like = nullptr)
       : net_{device_, what.input} {
     build(net_, what, dropout_rate);
-    net_.take_parameters(like.net());
-    const auto& shape = like.images().extents();
-    images_ =
-        torch::from_blob(const_cast<float*>(like.images().data()), {shape[0], shape[1], shape[2], shape[3]}).clone();
+    labels_ = torch::zeros({what.batch}, torch::kLong);
+    images_ = torch::rand({what.batch, what.input.channels, what.input.height, what.input.width});
+    if (like != nullptr) {
+      net_.take_parameters(like->net());
+      images_.copy_(torch::from_blob(const_cast<float*>(like->images().data()), images_.sizes()));
+      for (index_t i = 0; i < what.batch; ++i) {
+        labels_[i] = like->labels()[static_cast<std::size_t>(i)];
+      }
+    }
     if (channels_last) {
       net_.use_channels_last();
       images_ = images_.contiguous(at::MemoryFormat::ChannelsLast);
-    }
-    labels_ = torch::zeros({shape[0]}, torch::kLong);
-    for (index_t i = 0; i < shape[0]; ++i) {
-      labels_[i] = like.labels()[static_cast<std::size_t>(i)];
     }
     optimizer_ = std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{0.01}.momentum(0.9));
   }
@@ -156,11 +164,60 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// The bytes of /proc/self/status in a field such as VmHWM, the peak of resident memory; 0 where there is no such file.
+double status_bytes(const std::string& field) {
+  std::ifstream status{"/proc/self/status"};
+  std::string name;
+  double kilobytes = 0;
+  while (status >> name) {
+    if (name == field + ":") {
+      status >> kilobytes;
+      break;
+    }
+    status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 1024 * kilobytes;
+}
+
+template <class Layout>
+void run_gradus(const problem& what) {
+  gradus_side<Layout> side{what, 0.5};
+  (void)seconds_of(side, 3);
+}
+
+void run_libtorch(const problem& what, bool channels_last) {
+  torch_side side{what, 0.5, channels_last};
+  (void)seconds_of(side, 3);
+}
+
+int print_memory(const problem& what, const std::string& side) {
+  const double before = status_bytes("VmRSS");
+  if (side == "gradus_nchw") {
+    run_gradus<gradus::nchw>(what);
+  } else if (side == "gradus_nhwc") {
+    run_gradus<gradus::nhwc>(what);
+  } else if (side == "libtorch_nchw" || side == "libtorch_nhwc") {
+    run_libtorch(what, side == "libtorch_nhwc");
+  } else {
+    std::cerr << "bench_peers: '" << side << "' is no side\n";
+    return 2;
+  }
+  std::cout << nlohmann::json{{"model", what.model},
+                              {"batch_size", what.batch},
+                              {"threads", what.threads},
+                              {"side", side},
+                              {"peak_memory_bytes", status_bytes("VmHWM") - before}}
+                   .dump(1)
+            << '\n';
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::cerr << "usage: bench_peers mnist|resnet50|inception3|mlp BATCH THREADS ROUNDS\n";
+  const bool memory = argc == 6 && std::string{argv[4]} == "memory";
+  if (argc != 5 && !memory) {
+    std::cerr << "usage: bench_peers mnist|resnet50|inception3|mlp BATCH THREADS ROUNDS | memory SIDE\n";
     return 2;
   }
   problem what{argv[1], std::atol(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), {1, 28, 28}, 10};
@@ -174,13 +231,16 @@ int main(int argc, char** argv) {
     what.input = {784, 1, 1};
   }
   torch::set_num_threads(what.threads);
+  if (memory) {
+    return print_memory(what, argv[5]);
+  }
 
   // The same loss for five steps, without dropout: both sides then compute the same thing. Later losses drift apart by
   // rounding, faster where batch normalisation divides by small deviations.
   nlohmann::json losses = nlohmann::json::array();
   {
     gradus_side<gradus::nchw> planes{what, 0.0};
-    torch_side peer{what, planes, 0.0, false};
+    torch_side peer{what, 0.0, false, &planes};
     gradus_side<gradus::nhwc> pixels{what, 0.0};
     for (int step = 0; step < 5; ++step) {
       const double a = planes.step();
@@ -198,8 +258,8 @@ int main(int argc, char** argv) {
 
   gradus_side<gradus::nchw> planes{what, 0.5};
   gradus_side<gradus::nhwc> pixels{what, 0.5};
-  torch_side peer_planes{what, planes, 0.5, false};
-  torch_side peer_pixels{what, planes, 0.5, true};
+  torch_side peer_planes{what, 0.5, false, &planes};
+  torch_side peer_pixels{what, 0.5, true, &planes};
   (void)seconds_of(peer_planes, 2);
   (void)seconds_of(peer_pixels, 2);
   (void)seconds_of(planes, 2);
