@@ -4,6 +4,7 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
+#include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t, std::byte
 #include <cstdint>      // std::uint64_t
 #include <span>         // std::span
@@ -100,28 +101,14 @@ struct backward_arguments {
   const step_context& context;
 };
 
-/// A layer of a network: a function of one or more values, with parameters.
-///
-/// The network calls infer once, then asks for parameters, traits and memory, and then calls forward and backward any
-/// number of times with batches up to the planned one. Forward and backward allocate nothing. To add a layer, derive
-/// from this class and write an aggregate of options with a nested `template <class Element, class Layout, class
-/// Device> class layer` that is constructed from it (see nn/layers/relu.hpp).
-template <class Element, class Layout, class Device>
-class layer {
-  static_assert(explain_real_element<Element>());
-  static_assert(explain_layout_policy<Layout>());
-  static_assert(explain_device_policy<Device>());
-
+/// What of a layer depends on neither element type, layout nor device: its shapes, its parameters, and what the plan
+/// needs to know. It is compiled once for all of them.
+class layer_base {
  public:
-  using view = image_view<Element, Layout, Device>;
-  using const_view = image_view<const Element, Layout, Device>;
-  using forward_call = forward_arguments<Element, Layout, Device>;
-  using backward_call = backward_arguments<Element, Layout, Device>;
-
-  layer() = default;
-  layer(const layer&) = delete;
-  layer& operator=(const layer&) = delete;
-  virtual ~layer() = default;
+  layer_base() = default;
+  layer_base(const layer_base&) = delete;
+  layer_base& operator=(const layer_base&) = delete;
+  virtual ~layer_base() = default;
 
   /// The name of the kind of layer in messages: "conv2d".
   [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
@@ -138,17 +125,55 @@ class layer {
 
   [[nodiscard]] virtual layer_traits traits() const noexcept { return {}; }
 
-  /// Memory for batches up to `batch`, after infer.
-  [[nodiscard]] virtual layer_memory memory(Device& /*device*/, index_t /*batch*/) const { return {}; }
-
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] virtual index_t multiply_adds() const noexcept { return 0; }
 
   /// Makes forward apply an activation to its output. Called only if traits().fuses_activation.
   virtual void set_activation(kernels::activation /*act*/) {}
+};
+
+/// What a layer computes, on one element type, layout and device.
+template <class Element, class Layout, class Device>
+class layer_passes {
+  static_assert(explain_real_element<Element>());
+  static_assert(explain_layout_policy<Layout>());
+  static_assert(explain_device_policy<Device>());
+
+ public:
+  using view = image_view<Element, Layout, Device>;
+  using const_view = image_view<const Element, Layout, Device>;
+  using forward_call = forward_arguments<Element, Layout, Device>;
+  using backward_call = backward_arguments<Element, Layout, Device>;
+
+  layer_passes() = default;
+  layer_passes(const layer_passes&) = delete;
+  layer_passes& operator=(const layer_passes&) = delete;
+
+  /// Memory for batches up to `batch`, after infer.
+  [[nodiscard]] virtual layer_memory memory(Device& /*device*/, index_t /*batch*/) const { return {}; }
 
   virtual void forward(const forward_call& call) = 0;
   virtual void backward(const backward_call& call) = 0;
+
+ protected:
+  ~layer_passes() = default;  // layers are owned as layer_base
+};
+
+/// A layer of a network: a function of one or more values, with parameters.
+///
+/// The network calls infer once, then asks for parameters, traits and memory, and then calls forward and backward any
+/// number of times with batches up to the planned one. Forward and backward allocate nothing. To add a layer, derive
+/// from this class and write an aggregate of options with a nested `template <class Element, class Layout, class
+/// Device> class layer` that is constructed from it (see nn/layers/relu.hpp).
+///
+/// `Base` implements layer_base, so that it is compiled once for all element types, layouts and devices. A layer may
+/// also leave it out and implement the functions of layer_base itself.
+template <class Element, class Layout, class Device, class Base = layer_base>
+class layer : public layer_passes<Element, Layout, Device>, public Base {
+  static_assert(std::derived_from<Base, layer_base>, "gradus: the base of a layer derives from nn::layer_base");
+
+ public:
+  using Base::Base;
 };
 
 namespace detail {

@@ -41,6 +41,28 @@ struct softmax_cross_entropy {
   class loss;
 };
 
+namespace detail {
+
+/// @throws shape_error when the value is no vector with one score a class
+inline void require_class_scores(std::string_view kind, const value_shape& scores) {
+  if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
+    throw shape_error{kind, "a vector with one score a class", to_string(scores),
+                      "end the network with nn::dense{.out_features = classes}"};
+  }
+}
+
+/// @throws shape_error when a label is no class
+inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels, index_t classes) {
+  for (const std::int32_t label : labels) {
+    if (label < 0 || label >= classes) {
+      throw shape_error{kind, "labels in [0, " + std::to_string(classes) + ")", std::to_string(label),
+                        "the last layer has one score a class: compare its out_features with the data set"};
+    }
+  }
+}
+
+}  // namespace detail
+
 template <class Element, class Layout, class Device>
 class softmax_cross_entropy::loss final : public loss_function<Element, Layout, Device> {
  public:
@@ -49,21 +71,13 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
   [[nodiscard]] std::string_view kind() const noexcept override { return "softmax_cross_entropy"; }
 
   void infer(const value_shape& scores) override {
-    if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
-      throw shape_error{kind(), "a vector with one score a class", to_string(scores),
-                        "end the network with nn::dense{.out_features = classes}"};
-    }
+    detail::require_class_scores(kind(), scores);
     classes_ = scores.channels;
   }
 
   kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
                              std::span<const std::int32_t> labels, double scale, Element* gradient) override {
-    for (const std::int32_t label : labels) {
-      if (label < 0 || label >= classes_) {
-        throw shape_error{kind(), "labels in [0, " + std::to_string(classes_) + ")", std::to_string(label),
-                          "the last layer has one score a class: compare its out_features with the data set"};
-      }
-    }
+    detail::require_labels(kind(), labels, classes_);
     return softmax_cross_entropy_loss(device, scores.extent(0), classes_, scores.data(), labels.data(), scale,
                                       gradient);
   }

@@ -4,64 +4,33 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
-#include <algorithm>         // std::max
-#include <cmath>             // std::isfinite
-#include <cstddef>           // std::byte, std::size_t
-#include <cstdint>           // std::int32_t, std::uint64_t, std::uint8_t
-#include <initializer_list>  // std::initializer_list
-#include <iomanip>           // std::setw
-#include <memory>            // std::unique_ptr
-#include <source_location>   // std::source_location
-#include <span>              // std::span
-#include <sstream>           // std::ostringstream
-#include <string>            // std::string
-#include <string_view>       // std::string_view
-#include <utility>           // std::move
-#include <vector>            // std::vector
+#include <algorithm>        // std::max
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::int32_t, std::uint64_t
+#include <memory>           // std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+#include <vector>           // std::vector
 
-#include "gradus/core/error.hpp"           // configuration_error, shape_error
-#include "gradus/core/extents.hpp"         // image_extents
 #include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/random.hpp"          // random_stream
 #include "gradus/device/cpu.hpp"           // cpu
 #include "gradus/kernels/cpu.hpp"          // the kernels of the default device
 #include "gradus/kernels/elementwise.hpp"  // relu_backward
 #include "gradus/layout/layouts.hpp"       // nchw
-#include "gradus/nn/layer.hpp"             // layer, step_context
+#include "gradus/layout/mapping.hpp"       // dense_strides
+#include "gradus/nn/graph.hpp"             // graph, input_list, freeze_options
+#include "gradus/nn/layer.hpp"             // layer_passes, step_context
 #include "gradus/nn/loss.hpp"              // loss_function
+#include "gradus/nn/network_memory.hpp"    // network_memory, buffer
 #include "gradus/nn/parameter.hpp"         // parameter
-#include "gradus/nn/plan.hpp"              // plan_execution
+#include "gradus/nn/plan.hpp"              // execution_plan
 #include "gradus/nn/value.hpp"             // value, value_shape
-#include "gradus/tensor/tensor.hpp"        // tensor
 #include "gradus/tensor/tensor_view.hpp"   // image_view
 
 namespace gradus::nn {
-
-/// The values that a layer reads: one, or a list in braces.
-class input_list {
- public:
-  input_list(value single) : values_{single} {}
-  input_list(std::initializer_list<value> several) : values_{several} {}
-  input_list(std::vector<value> several) : values_{std::move(several)} {}
-
-  [[nodiscard]] const std::vector<value>& values() const noexcept { return values_; }
-
- private:
-  std::vector<value> values_;
-};
-
-/// How a network is frozen.
-struct freeze_options {
-  index_t batch_size = 0;  ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
-};
-
-/// What a layer keeps from step to step beside its parameters, such as a running mean.
-template <class Element, class Device>
-struct buffer {
-  std::string name;                                     ///< "layer.running_mean"
-  tensor_view<Element, 1, row_major, Device> elements;  ///< in the memory of the device
-};
 
 /// One training step's place in the training.
 struct step_options {
@@ -99,19 +68,13 @@ class network {
   using element_type = Element;
   using layout_type = Layout;
   using device_type = Device;
-  using layer_type = layer<Element, Layout, Device>;
   using parameter_type = parameter<Element, Layout, Device>;
   using view = image_view<Element, Layout, Device>;
   using const_view = image_view<const Element, Layout, Device>;
 
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
-  network(Device& device, value_shape input) : device_{&device} {
-    if (input.channels < 1 || input.height < 1 || input.width < 1) {
-      throw shape_error{"network", "an input of at least 1 channel, row and column", to_string(input)};
-    }
-    shapes_.push_back(input);
-  }
+  network(Device& device, value_shape input) : device_{&device}, graph_{input} {}
 
   network(network&&) noexcept = default;
   network& operator=(network&&) noexcept = default;
@@ -127,11 +90,18 @@ class network {
   /// @param description  the options of the layer: nn::conv2d{...}, nn::relu{}, ...
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   template <class Description>
-  value add(std::string name, const Description& description, const input_list& inputs,
+  value add(std::string_view name, const Description& description, const input_list& inputs,
             std::source_location where = std::source_location::current()) {
-    return append(std::move(name),
-                  std::make_unique<typename Description::template layer<Element, Layout, Device>>(description), inputs,
-                  where);
+    auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
+    return append(name, made, made, inputs.values(), where);
+  }
+
+  /// Appends a layer that reads one value.
+  template <class Description>
+  value add(std::string_view name, const Description& description, value input,
+            std::source_location where = std::source_location::current()) {
+    auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
+    return append(name, made, made, {&input, 1}, where);
   }
 
   /// Ends the network with a loss over `scores`.
@@ -139,41 +109,37 @@ class network {
   template <class Description>
   void loss(const Description& description, value scores,
             std::source_location where = std::source_location::current()) {
-    require_building("network.loss");
-    if (scores.index >= shapes_.size() || scores.index == 0) {
-      throw configuration_error{"network.loss", "the output of a layer of this network", "another value", {}, where};
-    }
+    graph_.require_scores(scores, where);
     auto implementation = std::make_unique<typename Description::template loss<Element, Layout, Device>>(description);
-    implementation->infer(shapes_[scores.index]);
+    implementation->infer(graph_.shape(scores.index));
     loss_ = std::move(implementation);
-    scores_ = scores.index;
+    graph_.end(scores);
   }
 
   /// The shape of one example of a value.
-  [[nodiscard]] const value_shape& shape(value v) const { return shapes_.at(v.index); }
+  [[nodiscard]] const value_shape& shape(value v) const { return graph_.shape(v.index); }
 
   /// Plans the network, takes its memory, and sets the parameters to their initial values.
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
   /// @throws device_error when the memory does not suffice
   void freeze(const freeze_options& options) {
-    require_building("network.freeze");
-    if (nodes_.empty()) {
-      throw configuration_error{"network.freeze", "a network with at least one layer", "none"};
+    graph_.freeze(options, sizeof(Element));
+    std::vector<layer_memory> needed(layers_.size());
+    std::size_t most_inputs = 0;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      needed[i] = layers_[i]->memory(*device_, options.batch_size);
+      most_inputs = std::max(most_inputs, graph_.nodes()[i].inputs.size());
     }
-    if (options.batch_size < 1) {
-      throw configuration_error{"network.freeze", "a batch_size of at least 1", std::to_string(options.batch_size)};
+    memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed),
+                                                                        &dense_strides<Layout, 4>);
+    for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
+      const parameter_record& record = *graph_.parameters()[k];
+      const parameter_memory<Element>& place = memory_->parameters()[k];
+      const extents<4> shape = record.description.shape;
+      parameters_.emplace_back(record, view{*device_, place.value, shape}, view{*device_, place.gradient, shape});
     }
-    if (!loss_) {
-      scores_ = shapes_.size() - 1;
-    }
-    require_all_used();
-    batch_size_ = options.batch_size;
-    seed_ = options.seed;
-    plan_ = plan_execution(describe_graph());
-    take_memory();
-    make_parameters();
-    make_buffers();
-    bind(batch_size_);
+    inputs_.assign(most_inputs, const_view{*device_, nullptr, {}});
+    input_gradients_.assign(most_inputs, {view{*device_, nullptr, {}}, {}});
   }
 
   // ---- running
@@ -189,24 +155,16 @@ class network {
   template <class Observer>
   kernels::loss_sums train_step(const_view images, std::span<const std::int32_t> labels, const step_options& options,
                                 Observer&& observer) {
-    require_loss("network.train_step");
-    check_batch("network.train_step", images, labels.size());
-    const index_t examples = images.extent(0);
-    if (examples == 0) {
-      device_->fill_zero(gradients_->data(), static_cast<std::size_t>(gradients_->size()) * sizeof(Element));
+    graph_.require_loss("network.train_step");
+    graph_.check_batch("network.train_step", images.extents(), labels.size());
+    if (images.extent(0) == 0) {
+      device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
       notify_gradients(observer, 0, parameters_.size());
       return {};
     }
-    bind(examples);
-    const step_context context{
-        .training = true, .seed = seed_, .step = options.step, .first_example = options.first_example};
+    const step_context context = training_context(options);
     run_forward(images, context, observer);
-    const double scale = 1.0 / static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
-    const auto& scores = plan_.slots[plan_.slot_of_value[scores_]];
-    const view gradient = slot_gradient(scores, shapes_[scores_].batch(examples));
-    const kernels::loss_sums sums = loss_->compute(*device_, value_view(scores_, images, examples), labels, scale,
-                                                   plan_.loss_target.wanted ? gradient.data() : nullptr);
-    mask_if_planned(plan_.loss_target, scores_);
+    const kernels::loss_sums sums = run_loss(images, labels, options);
     run_backward(images, context, observer);
     return sums;
   }
@@ -218,17 +176,16 @@ class network {
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
   const_view forward(const_view images) {
-    check_batch("network.forward", images, static_cast<std::size_t>(images.extent(0)));
-    bind(images.extent(0));
+    graph_.check_batch("network.forward", images.extents(), static_cast<std::size_t>(images.extent(0)));
     silent observer;
-    run_forward(images, step_context{.training = false, .seed = seed_, .step = 0, .first_example = 0}, observer);
-    return value_view(scores_, images, images.extent(0));
+    run_forward(images, step_context{.training = false, .seed = seed(), .step = 0, .first_example = 0}, observer);
+    return value_view(graph_.scores(), images);
   }
 
   /// The sums of losses and of right answers over a batch, outside training.
   kernels::loss_sums evaluate(const_view images, std::span<const std::int32_t> labels) {
-    require_loss("network.evaluate");
-    check_batch("network.evaluate", images, labels.size());
+    graph_.require_loss("network.evaluate");
+    graph_.check_batch("network.evaluate", images.extents(), labels.size());
     if (images.extent(0) == 0) {
       return {};
     }
@@ -240,436 +197,200 @@ class network {
   /// NaN or infinite. Allocates.
   [[nodiscard]] non_finite find_non_finite(const_view images, const step_options& options) {
     for (const parameter_type& p : parameters_) {
-      if (!all_finite(p.value().data(), p.size())) {
+      if (!memory_->all_finite(p.value().data(), p.size())) {
         return {"parameter " + p.name()};
       }
     }
-    if (!all_finite(images.data(), images.size())) {
+    if (!memory_->all_finite(images.data(), images.size())) {
       return {"the input"};
     }
-    bind(images.extent(0));
-    const step_context context{
-        .training = true, .seed = seed_, .step = options.step, .first_example = options.first_example};
-    finder observer{*this, {}};
-    run_forward(images, context, observer);
+    finder observer{*this, images.extent(0), {}};
+    run_forward(images, training_context(options), observer);
     return {observer.place};
   }
 
   // ---- what it consists of
 
-  [[nodiscard]] bool frozen() const noexcept { return batch_size_ != 0; }
+  [[nodiscard]] bool frozen() const noexcept { return graph_.frozen(); }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// The largest batch, in examples. @pre frozen
-  [[nodiscard]] index_t batch_size() const noexcept { return batch_size_; }
-  [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
-  [[nodiscard]] const value_shape& input_shape() const noexcept { return shapes_.front(); }
+  [[nodiscard]] index_t batch_size() const noexcept { return graph_.options().batch_size; }
+  [[nodiscard]] std::uint64_t seed() const noexcept { return graph_.options().seed; }
+  [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_.shape(0); }
   /// The shape of what forward returns, for one example.
-  [[nodiscard]] const value_shape& output_shape() const { return shapes_.at(scores_); }
-  [[nodiscard]] std::size_t layers() const noexcept { return nodes_.size(); }
-  [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return nodes_.at(layer).name; }
-  [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
+  [[nodiscard]] std::size_t layers() const noexcept { return layers_.size(); }
+  [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
+  /// What a step does. @pre frozen
+  [[nodiscard]] const execution_plan& plan() const noexcept { return memory_->plan(); }
 
   /// All parameters, in the order in which backward completes their gradients. @pre frozen
   [[nodiscard]] std::span<const parameter_type> parameters() const noexcept { return parameters_; }
   /// The parameter "layer.name". @throws configuration_error when there is none
   [[nodiscard]] const parameter_type& find_parameter(std::string_view name) const {
-    for (const parameter_type& p : parameters_) {
-      if (p.name() == name) {
-        return p;
-      }
-    }
-    std::string known;
-    for (const parameter_type& p : parameters_) {
-      known.append(known.empty() ? "" : ", ").append(p.name());
-    }
-    throw configuration_error{"network.find_parameter", "one of " + known, "'" + std::string{name} + "'"};
+    return parameters_[graph_.find_parameter(name)];
   }
   /// The flat buffers behind parameters(). @pre frozen
-  [[nodiscard]] std::span<Element> values() noexcept { return flat(*values_); }
-  [[nodiscard]] std::span<Element> gradients() noexcept { return flat(*gradients_); }
+  [[nodiscard]] std::span<Element> values() noexcept { return memory_->values(); }
+  [[nodiscard]] std::span<Element> gradients() noexcept { return memory_->gradients(); }
 
   /// What layers keep from step to step beside parameters. In distributed training each rank has its own. @pre frozen
-  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return buffers_; }
+  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return memory_->buffers(); }
   /// The flat buffer behind buffers().
-  [[nodiscard]] std::span<Element> buffer_values() noexcept { return flat(*buffer_values_); }
+  [[nodiscard]] std::span<Element> buffer_values() noexcept { return memory_->buffer_values(); }
 
   /// Learnable numbers.
-  [[nodiscard]] index_t parameter_count() const {
-    index_t total = 0;
-    for (const node& n : nodes_) {
-      for (const parameter_description& p : n.descriptions) {
-        total += p.shape.size();
-      }
-    }
-    return total;
-  }
+  [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
   /// Multiply-adds of one forward pass over one example.
-  [[nodiscard]] index_t multiply_adds() const {
-    index_t total = 0;
-    for (const node& n : nodes_) {
-      total += n.implementation->multiply_adds();
-    }
-    return total;
-  }
+  [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
   /// Bytes that the frozen network holds: arena, workspace, parameters and gradients.
-  [[nodiscard]] std::size_t memory_bytes() const {
-    return static_cast<std::size_t>(arena_->size() + workspace_->size()) +
-           2 * static_cast<std::size_t>(values_->size()) * sizeof(Element);
-  }
+  [[nodiscard]] std::size_t memory_bytes() const { return memory_->bytes(); }
 
   /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals. Equal texts mean networks
   /// that compute the same.
-  [[nodiscard]] std::string describe() const {
-    std::ostringstream text;
-    text << "input" << std::setw(36) << to_string(shapes_.front()) << '\n';
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      index_t count = 0;
-      for (const parameter_description& p : nodes_[i].descriptions) {
-        count += p.shape.size();
-      }
-      text << std::left << std::setw(24) << nodes_[i].name << std::setw(24) << nodes_[i].implementation->kind()
-           << std::right << std::setw(20) << to_string(shapes_[i + 1]) << std::setw(14) << count << std::setw(16)
-           << nodes_[i].implementation->multiply_adds() << '\n';
-    }
-    text << "parameters: " << parameter_count() << ", multiply-adds an example: " << multiply_adds() << '\n';
-    return text.str();
-  }
+  [[nodiscard]] std::string describe() const { return graph_.describe(); }
 
  private:
-  struct node {
-    explicit node(const input_gradient<Element, Layout, Device>& none) : residual_gradient{none} {}
-
-    std::string name;
-    std::unique_ptr<layer_type> implementation;
-    std::vector<std::size_t> inputs;  // values
-    std::vector<parameter_description> descriptions;
-    std::size_t first_parameter = 0;  // in parameters_
-    // Bound to memory by freeze, and to the size of the batch by bind.
-    std::vector<parameter_memory<Element>> memory;
-    std::vector<Element*> buffers;
-    std::vector<const_view> input_views;
-    std::vector<input_gradient<Element, Layout, Device>> gradients;
-    const Element* residual = nullptr;
-    input_gradient<Element, Layout, Device> residual_gradient;
-    std::span<std::byte> state;
-  };
+  using passes = layer_passes<Element, Layout, Device>;
+  using gradient_type = input_gradient<Element, Layout, Device>;
 
   struct silent {};
 
   /// Looks at every layer's output before its memory is used again.
   struct finder {
     network& net;
+    index_t examples;
     std::string place;
 
     void after_layer(std::size_t layer, kernels::pass /*which*/) {
-      const auto& slot = net.plan_.slots[net.plan_.slot_of_value[layer + 1]];
-      const index_t count = net.shapes_[layer + 1].batch(net.bound_).size();
-      if (place.empty() && net.plan_.slot_of_value[layer + 1] != 0 && !net.all_finite(net.slot_value(slot), count)) {
-        place =
-            "layer '" + net.nodes_[layer].name + "' (" + std::string{net.nodes_[layer].implementation->kind()} + ")";
+      const Element* const output = net.memory_->value(layer + 1);
+      if (place.empty() && output != nullptr &&
+          !net.memory_->all_finite(output, net.graph_.batch_extents(layer + 1, examples).size())) {
+        place = net.graph_.describe(layer);
       }
     }
   };
 
-  using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
-  using flat_tensor = tensor<Element, 1, row_major, Device>;
-
-  static std::span<Element> flat(flat_tensor& buffer) {
-    return {buffer.data(), static_cast<std::size_t>(buffer.size())};
-  }
-
-  value append(std::string name, std::unique_ptr<layer_type> implementation, const input_list& inputs,
+  /// Takes over `owned`. The layer comes in both of its forms, so that no code of this is compiled for each kind.
+  value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
                const std::source_location& where) {
-    require_building("network.add");
-    for (const node& other : nodes_) {
-      if (other.name == name) {
-        throw configuration_error{"network.add", "a new name for the layer", "'" + name + "' again", {}, where};
-      }
-    }
-    node made{no_gradient()};
-    std::vector<value_shape> input_shapes;
-    std::string shown;
-    for (const value input : inputs.values()) {
-      if (input.index >= shapes_.size()) {
-        throw configuration_error{
-            "layer '" + name + "'", "values of this network", "a value that it did not make", {}, where};
-      }
-      made.inputs.push_back(input.index);
-      input_shapes.push_back(shapes_[input.index]);
-      shown.append(shown.empty() ? "" : ", ").append(to_string(shapes_[input.index]));
-    }
-    const std::string context = "layer '" + name + "' on " + (shown.empty() ? "no input" : shown);
-    try {
-      if (made.inputs.empty()) {
-        throw configuration_error{implementation->kind(), "at least 1 input value", "0"};
-      }
-      const value_shape shape = implementation->infer(input_shapes);
-      made.descriptions = implementation->parameters();
-      shapes_.push_back(shape);
-    } catch (const shape_error& failure) {
-      throw shape_error{context, {}, failure.message(), {}, where};
-    } catch (const configuration_error& failure) {
-      throw configuration_error{context, {}, failure.message(), {}, where};
-    }
-    made.name = std::move(name);
-    made.implementation = std::move(implementation);
-    nodes_.push_back(std::move(made));
-    return {shapes_.size() - 1};
+    std::unique_ptr<layer_base> owner{owned};
+    layers_.reserve(layers_.size() + 1);
+    const value output = graph_.append(name, std::move(owner), inputs, where);
+    layers_.push_back(layer);
+    return output;
   }
 
-  void require_building(std::string_view operation) const {
-    if (frozen()) {
-      throw configuration_error{operation, "a network that is not frozen", "a frozen one",
-                                "add layers and the loss before freeze, and freeze once"};
-    }
+  [[nodiscard]] step_context training_context(const step_options& options) const noexcept {
+    return {.training = true, .seed = seed(), .step = options.step, .first_example = options.first_example};
   }
 
-  void require_frozen(std::string_view operation) const {
-    if (!frozen()) {
-      throw configuration_error{operation, "a frozen network", "one that is still being built",
-                                "call freeze({.batch_size = ...}) first"};
-    }
+  [[nodiscard]] const_view value_view(std::size_t v, const const_view& images) const {
+    const Element* const data = memory_->value(v);
+    return {*device_, data == nullptr ? images.data() : data, graph_.batch_extents(v, images.extent(0))};
   }
 
-  void require_loss(std::string_view operation) const {
-    require_frozen(operation);
-    if (!loss_) {
-      throw configuration_error{operation, "a network with a loss", "none",
-                                "call loss(nn::softmax_cross_entropy{}, scores) before freeze"};
-    }
+  [[nodiscard]] view gradient_view(std::size_t v, index_t examples) const {
+    return {*device_, memory_->gradient(v), graph_.batch_extents(v, examples)};
   }
 
-  void require_all_used() const {
-    std::vector<bool> used(shapes_.size(), false);
-    used[scores_] = true;
-    for (const node& n : nodes_) {
-      for (const std::size_t input : n.inputs) {
-        used[input] = true;
-      }
-    }
-    for (std::size_t v = 1; v < shapes_.size(); ++v) {
-      if (!used[v]) {
-        throw configuration_error{"network.freeze", "every layer's output to be read by a layer or the loss",
-                                  "the output of layer '" + nodes_[v - 1].name + "' unused"};
-      }
-    }
+  /// What a layer writes of the gradient of a value.
+  [[nodiscard]] gradient_type planned_gradient(const execution_plan::gradient_target& target, std::size_t v,
+                                               index_t examples) const {
+    return {view{*device_, target.wanted ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
+            {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
   }
 
-  void check_batch(std::string_view operation, const const_view& images, std::size_t labels) const {
-    require_frozen(operation);
-    const value_shape& want = shapes_.front();
-    const image_extents have{images.extents()};
-    if (have.n > batch_size_ || have.c != want.channels || have.h != want.height || have.w != want.width) {
-      throw shape_error{operation,
-                        "images of (n, " + std::to_string(want.channels) + ", " + std::to_string(want.height) + ", " +
-                            std::to_string(want.width) + ") with n at most " + std::to_string(batch_size_),
-                        to_string(have)};
+  /// The values that a layer reads. Valid until the next call.
+  std::span<const const_view> read_inputs(const graph::node& n, const const_view& images) {
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      inputs_[k] = value_view(n.inputs[k], images);
     }
-    if (static_cast<std::size_t>(have.n) != labels) {
-      throw shape_error{operation, "one label an image: " + std::to_string(have.n), std::to_string(labels)};
+    return {inputs_.data(), n.inputs.size()};
+  }
+
+  void forward_layer(std::size_t i, const const_view& images, const step_context& context) {
+    const graph::node& n = graph_.nodes()[i];
+    const std::size_t residual = plan().nodes[i].residual;
+    layers_[i]->forward({*device_, read_inputs(n, images),
+                         view{*device_, memory_->value(i + 1), graph_.batch_extents(i + 1, images.extent(0))},
+                         residual == execution_plan::none ? nullptr : value_view(residual, images).data(),
+                         memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
+                         memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()), memory_->state(i),
+                         memory_->workspace(), context});
+  }
+
+  kernels::loss_sums run_loss(const const_view& images, std::span<const std::int32_t> labels,
+                              const step_options& options) {
+    const index_t examples = images.extent(0);
+    const std::size_t scores = graph_.scores();
+    const execution_plan::gradient_target& target = plan().loss_target;
+    const double scale = 1.0 / static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
+    const kernels::loss_sums sums = loss_->compute(*device_, value_view(scores, images), labels, scale,
+                                                   target.wanted ? memory_->gradient(scores) : nullptr);
+    mask_if_planned(target, scores, examples);
+    return sums;
+  }
+
+  void backward_layer(std::size_t i, const const_view& images, const step_context& context) {
+    const index_t examples = images.extent(0);
+    const graph::node& n = graph_.nodes()[i];
+    const execution_plan::node& planned = plan().nodes[i];
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      input_gradients_[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
+    }
+    const bool adds = planned.residual != execution_plan::none;
+    layers_[i]->backward({*device_, read_inputs(n, images), value_view(i + 1, images), gradient_view(i + 1, examples),
+                          std::span{input_gradients_.data(), n.inputs.size()},
+                          adds ? planned_gradient(planned.residual_target, planned.residual, examples)
+                               : gradient_type{view{*device_, nullptr, {}}, {}},
+                          memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
+                          memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()), memory_->state(i),
+                          memory_->workspace(), context});
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      mask_if_planned(planned.targets[k], n.inputs[k], examples);
+    }
+    if (adds) {
+      mask_if_planned(planned.residual_target, planned.residual, examples);
     }
   }
 
-  [[nodiscard]] graph_description describe_graph() const {
-    graph_description graph;
-    graph.scores = scores_;
-    graph.has_loss = loss_ != nullptr;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      const layer_memory memory = nodes_[i].implementation->memory(*device_, batch_size_);
-      const auto output = static_cast<std::size_t>(shapes_[i + 1].batch(batch_size_).size());
-      graph.nodes.push_back({.inputs = nodes_[i].inputs,
-                             .traits = nodes_[i].implementation->traits(),
-                             .has_parameters = !nodes_[i].descriptions.empty(),
-                             .output_bytes = output * sizeof(Element),
-                             .state_bytes = memory.state});
+  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
+  void mask_if_planned(const execution_plan::gradient_target& target, std::size_t v, index_t examples) {
+    if (target.mask_after) {
+      const view gradient = gradient_view(v, examples);
+      relu_backward(*device_, gradient.size(), gradient.data(), memory_->value(v), gradient.data(), false);
     }
-    return graph;
-  }
-
-  void take_memory() {
-    std::size_t workspace = 0;
-    for (const node& n : nodes_) {
-      workspace = std::max(workspace, n.implementation->memory(*device_, batch_size_).workspace);
-    }
-    arena_ = std::make_unique<bytes_tensor>(*device_, extents<1>{static_cast<index_t>(plan_.arena_bytes)});
-    workspace_ = std::make_unique<bytes_tensor>(*device_, extents<1>{static_cast<index_t>(workspace)});
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      nodes_[i].implementation->set_activation(plan_.nodes[i].activation);
-      if (const std::size_t offset = plan_.nodes[i].state_offset; offset != execution_plan::none) {
-        nodes_[i].state = {reinterpret_cast<std::byte*>(arena_->data()) + offset,
-                           nodes_[i].implementation->memory(*device_, batch_size_).state};
-      }
-    }
-  }
-
-  void make_parameters() {
-    constexpr index_t unit = static_cast<index_t>(memory_plan::alignment / sizeof(Element));
-    index_t total = 0;
-    for (const node& n : nodes_) {
-      for (const parameter_description& p : n.descriptions) {
-        total += (p.shape.size() + unit - 1) / unit * unit;
-      }
-    }
-    values_ = std::make_unique<flat_tensor>(*device_, extents<1>{total});
-    gradients_ = std::make_unique<flat_tensor>(*device_, extents<1>{total});
-    index_t offset = 0;
-    for (std::size_t i = nodes_.size(); i-- > 0;) {
-      node& n = nodes_[i];
-      n.first_parameter = parameters_.size();
-      for (const parameter_description& p : n.descriptions) {
-        n.memory.push_back({values_->data() + offset, gradients_->data() + offset});
-        parameters_.emplace_back(n.name + "." + p.name, p, offset, view{*device_, values_->data() + offset, p.shape},
-                                 view{*device_, gradients_->data() + offset, p.shape});
-        offset += (p.shape.size() + unit - 1) / unit * unit;
-        initialize(parameters_.back());
-      }
-    }
-  }
-
-  void make_buffers() {
-    index_t total = 0;
-    for (const node& n : nodes_) {
-      for (const buffer_description& b : n.implementation->buffers()) {
-        total += b.size;
-      }
-    }
-    buffer_values_ = std::make_unique<flat_tensor>(*device_, extents<1>{total});
-    std::vector<Element> initial;
-    for (node& n : nodes_) {
-      for (const buffer_description& b : n.implementation->buffers()) {
-        Element* const elements = buffer_values_->data() + initial.size();
-        n.buffers.push_back(elements);
-        buffers_.push_back({n.name + "." + b.name, {*device_, elements, extents<1>{b.size}}});
-        initial.insert(initial.end(), static_cast<std::size_t>(b.size), static_cast<Element>(b.initial));
-      }
-    }
-    device_->copy_from_host(buffer_values_->data(), initial.data(), initial.size() * sizeof(Element));
-  }
-
-  void initialize(const parameter_type& p) const {
-    const random_stream stream{seed_, p.name()};
-    std::vector<Element> logical(static_cast<std::size_t>(p.size()));
-    for (std::size_t i = 0; i < logical.size(); ++i) {
-      logical[i] = static_cast<Element>(p.description().initial(stream, i, p.description().sizes));
-    }
-    p.assign_values(logical);
-  }
-
-  [[nodiscard]] Element* slot_value(const execution_plan::slot& slot) const noexcept {
-    return reinterpret_cast<Element*>(arena_->data() + slot.value_offset);
-  }
-
-  [[nodiscard]] view slot_gradient(const execution_plan::slot& slot, const image_extents& shape) const {
-    return {*device_, slot.has_gradient ? reinterpret_cast<Element*>(arena_->data() + slot.gradient_offset) : nullptr,
-            shape};
-  }
-
-  [[nodiscard]] const_view value_view(std::size_t v, const const_view& images, index_t examples) const {
-    const std::size_t slot = plan_.slot_of_value[v];
-    const Element* const data = slot == 0 ? images.data() : slot_value(plan_.slots[slot]);
-    return {*device_, data, shapes_[v].batch(examples)};
-  }
-
-  [[nodiscard]] input_gradient<Element, Layout, Device> no_gradient() const {
-    return {view{*device_, nullptr, extents<4>{}}, {}};
-  }
-
-  [[nodiscard]] input_gradient<Element, Layout, Device> bound_gradient(const execution_plan::gradient_target& target,
-                                                                       std::size_t v, index_t examples) const {
-    const auto& slot = plan_.slots[plan_.slot_of_value[v]];
-    return {target.wanted ? slot_gradient(slot, shapes_[v].batch(examples))
-                          : view{*device_, nullptr, shapes_[v].batch(examples)},
-            {.accumulate = target.accumulate, .relu_output = target.mask ? slot_value(slot) : nullptr}};
-  }
-
-  /// Makes all views fit the number of examples. The images are set when a step begins.
-  void bind(index_t examples) {
-    if (examples == bound_) {
-      return;
-    }
-    const const_view no_images{*device_, nullptr, shapes_.front().batch(examples)};
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      node& n = nodes_[i];
-      n.input_views.clear();
-      n.gradients.clear();
-      for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-        const std::size_t v = n.inputs[k];
-        n.input_views.push_back(value_view(v, no_images, examples));
-        n.gradients.push_back(bound_gradient(plan_.nodes[i].targets[k], v, examples));
-      }
-      if (const std::size_t v = plan_.nodes[i].residual; v != execution_plan::none) {
-        n.residual = value_view(v, no_images, examples).data();
-        n.residual_gradient = bound_gradient(plan_.nodes[i].residual_target, v, examples);
-      }
-    }
-    bound_ = examples;
-  }
-
-  [[nodiscard]] std::span<std::byte> workspace() const noexcept {
-    return {reinterpret_cast<std::byte*>(workspace_->data()), static_cast<std::size_t>(workspace_->size())};
   }
 
   template <class Observer>
   void run_forward(const const_view& images, const step_context& context, Observer& observer) {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      node& n = nodes_[i];
-      for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-        if (plan_.slot_of_value[n.inputs[k]] == 0) {
-          n.input_views[k] = value_view(n.inputs[k], images, bound_);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (plan().nodes[i].forward) {
+        if constexpr (requires { observer.before_layer(i, kernels::pass::forward); }) {
+          observer.before_layer(i, kernels::pass::forward);
         }
-      }
-      if (!plan_.nodes[i].forward) {
-        continue;
-      }
-      if constexpr (requires { observer.before_layer(i, kernels::pass::forward); }) {
-        observer.before_layer(i, kernels::pass::forward);
-      }
-      if (const std::size_t v = plan_.nodes[i].residual; v != execution_plan::none && plan_.slot_of_value[v] == 0) {
-        n.residual = value_view(v, images, bound_).data();
-      }
-      const auto& slot = plan_.slots[plan_.slot_of_value[i + 1]];
-      n.implementation->forward({*device_, n.input_views,
-                                 view{*device_, slot_value(slot), shapes_[i + 1].batch(bound_)}, n.residual, n.memory,
-                                 n.buffers, n.state, workspace(), context});
-      if constexpr (requires { observer.after_layer(i, kernels::pass::forward); }) {
-        observer.after_layer(i, kernels::pass::forward);
+        forward_layer(i, images, context);
+        if constexpr (requires { observer.after_layer(i, kernels::pass::forward); }) {
+          observer.after_layer(i, kernels::pass::forward);
+        }
       }
     }
   }
 
   template <class Observer>
   void run_backward(const const_view& images, const step_context& context, Observer& observer) {
-    for (std::size_t i = nodes_.size(); i-- > 0;) {
-      node& n = nodes_[i];
-      const auto& planned = plan_.nodes[i];
-      if (planned.backward) {
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      if (plan().nodes[i].backward) {
         if constexpr (requires { observer.before_layer(i, kernels::pass::backward_data); }) {
           observer.before_layer(i, kernels::pass::backward_data);
         }
-        const auto& slot = plan_.slots[plan_.slot_of_value[i + 1]];
-        n.implementation->backward({*device_, n.input_views, value_view(i + 1, images, bound_),
-                                    slot_gradient(slot, shapes_[i + 1].batch(bound_)), n.gradients, n.residual_gradient,
-                                    n.memory, n.buffers, n.state, workspace(), context});
-        for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-          mask_if_planned(planned.targets[k], n.inputs[k]);
-        }
-        if (planned.residual != execution_plan::none) {
-          mask_if_planned(planned.residual_target, planned.residual);
-        }
+        backward_layer(i, images, context);
         if constexpr (requires { observer.after_layer(i, kernels::pass::backward_data); }) {
           observer.after_layer(i, kernels::pass::backward_data);
         }
       }
-      notify_gradients(observer, n.first_parameter, n.descriptions.size());
-    }
-  }
-
-  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
-  void mask_if_planned(const execution_plan::gradient_target& target, std::size_t v) {
-    if (target.mask_after) {
-      const auto& slot = plan_.slots[plan_.slot_of_value[v]];
-      const view gradient = slot_gradient(slot, shapes_[v].batch(bound_));
-      relu_backward(*device_, gradient.size(), gradient.data(), slot_value(slot), gradient.data(), false);
+      notify_gradients(observer, graph_.nodes()[i].first_parameter, graph_.nodes()[i].parameters.size());
     }
   }
 
@@ -682,34 +403,15 @@ class network {
     }
   }
 
-  [[nodiscard]] bool all_finite(const Element* data, index_t count) const {
-    std::vector<Element> host(static_cast<std::size_t>(count));
-    device_->copy_to_host(host.data(), data, host.size() * sizeof(Element));
-    for (const Element element : host) {
-      if (!std::isfinite(element)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
   Device* device_;
-  std::vector<value_shape> shapes_;  // of value 0, the input, and of value i + 1, the output of node i
-  std::vector<node> nodes_;
+  graph graph_;
+  std::vector<passes*> layers_;  // of the graph's layers
   std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
-  std::size_t scores_ = 0;
-
-  index_t batch_size_ = 0;  // 0: not frozen
-  std::uint64_t seed_ = 0;
-  execution_plan plan_;
-  std::unique_ptr<bytes_tensor> arena_;
-  std::unique_ptr<bytes_tensor> workspace_;
-  std::unique_ptr<flat_tensor> values_;
-  std::unique_ptr<flat_tensor> gradients_;
-  std::unique_ptr<flat_tensor> buffer_values_;
+  std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a frozen network
   std::vector<parameter_type> parameters_;
-  std::vector<buffer<Element, Device>> buffers_;
-  index_t bound_ = -1;  // examples that the views are made for
+  // Of the layer that runs; kept, so that a step allocates nothing.
+  std::vector<const_view> inputs_;
+  std::vector<gradient_type> input_gradients_;
 };
 
 }  // namespace gradus::nn

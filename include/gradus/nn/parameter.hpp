@@ -4,16 +4,17 @@
 // Module: nn. Depends on: tensor.
 #pragma once
 
+#include <array>    // std::array
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
 #include <string>   // std::string, std::to_string
-#include <utility>  // std::move
 #include <vector>   // std::vector
 
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/core/extents.hpp"        // image_extents
 #include "gradus/core/index.hpp"          // index_t
-#include "gradus/layout/mapping.hpp"      // dense_mapping
+#include "gradus/layout/layouts.hpp"      // row_major
+#include "gradus/layout/mapping.hpp"      // dense_strides
 #include "gradus/nn/initializer.hpp"      // initializer, fan
 #include "gradus/tensor/tensor_view.hpp"  // image_view
 
@@ -29,79 +30,107 @@ struct parameter_description {
   bool decay = true;    ///< whether weight decay applies; not to biases and normalisation (Goyal et al. 2017)
 };
 
-/// A learnable tensor of a frozen network and its gradient.
-///
-/// Memory keeps the layout of the network; copy_to and copy_from use the logical order (o, i, r, s), so that stored
-/// weights do not depend on the layout.
-template <class Element, class Layout, class Device>
-class parameter {
- public:
-  parameter(std::string name, parameter_description description, index_t offset,
-            image_view<Element, Layout, Device> value, image_view<Element, Layout, Device> gradient)
-      : name_{std::move(name)},
-        description_{std::move(description)},
-        offset_{offset},
-        value_{value},
-        gradient_{gradient} {}
+/// A learnable tensor as the network keeps it.
+struct parameter_record {
+  std::string name;  ///< "layer.name", for example "conv1.weight"
+  parameter_description description;
+  index_t offset = 0;  ///< in the network's flat buffers of values and gradients, in elements; set by freeze
+};
 
-  /// "layer.name", for example "conv1.weight".
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] const parameter_description& description() const noexcept { return description_; }
-  /// (o, i, r, s)
-  [[nodiscard]] const image_extents& shape() const noexcept { return description_.shape; }
-  [[nodiscard]] index_t size() const { return description_.shape.size(); }
-  /// The position in the network's flat buffers of values and gradients, in elements.
-  [[nodiscard]] index_t offset() const noexcept { return offset_; }
-  [[nodiscard]] bool decay() const noexcept { return description_.decay; }
-  [[nodiscard]] image_view<Element, Layout, Device> value() const noexcept { return value_; }
-  [[nodiscard]] image_view<Element, Layout, Device> gradient() const noexcept { return gradient_; }
+namespace detail {
 
-  /// The values in the order (o, i, r, s), on the host.
-  [[nodiscard]] std::vector<Element> copy_values() const { return copy_logical(value_); }
-  /// The gradient in the order (o, i, r, s), on the host.
-  [[nodiscard]] std::vector<Element> copy_gradient() const { return copy_logical(gradient_); }
-
-  /// Sets the values from the order (o, i, r, s), on the host.
-  /// @throws shape_error when the count is not size()
-  void assign_values(std::span<const Element> logical) const {
-    if (static_cast<index_t>(logical.size()) != size()) {
-      throw shape_error{"parameter " + name_, std::to_string(size()) + " values for " + to_string(shape()),
-                        std::to_string(logical.size())};
-    }
-    std::vector<Element> memory(logical.size());
-    std::size_t position = 0;
-    for_each_offset([&](std::size_t offset) { memory[offset] = logical[position++]; });
-    value_.device().copy_from_host(value_.data(), memory.data(), memory.size() * sizeof(Element));
-  }
-
- private:
-  template <class Visit>
-  void for_each_offset(const Visit& visit) const {
-    const image_extents& s = description_.shape;
-    const dense_mapping<Layout> offset_of{s};
-    for (index_t o = 0; o < s.n; ++o) {
-      for (index_t i = 0; i < s.c; ++i) {
-        for (index_t r = 0; r < s.h; ++r) {
-          for (index_t q = 0; q < s.w; ++q) {
-            visit(static_cast<std::size_t>(offset_of(o, i, r, q)));
-          }
+/// Copies a dense tensor of four axes between two orders of its memory; the strides are in elements.
+template <class Element>
+void copy_reordered(const image_extents& shape, const Element* from, const std::array<index_t, 4>& from_strides,
+                    Element* to, const std::array<index_t, 4>& to_strides) {
+  for (index_t o = 0; o < shape.n; ++o) {
+    for (index_t i = 0; i < shape.c; ++i) {
+      for (index_t r = 0; r < shape.h; ++r) {
+        const Element* source = from + o * from_strides[0] + i * from_strides[1] + r * from_strides[2];
+        Element* target = to + o * to_strides[0] + i * to_strides[1] + r * to_strides[2];
+        for (index_t q = 0; q < shape.w; ++q, source += from_strides[3], target += to_strides[3]) {
+          *target = *source;
         }
       }
     }
   }
+}
 
-  [[nodiscard]] std::vector<Element> copy_logical(const image_view<Element, Layout, Device>& view) const {
-    std::vector<Element> memory(static_cast<std::size_t>(size()));
-    view.device().copy_to_host(memory.data(), view.data(), memory.size() * sizeof(Element));
-    std::vector<Element> logical(memory.size());
-    std::size_t position = 0;
-    for_each_offset([&](std::size_t offset) { logical[position++] = memory[offset]; });
-    return logical;
+/// The elements of a parameter in the order (o, i, r, s), on the host.
+template <class Element, class Device>
+std::vector<Element> copy_logical(Device& device, const Element* data, const image_extents& shape,
+                                  const std::array<index_t, 4>& strides) {
+  std::vector<Element> memory(static_cast<std::size_t>(shape.size()));
+  device.copy_to_host(memory.data(), data, memory.size() * sizeof(Element));
+  std::vector<Element> logical(memory.size());
+  copy_reordered(shape, memory.data(), strides, logical.data(), dense_strides<row_major, 4>(shape));
+  return logical;
+}
+
+/// Sets the elements of a parameter from the order (o, i, r, s), on the host.
+template <class Element, class Device>
+void assign_logical(Device& device, Element* data, const image_extents& shape, const std::array<index_t, 4>& strides,
+                    const Element* logical) {
+  std::vector<Element> memory(static_cast<std::size_t>(shape.size()));
+  copy_reordered(shape, logical, dense_strides<row_major, 4>(shape), memory.data(), strides);
+  device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
+}
+
+/// @throws shape_error when a parameter is given another number of values than it has elements
+inline void require_values(const parameter_record& record, std::size_t count) {
+  const index_t size = record.description.shape.size();
+  if (static_cast<index_t>(count) != size) {
+    throw shape_error{"parameter " + record.name,
+                      std::to_string(size) + " values for " + to_string(record.description.shape),
+                      std::to_string(count)};
+  }
+}
+
+}  // namespace detail
+
+/// A learnable tensor of a frozen network and its gradient; valid as long as the network.
+///
+/// Memory keeps the layout of the network; copy_values, copy_gradient and assign_values use the logical order (o, i, r,
+/// s), so that stored weights do not depend on the layout.
+template <class Element, class Layout, class Device>
+class parameter {
+ public:
+  parameter(const parameter_record& record, image_view<Element, Layout, Device> value,
+            image_view<Element, Layout, Device> gradient)
+      : record_{&record}, value_{value}, gradient_{gradient} {}
+
+  /// "layer.name", for example "conv1.weight".
+  [[nodiscard]] const std::string& name() const noexcept { return record_->name; }
+  [[nodiscard]] const parameter_description& description() const noexcept { return record_->description; }
+  /// (o, i, r, s)
+  [[nodiscard]] const image_extents& shape() const noexcept { return record_->description.shape; }
+  [[nodiscard]] index_t size() const { return shape().size(); }
+  /// The position in the network's flat buffers of values and gradients, in elements.
+  [[nodiscard]] index_t offset() const noexcept { return record_->offset; }
+  [[nodiscard]] bool decay() const noexcept { return record_->description.decay; }
+  [[nodiscard]] image_view<Element, Layout, Device> value() const noexcept { return value_; }
+  [[nodiscard]] image_view<Element, Layout, Device> gradient() const noexcept { return gradient_; }
+
+  /// The values in the order (o, i, r, s), on the host.
+  [[nodiscard]] std::vector<Element> copy_values() const {
+    return detail::copy_logical<Element>(value_.device(), value_.data(), shape(), strides());
+  }
+  /// The gradient in the order (o, i, r, s), on the host.
+  [[nodiscard]] std::vector<Element> copy_gradient() const {
+    return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), shape(), strides());
   }
 
-  std::string name_;
-  parameter_description description_;
-  index_t offset_;
+  /// Sets the values from the order (o, i, r, s), on the host.
+  /// @throws shape_error when the count is not size()
+  void assign_values(std::span<const Element> logical) const {
+    detail::require_values(*record_, logical.size());
+    detail::assign_logical<Element>(value_.device(), value_.data(), shape(), strides(), logical.data());
+  }
+
+ private:
+  [[nodiscard]] std::array<index_t, 4> strides() const noexcept { return dense_strides<Layout, 4>(value_.extents()); }
+
+  const parameter_record* record_;
   image_view<Element, Layout, Device> value_;
   image_view<Element, Layout, Device> gradient_;
 };

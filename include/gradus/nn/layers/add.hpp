@@ -17,17 +17,17 @@ struct add {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class add::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class add_base : public layer_base {
  public:
-  explicit layer(const add& /*options*/) {}
+  explicit add_base(const add& /*options*/) {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "add"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 2, inputs.size());
+    require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
       throw shape_error{kind(), "two values of one shape", to_string(inputs[0]) + " and " + to_string(inputs[1]),
                         "project the shortcut with a 1 x 1 convolution"};
@@ -41,9 +41,22 @@ class add::layer final : public nn::layer<Element, Layout, Device> {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+ protected:
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class add::layer final : public nn::layer<Element, Layout, Device, detail::add_base> {
+  using base = nn::layer<Element, Layout, Device, detail::add_base>;
+
+ public:
+  using base::base;
+
   void forward(const typename base::forward_call& call) override {
     add_forward(call.device, call.output.size(), call.inputs[0].data(), call.inputs[1].data(), call.output.data(),
-                activation_);
+                this->activation_);
   }
 
   void backward(const typename base::backward_call& call) override {
@@ -54,9 +67,6 @@ class add::layer final : public nn::layer<Element, Layout, Device> {
       }
     }
   }
-
- private:
-  kernels::activation activation_ = kernels::activation::identity;
 };
 
 }  // namespace gradus::nn

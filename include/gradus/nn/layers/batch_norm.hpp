@@ -34,17 +34,17 @@ struct batch_norm {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class batch_norm_base : public layer_base {
  public:
-  explicit layer(const batch_norm& options) : options_{options} {}
+  explicit batch_norm_base(const batch_norm& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "batch_norm"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
+    require_inputs(kind(), 1, inputs.size());
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
       throw configuration_error{kind(), "a momentum in [0, 1]", std::to_string(options_.momentum)};
     }
@@ -82,29 +82,44 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
             .applies_backward_mask = true};
   }
 
-  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
-    return {.state = 2 * static_cast<std::size_t>(shape_.channels) * sizeof(Element),
-            .workspace = batch_norm_workspace_bytes<Element, Layout>(device, shape_.batch(batch))};
-  }
-
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+ protected:
+  batch_norm options_;
+  value_shape shape_;
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail::batch_norm_base> {
+  using base = nn::layer<Element, Layout, Device, detail::batch_norm_base>;
+
+ public:
+  using base::base;
+
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+    return {.state = 2 * static_cast<std::size_t>(this->shape_.channels) * sizeof(Element),
+            .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
+  }
+
   void forward(const typename base::forward_call& call) override {
-    const kernels::batch_norm_running<Element> running{call.buffers[0], call.buffers[1], options_.momentum};
-    const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = activation_};
+    const kernels::batch_norm_running<Element> running{call.buffers[0], call.buffers[1], this->options_.momentum};
+    const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
     if (call.context.training) {
-      batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters), options_.epsilon,
-                                  running, saved(call.state), epilogue, call.workspace);
+      batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters),
+                                  this->options_.epsilon, running, saved(call.state), epilogue, call.workspace);
     } else {
-      batch_norm_forward_inference(call.device, call.inputs[0], call.output, affine(call.parameters), options_.epsilon,
-                                   running, epilogue, call.workspace);
+      batch_norm_forward_inference(call.device, call.inputs[0], call.output, affine(call.parameters),
+                                   this->options_.epsilon, running, epilogue, call.workspace);
     }
   }
 
   void backward(const typename base::backward_call& call) override {
     kernels::batch_norm_gradients<Element> gradients;
-    gradients.gamma = options_.scale ? call.parameters[0].gradient : nullptr;
-    gradients.beta = options_.shift ? call.parameters[options_.scale ? 1 : 0].gradient : nullptr;
+    gradients.gamma = this->options_.scale ? call.parameters[0].gradient : nullptr;
+    gradients.beta = this->options_.shift ? call.parameters[this->options_.scale ? 1 : 0].gradient : nullptr;
     gradients.residual = call.residual_gradient.view.data();
     gradients.accumulate_residual = call.residual_gradient.epilogue.accumulate;
     const auto& dx = call.input_gradients[0];
@@ -116,18 +131,14 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device> {
  private:
   [[nodiscard]] kernels::batch_norm_affine<Element> affine(
       std::span<const parameter_memory<Element>> parameters) const {
-    return {.gamma = options_.scale ? parameters[0].value : nullptr,
-            .beta = options_.shift ? parameters[options_.scale ? 1 : 0].value : nullptr};
+    return {.gamma = this->options_.scale ? parameters[0].value : nullptr,
+            .beta = this->options_.shift ? parameters[this->options_.scale ? 1 : 0].value : nullptr};
   }
 
   [[nodiscard]] kernels::batch_norm_saved<Element> saved(std::span<std::byte> state) const {
     auto* const elements = reinterpret_cast<Element*>(state.data());
-    return {.mean = elements, .inverse_deviation = elements + shape_.channels};
+    return {.mean = elements, .inverse_deviation = elements + this->shape_.channels};
   }
-
-  batch_norm options_;
-  value_shape shape_;
-  kernels::activation activation_ = kernels::activation::identity;
 };
 
 }  // namespace gradus::nn

@@ -17,12 +17,12 @@ struct concat {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class concat::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class concat_base : public layer_base {
  public:
-  explicit layer(const concat& /*options*/) {}
+  explicit concat_base(const concat& /*options*/) {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "concat"; }
 
@@ -47,6 +47,16 @@ class concat::layer final : public nn::layer<Element, Layout, Device> {
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false};
   }
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class concat::layer final : public nn::layer<Element, Layout, Device, detail::concat_base> {
+  using base = nn::layer<Element, Layout, Device, detail::concat_base>;
+
+ public:
+  using base::base;
 
   void forward(const typename base::forward_call& call) override {
     index_t channel = 0;

@@ -40,19 +40,19 @@ struct conv2d {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class conv2d::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class conv2d_base : public layer_base {
  public:
-  explicit layer(const conv2d& options) : options_{options} {}
+  explicit conv2d_base(const conv2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "conv2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
-    detail::require_at_least(kind(), "out_channels", 1, options_.out_channels);
-    detail::require_at_least(kind(), "groups", 1, options_.groups);
+    require_inputs(kind(), 1, inputs.size());
+    require_at_least(kind(), "out_channels", 1, options_.out_channels);
+    require_at_least(kind(), "groups", 1, options_.groups);
     const value_shape& in = inputs[0];
     if (in.flattened) {
       throw shape_error{kind(), "an image", "the vector " + to_string(in), "put the convolution before nn::flatten"};
@@ -63,7 +63,7 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device> {
                             std::to_string(options_.out_channels) + " output channels",
                         std::to_string(options_.groups)};
     }
-    const auto window = detail::slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
+    const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
     geometry_ = {.in_channels = in.channels,
                  .in_height = in.height,
                  .in_width = in.width,
@@ -108,47 +108,58 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device> {
             .applies_backward_mask = true};
   }
 
-  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
-    std::size_t workspace = 0;
-    for (const kernels::pass which :
-         {kernels::pass::forward, kernels::pass::backward_data, kernels::pass::backward_weights}) {
-      workspace = std::max(workspace, conv2d_workspace_bytes<Element, Layout>(device, geometry_, batch, which));
-    }
-    return {.state = 0, .workspace = workspace};
-  }
-
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+ protected:
+  conv2d options_;
+  kernels::conv2d_geometry geometry_;
+  kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::conv2d_base> {
+  using base = nn::layer<Element, Layout, Device, detail::conv2d_base>;
+
+ public:
+  using base::base;
+
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+    std::size_t workspace = 0;
+    for (const kernels::pass which :
+         {kernels::pass::forward, kernels::pass::backward_data, kernels::pass::backward_weights}) {
+      workspace = std::max(workspace, conv2d_workspace_bytes<Element, Layout>(device, this->geometry_, batch, which));
+    }
+    return {.state = 0, .workspace = workspace};
+  }
+
   void forward(const typename base::forward_call& call) override {
-    conv2d_forward(
-        call.device, geometry_, call.inputs[0], weight(call.parameters, call.device), call.output,
-        kernels::forward_epilogue<Element>{
-            .bias = options_.bias ? call.parameters[1].value : nullptr, .residual = call.residual, .act = activation_},
-        call.workspace);
+    conv2d_forward(call.device, this->geometry_, call.inputs[0], weight(call.parameters, call.device), call.output,
+                   kernels::forward_epilogue<Element>{.bias = this->options_.bias ? call.parameters[1].value : nullptr,
+                                                      .residual = call.residual,
+                                                      .act = this->activation_},
+                   call.workspace);
   }
 
   void backward(const typename base::backward_call& call) override {
     conv2d_backward_weights(
-        call.device, geometry_, call.inputs[0], call.output_gradient,
-        typename base::view{call.output_gradient.device(), call.parameters[0].gradient, geometry_.weights()},
-        options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
+        call.device, this->geometry_, call.inputs[0], call.output_gradient,
+        typename base::view{call.output_gradient.device(), call.parameters[0].gradient, this->geometry_.weights()},
+        this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      conv2d_backward_data(call.device, geometry_, call.output_gradient, weight(call.parameters, call.device), dx.view,
-                           dx.epilogue, call.workspace);
+      conv2d_backward_data(call.device, this->geometry_, call.output_gradient, weight(call.parameters, call.device),
+                           dx.view, dx.epilogue, call.workspace);
     }
   }
 
  private:
   [[nodiscard]] typename base::const_view weight(std::span<const parameter_memory<Element>> parameters,
                                                  Device& device) const {
-    return {device, parameters[0].value, geometry_.weights()};
+    return {device, parameters[0].value, this->geometry_.weights()};
   }
-
-  conv2d options_;
-  kernels::conv2d_geometry geometry_;
-  kernels::activation activation_ = kernels::activation::identity;
 };
 
 }  // namespace gradus::nn

@@ -35,18 +35,18 @@ struct dense {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class dense::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class dense_base : public layer_base {
  public:
-  explicit layer(const dense& options) : options_{options} {}
+  explicit dense_base(const dense& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "dense"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
-    detail::require_at_least(kind(), "out_features", 1, options_.out_features);
+    require_inputs(kind(), 1, inputs.size());
+    require_at_least(kind(), "out_features", 1, options_.out_features);
     in_ = inputs[0];
     return {options_.out_features, 1, 1};
   }
@@ -74,45 +74,11 @@ class dense::layer final : public nn::layer<Element, Layout, Device> {
     return {.backward_reads_output = false, .fuses_activation = true, .applies_backward_mask = true};
   }
 
-  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
-    std::size_t workspace = 0;
-    for (const kernels::matmul_shape& shape : {forward_shape(batch), data_shape(batch), weights_shape(batch)}) {
-      workspace = std::max(workspace, matmul_workspace_bytes<Element>(device, shape));
-    }
-    return {.state = 0, .workspace = workspace};
-  }
-
   [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_.size(); }
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
-  void forward(const typename base::forward_call& call) override {
-    kernels::matmul_epilogue<Element> epilogue;
-    epilogue.bias = options_.bias ? call.parameters[1].value : nullptr;
-    epilogue.act = activation_;
-    const Element* const weight = call.parameters[0].value;
-    matmul(call.device, forward_shape(call.output.extent(0)), call.inputs[0].data(), weight, call.output.data(),
-           epilogue, call.workspace);
-  }
-
-  void backward(const typename base::backward_call& call) override {
-    const index_t batch = call.output_gradient.extent(0);
-    const Element* const gradient = call.output_gradient.data();
-    matmul(call.device, weights_shape(batch), gradient, call.inputs[0].data(), call.parameters[0].gradient,
-           kernels::matmul_epilogue<Element>{}, call.workspace);
-    if (options_.bias) {
-      column_sums(call.device, batch, options_.out_features, gradient, call.parameters[1].gradient);
-    }
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      kernels::matmul_epilogue<Element> epilogue;
-      epilogue.accumulate = dx.epilogue.accumulate;
-      epilogue.relu_output = dx.epilogue.relu_output;
-      const Element* const weight = call.parameters[0].value;
-      matmul(call.device, data_shape(batch), gradient, weight, dx.view.data(), epilogue, call.workspace);
-    }
-  }
-
- private:
+ protected:
   [[nodiscard]] kernels::matmul_shape forward_shape(index_t batch) const {
     return {.m = batch, .n = options_.out_features, .k = in_.size(), .transpose_a = false, .transpose_b = true};
   }
@@ -126,6 +92,50 @@ class dense::layer final : public nn::layer<Element, Layout, Device> {
   dense options_;
   value_shape in_;
   kernels::activation activation_ = kernels::activation::identity;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class dense::layer final : public nn::layer<Element, Layout, Device, detail::dense_base> {
+  using base = nn::layer<Element, Layout, Device, detail::dense_base>;
+
+ public:
+  using base::base;
+
+  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+    std::size_t workspace = 0;
+    for (const kernels::matmul_shape& shape : {this->forward_shape(batch), this->data_shape(batch), this->weights_shape(batch)}) {
+      workspace = std::max(workspace, matmul_workspace_bytes<Element>(device, shape));
+    }
+    return {.state = 0, .workspace = workspace};
+  }
+
+  void forward(const typename base::forward_call& call) override {
+    kernels::matmul_epilogue<Element> epilogue;
+    epilogue.bias = this->options_.bias ? call.parameters[1].value : nullptr;
+    epilogue.act = this->activation_;
+    const Element* const weight = call.parameters[0].value;
+    matmul(call.device, this->forward_shape(call.output.extent(0)), call.inputs[0].data(), weight, call.output.data(),
+           epilogue, call.workspace);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    const index_t batch = call.output_gradient.extent(0);
+    const Element* const gradient = call.output_gradient.data();
+    matmul(call.device, this->weights_shape(batch), gradient, call.inputs[0].data(), call.parameters[0].gradient,
+           kernels::matmul_epilogue<Element>{}, call.workspace);
+    if (this->options_.bias) {
+      column_sums(call.device, batch, this->options_.out_features, gradient, call.parameters[1].gradient);
+    }
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      kernels::matmul_epilogue<Element> epilogue;
+      epilogue.accumulate = dx.epilogue.accumulate;
+      epilogue.relu_output = dx.epilogue.relu_output;
+      const Element* const weight = call.parameters[0].value;
+      matmul(call.device, this->data_shape(batch), gradient, weight, dx.view.data(), epilogue, call.workspace);
+    }
+  }
 };
 
 }  // namespace gradus::nn

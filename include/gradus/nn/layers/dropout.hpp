@@ -29,17 +29,17 @@ struct dropout {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class dropout::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class dropout_base : public layer_base {
  public:
-  explicit layer(const dropout& options) : options_{options} {}
+  explicit dropout_base(const dropout& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "dropout"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
+    require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
       throw configuration_error{kind(), "a rate in [0, 1)", std::to_string(options_.rate)};
     }
@@ -51,8 +51,27 @@ class dropout::layer final : public nn::layer<Element, Layout, Device> {
     return {.backward_reads_inputs = false, .backward_reads_output = false};
   }
 
+ protected:
+  /// One byte an element: whether it was kept.
+  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
+    return static_cast<std::size_t>(shape_.batch(batch).size());
+  }
+
+  dropout options_;
+  value_shape shape_;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class dropout::layer final : public nn::layer<Element, Layout, Device, detail::dropout_base> {
+  using base = nn::layer<Element, Layout, Device, detail::dropout_base>;
+
+ public:
+  using base::base;
+
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
-    return {.state = static_cast<std::size_t>(shape_.batch(batch).size()), .workspace = 0};
+    return {.state = this->state_bytes(batch), .workspace = 0};
   }
 
   void forward(const typename base::forward_call& call) override {
@@ -60,22 +79,18 @@ class dropout::layer final : public nn::layer<Element, Layout, Device> {
       copy_or_add(call.device, call.output.size(), call.inputs[0].data(), call.output.data(), false);
       return;
     }
-    dropout_forward(call.device, call.inputs[0], call.output, options_.rate,
-                    random_stream{call.context.seed, options_.name}, call.context.step, call.context.first_example,
-                    reinterpret_cast<std::uint8_t*>(call.state.data()));
+    dropout_forward(call.device, call.inputs[0], call.output, this->options_.rate,
+                    random_stream{call.context.seed, this->options_.name}, call.context.step,
+                    call.context.first_example, reinterpret_cast<std::uint8_t*>(call.state.data()));
   }
 
   void backward(const typename base::backward_call& call) override {
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
       dropout_backward(call.device, call.output_gradient.size(), call.output_gradient.data(),
-                       reinterpret_cast<const std::uint8_t*>(call.state.data()), 1.0 / (1.0 - options_.rate),
+                       reinterpret_cast<const std::uint8_t*>(call.state.data()), 1.0 / (1.0 - this->options_.rate),
                        dx.view.data(), dx.epilogue.accumulate);
     }
   }
-
- private:
-  dropout options_;
-  value_shape shape_;
 };
 
 }  // namespace gradus::nn

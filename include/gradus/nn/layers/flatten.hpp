@@ -17,17 +17,17 @@ struct flatten {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class flatten::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class flatten_base : public layer_base {
  public:
-  explicit layer(const flatten& /*options*/) {}
+  explicit flatten_base(const flatten& /*options*/) {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "flatten"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
+    require_inputs(kind(), 1, inputs.size());
     value_shape shape = inputs[0];
     shape.flattened = true;
     return shape;
@@ -36,6 +36,16 @@ class flatten::layer final : public nn::layer<Element, Layout, Device> {
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .aliases_input = true};
   }
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class flatten::layer final : public nn::layer<Element, Layout, Device, detail::flatten_base> {
+  using base = nn::layer<Element, Layout, Device, detail::flatten_base>;
+
+ public:
+  using base::base;
 
   void forward(const typename base::forward_call& /*call*/) override {}
   void backward(const typename base::backward_call& /*call*/) override {}

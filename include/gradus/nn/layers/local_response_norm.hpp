@@ -25,19 +25,19 @@ struct local_response_norm {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class local_response_norm::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class local_response_norm_base : public layer_base {
  public:
-  explicit layer(const local_response_norm& options)
+  explicit local_response_norm_base(const local_response_norm& options)
       : options_{.radius = options.radius, .alpha = options.alpha, .beta = options.beta, .k = options.k} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "local_response_norm"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
-    detail::require_at_least(kind(), "radius", 0, options_.radius);
+    require_inputs(kind(), 1, inputs.size());
+    require_at_least(kind(), "radius", 0, options_.radius);
     if (!(options_.k > 0)) {
       throw configuration_error{kind(), "k above 0", std::to_string(options_.k)};
     }
@@ -51,18 +51,29 @@ class local_response_norm::layer final : public nn::layer<Element, Layout, Devic
     return {.backward_reads_output = false, .applies_backward_mask = true};
   }
 
+ protected:
+  kernels::local_response_norm_parameters options_;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class local_response_norm::layer final : public nn::layer<Element, Layout, Device, detail::local_response_norm_base> {
+  using base = nn::layer<Element, Layout, Device, detail::local_response_norm_base>;
+
+ public:
+  using base::base;
+
   void forward(const typename base::forward_call& call) override {
-    local_response_norm_forward(call.device, call.inputs[0], call.output, options_);
+    local_response_norm_forward(call.device, call.inputs[0], call.output, this->options_);
   }
 
   void backward(const typename base::backward_call& call) override {
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      local_response_norm_backward(call.device, call.inputs[0], call.output_gradient, dx.view, options_, dx.epilogue);
+      local_response_norm_backward(call.device, call.inputs[0], call.output_gradient, dx.view, this->options_,
+                                   dx.epilogue);
     }
   }
-
- private:
-  kernels::local_response_norm_parameters options_;
 };
 
 }  // namespace gradus::nn

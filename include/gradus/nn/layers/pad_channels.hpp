@@ -22,19 +22,19 @@ struct pad_channels {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class pad_channels::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class pad_channels_base : public layer_base {
  public:
-  explicit layer(const pad_channels& options) : options_{options} {}
+  explicit pad_channels_base(const pad_channels& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "pad_channels"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
-    detail::require_at_least(kind(), "before", 0, options_.before);
-    detail::require_at_least(kind(), "after", 0, options_.after);
+    require_inputs(kind(), 1, inputs.size());
+    require_at_least(kind(), "before", 0, options_.before);
+    require_at_least(kind(), "after", 0, options_.after);
     if (inputs[0].flattened) {
       throw shape_error{kind(), "an image", "the vector " + to_string(inputs[0]), "pad before nn::flatten"};
     }
@@ -47,21 +47,31 @@ class pad_channels::layer final : public nn::layer<Element, Layout, Device> {
     return {.backward_reads_inputs = false, .backward_reads_output = false};
   }
 
+ protected:
+  pad_channels options_;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class pad_channels::layer final : public nn::layer<Element, Layout, Device, detail::pad_channels_base> {
+  using base = nn::layer<Element, Layout, Device, detail::pad_channels_base>;
+
+ public:
+  using base::base;
+
   void forward(const typename base::forward_call& call) override {
     call.device.fill_zero(call.output.data(), static_cast<std::size_t>(call.output.size()) * sizeof(Element));
-    copy_channels(call.device, call.inputs[0], index_t{0}, call.output, options_.before, call.inputs[0].extent(1),
+    copy_channels(call.device, call.inputs[0], index_t{0}, call.output, this->options_.before, call.inputs[0].extent(1),
                   false);
   }
 
   void backward(const typename base::backward_call& call) override {
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      copy_channels(call.device, call.output_gradient, options_.before, dx.view, index_t{0}, dx.view.extent(1),
+      copy_channels(call.device, call.output_gradient, this->options_.before, dx.view, index_t{0}, dx.view.extent(1),
                     dx.epilogue.accumulate);
     }
   }
-
- private:
-  pad_channels options_;
 };
 
 }  // namespace gradus::nn

@@ -77,117 +77,149 @@ inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
   return {geometry.channels, geometry.out_height, geometry.out_width};
 }
 
-}  // namespace detail
-
-template <class Element, class Layout, class Device>
-class max_pool2d::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
-
+/// What all element types, layouts and devices of the layer share.
+class max_pool2d_base : public layer_base {
  public:
-  explicit layer(const max_pool2d& options) : options_{options} {}
+  explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = detail::pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
+    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
       throw configuration_error{kind(), "a kernel of at most 256 elements",
                                 std::to_string(geometry_.kernel_height * geometry_.kernel_width)};
     }
-    return detail::pooled_shape(geometry_);
+    return pooled_shape(geometry_);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
   }
 
+ protected:
+  /// One byte an output: where in the window its value came from.
+  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
+    return static_cast<std::size_t>(geometry_.output(batch).size());
+  }
+
+  max_pool2d options_;
+  kernels::pool2d_geometry geometry_;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::max_pool2d_base> {
+  using base = nn::layer<Element, Layout, Device, detail::max_pool2d_base>;
+
+ public:
+  using base::base;
+
   [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
-    return {.state = static_cast<std::size_t>(geometry_.output(batch).size()), .workspace = 0};
+    return {.state = this->state_bytes(batch), .workspace = 0};
   }
 
   void forward(const typename base::forward_call& call) override {
-    max_pool2d_forward(call.device, geometry_, call.inputs[0], call.output,
+    max_pool2d_forward(call.device, this->geometry_, call.inputs[0], call.output,
                        call.context.training ? reinterpret_cast<std::uint8_t*>(call.state.data()) : nullptr);
   }
 
   void backward(const typename base::backward_call& call) override {
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      max_pool2d_backward(call.device, geometry_, call.output_gradient,
+      max_pool2d_backward(call.device, this->geometry_, call.output_gradient,
                           reinterpret_cast<const std::uint8_t*>(call.state.data()), dx.view, dx.epilogue);
     }
   }
-
- private:
-  max_pool2d options_;
-  kernels::pool2d_geometry geometry_;
 };
 
-template <class Element, class Layout, class Device>
-class average_pool2d::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class average_pool2d_base : public layer_base {
  public:
-  explicit layer(const average_pool2d& options) : options_{options} {}
+  explicit average_pool2d_base(const average_pool2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = detail::pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
-    return detail::pooled_shape(geometry_);
+    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
+    return pooled_shape(geometry_);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
   }
 
-  void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, geometry_, call.inputs[0], call.output, options_.count_padding);
-  }
-
-  void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      average_pool2d_backward(call.device, geometry_, call.output_gradient, dx.view, options_.count_padding,
-                              dx.epilogue);
-    }
-  }
-
- private:
+ protected:
   average_pool2d options_;
   kernels::pool2d_geometry geometry_;
 };
 
+}  // namespace detail
+
 template <class Element, class Layout, class Device>
-class global_average_pool2d::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+class average_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::average_pool2d_base> {
+  using base = nn::layer<Element, Layout, Device, detail::average_pool2d_base>;
 
  public:
-  explicit layer(const global_average_pool2d& /*options*/) {}
+  using base::base;
+
+  void forward(const typename base::forward_call& call) override {
+    average_pool2d_forward(call.device, this->geometry_, call.inputs[0], call.output, this->options_.count_padding);
+  }
+
+  void backward(const typename base::backward_call& call) override {
+    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+      average_pool2d_backward(call.device, this->geometry_, call.output_gradient, dx.view, this->options_.count_padding,
+                              dx.epilogue);
+    }
+  }
+};
+
+namespace detail {
+
+/// What all element types, layouts and devices of the layer share.
+class global_average_pool2d_base : public layer_base {
+ public:
+  explicit global_average_pool2d_base(const global_average_pool2d& /*options*/) {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "global_average_pool2d"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
+    require_inputs(kind(), 1, inputs.size());
     const size2d image{inputs[0].height, inputs[0].width};
-    geometry_ = detail::pool_geometry(kind(), inputs, image, image, padding::valid());
-    return detail::pooled_shape(geometry_);
+    geometry_ = pool_geometry(kind(), inputs, image, image, padding::valid());
+    return pooled_shape(geometry_);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
   }
 
+ protected:
+  kernels::pool2d_geometry geometry_;
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class global_average_pool2d::layer final
+    : public nn::layer<Element, Layout, Device, detail::global_average_pool2d_base> {
+  using base = nn::layer<Element, Layout, Device, detail::global_average_pool2d_base>;
+
+ public:
+  using base::base;
+
   void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, geometry_, call.inputs[0], call.output, false);
+    average_pool2d_forward(call.device, this->geometry_, call.inputs[0], call.output, false);
   }
 
   void backward(const typename base::backward_call& call) override {
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      average_pool2d_backward(call.device, geometry_, call.output_gradient, dx.view, false, dx.epilogue);
+      average_pool2d_backward(call.device, this->geometry_, call.output_gradient, dx.view, false, dx.epilogue);
     }
   }
-
- private:
-  kernels::pool2d_geometry geometry_;
 };
 
 }  // namespace gradus::nn

@@ -19,23 +19,33 @@ struct relu {
   class layer;
 };
 
-template <class Element, class Layout, class Device>
-class relu::layer final : public nn::layer<Element, Layout, Device> {
-  using base = nn::layer<Element, Layout, Device>;
+namespace detail {
 
+/// What all element types, layouts and devices of the layer share.
+class relu_base : public layer_base {
  public:
-  explicit layer(const relu& /*options*/) {}
+  explicit relu_base(const relu& /*options*/) {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "relu"; }
 
   value_shape infer(std::span<const value_shape> inputs) override {
-    detail::require_inputs(kind(), 1, inputs.size());
+    require_inputs(kind(), 1, inputs.size());
     return inputs[0];
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false, .is_activation = kernels::activation::relu};
   }
+};
+
+}  // namespace detail
+
+template <class Element, class Layout, class Device>
+class relu::layer final : public nn::layer<Element, Layout, Device, detail::relu_base> {
+  using base = nn::layer<Element, Layout, Device, detail::relu_base>;
+
+ public:
+  using base::base;
 
   void forward(const typename base::forward_call& call) override {
     relu_forward(call.device, call.output.size(), call.inputs[0].data(), call.output.data());

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The graph of a network's layers: names, shapes, parameters and the checks of all these; compiled once for all element
+// types, layouts and devices.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstddef>           // std::size_t
+#include <cstdint>           // std::uint64_t
+#include <initializer_list>  // std::initializer_list
+#include <memory>            // std::unique_ptr
+#include <source_location>   // std::source_location
+#include <span>              // std::span
+#include <string>            // std::string, std::to_string
+#include <string_view>       // std::string_view
+#include <utility>           // std::move
+#include <vector>            // std::vector
+
+#include "gradus/core/error.hpp"      // configuration_error, shape_error
+#include "gradus/core/extents.hpp"    // extents, image_extents
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/nn/layer.hpp"        // layer_base, layer_memory
+#include "gradus/nn/memory_plan.hpp"  // memory_plan
+#include "gradus/nn/parameter.hpp"    // parameter_record
+#include "gradus/nn/plan.hpp"         // execution_plan, graph_description
+#include "gradus/nn/value.hpp"        // value, value_shape
+
+namespace gradus::nn {
+
+/// The values that a layer reads: one, or a list in braces.
+class input_list {
+ public:
+  input_list(value single) : values_{single} {}
+  input_list(std::initializer_list<value> several) : values_{several} {}
+  input_list(std::vector<value> several) : values_{std::move(several)} {}
+
+  [[nodiscard]] const std::vector<value>& values() const noexcept { return values_; }
+
+ private:
+  std::vector<value> values_;
+};
+
+/// How a network is frozen.
+struct freeze_options {
+  index_t batch_size = 0;  ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+};
+
+/// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the
+/// network, value i + 1 the output of layer i.
+class graph {
+ public:
+  struct node {
+    std::string name;
+    std::unique_ptr<layer_base> layer;
+    std::vector<std::size_t> inputs;  ///< values
+    std::vector<parameter_record> parameters;
+    // Set by freeze.
+    std::size_t first_parameter = 0;  ///< its position in parameters()
+    std::vector<buffer_description> buffers;
+    std::size_t first_buffer = 0;  ///< counted over all layers
+  };
+
+  /// @param input  the shape of one example
+  /// @throws shape_error when an extent is below 1
+  explicit graph(const value_shape& input) {
+    if (input.channels < 1 || input.height < 1 || input.width < 1) {
+      throw shape_error{"network", "an input of at least 1 channel, row and column", to_string(input)};
+    }
+    shapes_.push_back(input);
+  }
+
+  // ---- building
+
+  /// Appends a layer and infers the shape of its output.
+  /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
+  value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
+               const std::source_location& where) {
+    require_building("network.add");
+    for (const node& other : nodes_) {
+      if (other.name == name) {
+        throw configuration_error{"network.add", "a new name for the layer", quoted(name) + " again", {}, where};
+      }
+    }
+    node made;
+    made.name = name;
+    std::vector<value_shape> input_shapes;
+    std::string context = "layer " + quoted(name);
+    for (const value input : inputs) {
+      if (input.index >= shapes_.size()) {
+        throw configuration_error{
+            "layer " + quoted(name), "values of this network", "a value that it did not make", {}, where};
+      }
+      context.append(made.inputs.empty() ? " on " : ", ").append(to_string(shapes_[input.index]));
+      made.inputs.push_back(input.index);
+      input_shapes.push_back(shapes_[input.index]);
+    }
+    if (inputs.empty()) {
+      context.append(" on no input");
+    }
+    try {
+      if (inputs.empty()) {
+        throw configuration_error{layer->kind(), "at least 1 input value", "0"};
+      }
+      const value_shape shape = layer->infer(input_shapes);
+      for (parameter_description& p : layer->parameters()) {
+        std::string full_name = made.name + "." + p.name;
+        made.parameters.push_back({std::move(full_name), std::move(p)});
+      }
+      made.layer = std::move(layer);
+      shapes_.push_back(shape);
+      nodes_.push_back(std::move(made));
+    } catch (const shape_error& failure) {
+      throw shape_error{context, {}, failure.message(), {}, where};
+    } catch (const configuration_error& failure) {
+      throw configuration_error{context, {}, failure.message(), {}, where};
+    }
+    return {shapes_.size() - 1};
+  }
+
+  /// @throws configuration_error when a loss cannot be put on the value
+  void require_scores(value scores, const std::source_location& where) const {
+    require_building("network.loss");
+    if (scores.index >= shapes_.size() || scores.index == 0) {
+      throw configuration_error{"network.loss", "the output of a layer of this network", "another value", {}, where};
+    }
+  }
+
+  /// Ends the graph with a loss over `scores`. @pre require_scores(scores)
+  void end(value scores) {
+    scores_ = scores.index;
+    has_loss_ = true;
+  }
+
+  /// Fixes the graph, and the places of parameters in a flat buffer, each on a boundary of memory_plan::alignment.
+  /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
+  void freeze(const freeze_options& options, std::size_t element_bytes) {
+    require_building("network.freeze");
+    if (nodes_.empty()) {
+      throw configuration_error{"network.freeze", "a network with at least one layer", "none"};
+    }
+    if (options.batch_size < 1) {
+      throw configuration_error{"network.freeze", "a batch_size of at least 1", std::to_string(options.batch_size)};
+    }
+    if (!has_loss_) {
+      scores_ = shapes_.size() - 1;
+    }
+    require_all_used();
+    options_ = options;
+    const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      nodes_[i].first_parameter = parameters_.size();
+      for (parameter_record& p : nodes_[i].parameters) {
+        p.offset = parameter_elements_;
+        parameter_elements_ += (p.description.shape.size() + unit - 1) / unit * unit;
+        parameters_.push_back(&p);
+      }
+    }
+    for (node& n : nodes_) {
+      n.buffers = n.layer->buffers();
+      n.first_buffer = buffer_count_;
+      buffer_count_ += n.buffers.size();
+    }
+  }
+
+  /// What the plan is made from.
+  /// @param memory  one entry a layer
+  [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
+                                                    std::size_t element_bytes) const {
+    graph_description description;
+    description.nodes.resize(nodes_.size());
+    description.scores = scores_;
+    description.has_loss = has_loss_;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      graph_description::node& n = description.nodes[i];
+      n.inputs = nodes_[i].inputs;
+      n.traits = nodes_[i].layer->traits();
+      n.has_parameters = !nodes_[i].parameters.empty();
+      n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(options_.batch_size).size()) * element_bytes;
+      n.state_bytes = memory[i].state;
+    }
+    return description;
+  }
+
+  // ---- what it consists of
+
+  [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0; }
+  [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
+  [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
+  /// @throws std::out_of_range when there is no such layer
+  [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
+  /// Of one example of a value. @throws std::out_of_range when there is no such value
+  [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
+  /// The extents of a value for a number of examples. @pre the value exists
+  [[nodiscard]] extents<4> batch_extents(std::size_t v, index_t examples) const { return shapes_[v].batch(examples); }
+  [[nodiscard]] bool has_loss() const noexcept { return has_loss_; }
+  /// The value that forward returns.
+  [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
+
+  /// All parameters, the last layer's first. @pre frozen
+  [[nodiscard]] std::span<const parameter_record* const> parameters() const noexcept { return parameters_; }
+  /// The size of a flat buffer for all parameters, in elements. @pre frozen
+  [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
+  /// The buffers of all layers. @pre frozen
+  [[nodiscard]] std::size_t buffer_count() const noexcept { return buffer_count_; }
+
+  /// The position of the parameter "layer.name" in parameters(). @throws configuration_error when there is none
+  [[nodiscard]] std::size_t find_parameter(std::string_view name) const {
+    std::string known;
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      if (parameters_[k]->name == name) {
+        return k;
+      }
+      known.append(k == 0 ? "one of " : ", ").append(parameters_[k]->name);
+    }
+    throw configuration_error{"network.find_parameter", known, quoted(name)};
+  }
+
+  /// Learnable numbers.
+  [[nodiscard]] index_t parameter_count() const {
+    index_t total = 0;
+    for (const node& n : nodes_) {
+      total += parameter_count(n);
+    }
+    return total;
+  }
+
+  /// Multiply-adds of one forward pass over one example.
+  [[nodiscard]] index_t multiply_adds() const {
+    index_t total = 0;
+    for (const node& n : nodes_) {
+      total += n.layer->multiply_adds();
+    }
+    return total;
+  }
+
+  /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals.
+  [[nodiscard]] std::string describe() const {
+    std::string text{"input"};
+    append_right(text, to_string(shapes_.front()), 36);
+    text += '\n';
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      append_left(text, nodes_[i].name, 24);
+      append_left(text, nodes_[i].layer->kind(), 24);
+      append_right(text, to_string(shapes_[i + 1]), 20);
+      append_right(text, std::to_string(parameter_count(nodes_[i])), 14);
+      append_right(text, std::to_string(nodes_[i].layer->multiply_adds()), 16);
+      text += '\n';
+    }
+    text.append("parameters: ").append(std::to_string(parameter_count()));
+    text.append(", multiply-adds an example: ").append(std::to_string(multiply_adds())).append("\n");
+    return text;
+  }
+
+  /// "layer 'conv1' (conv2d)"
+  [[nodiscard]] std::string describe(std::size_t layer) const {
+    std::string text = "layer " + quoted(nodes_[layer].name) + " (";
+    text.append(nodes_[layer].layer->kind()).append(")");
+    return text;
+  }
+
+  // ---- checks of a step
+
+  void require_loss(std::string_view operation) const {
+    require_frozen(operation);
+    if (!has_loss_) {
+      throw configuration_error{operation, "a network with a loss", "none",
+                                "call loss(nn::softmax_cross_entropy{}, scores) before freeze"};
+    }
+  }
+
+  /// @throws configuration_error unless the graph is frozen
+  /// @throws shape_error when images or labels do not fit it
+  void check_batch(std::string_view operation, const image_extents& images, std::size_t labels) const {
+    require_frozen(operation);
+    const value_shape& want = shapes_.front();
+    if (images.n > options_.batch_size || images != want.batch(images.n)) {
+      image_extents largest = want.batch(options_.batch_size);
+      throw shape_error{operation,
+                        "images of (n, " + std::to_string(largest.c) + ", " + std::to_string(largest.h) + ", " +
+                            std::to_string(largest.w) + ") with n at most " + std::to_string(largest.n),
+                        to_string(images)};
+    }
+    if (static_cast<std::size_t>(images.n) != labels) {
+      throw shape_error{operation, "one label an image: " + std::to_string(images.n), std::to_string(labels)};
+    }
+  }
+
+ private:
+  static std::string quoted(std::string_view name) {
+    std::string text{"'"};
+    return text.append(name).append("'");
+  }
+
+  static void append_left(std::string& text, std::string_view piece, std::size_t width) {
+    text.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
+  }
+  static void append_right(std::string& text, std::string_view piece, std::size_t width) {
+    text.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
+  }
+
+  static index_t parameter_count(const node& n) {
+    index_t total = 0;
+    for (const parameter_record& p : n.parameters) {
+      total += p.description.shape.size();
+    }
+    return total;
+  }
+
+  void require_building(std::string_view operation) const {
+    if (frozen()) {
+      throw configuration_error{operation, "a network that is not frozen", "a frozen one",
+                                "add layers and the loss before freeze, and freeze once"};
+    }
+  }
+
+  void require_frozen(std::string_view operation) const {
+    if (!frozen()) {
+      throw configuration_error{operation, "a frozen network", "one that is still being built",
+                                "call freeze({.batch_size = ...}) first"};
+    }
+  }
+
+  void require_all_used() const {
+    for (std::size_t v = 1; v < shapes_.size(); ++v) {
+      bool used = v == scores_;
+      for (std::size_t i = v; i < nodes_.size() && !used; ++i) {
+        for (const std::size_t input : nodes_[i].inputs) {
+          used = used || input == v;
+        }
+      }
+      if (!used) {
+        throw configuration_error{"network.freeze", "every layer's output to be read by a layer or the loss",
+                                  "the output of layer " + quoted(nodes_[v - 1].name) + " unused"};
+      }
+    }
+  }
+
+  std::vector<value_shape> shapes_;  // of the values
+  std::vector<node> nodes_;
+  std::size_t scores_ = 0;
+  bool has_loss_ = false;
+  freeze_options options_;  // batch_size 0: not frozen
+  std::vector<const parameter_record*> parameters_;
+  index_t parameter_elements_ = 0;
+  std::size_t buffer_count_ = 0;
+};
+
+}  // namespace gradus::nn

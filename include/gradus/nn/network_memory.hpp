@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The memory of a frozen network: values, gradients, parameters, buffers, and the layers' own; the same for all
+// layouts. Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>  // std::max
+#include <array>      // std::array
+#include <cmath>      // std::isfinite
+#include <cstddef>    // std::byte, std::size_t
+#include <cstdint>    // std::uint8_t
+#include <span>       // std::span
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/core/extents.hpp"        // extents
+#include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/random.hpp"         // random_stream
+#include "gradus/layout/layouts.hpp"      // row_major
+#include "gradus/nn/graph.hpp"            // graph
+#include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
+#include "gradus/nn/parameter.hpp"        // assign_logical
+#include "gradus/nn/plan.hpp"             // execution_plan, plan_execution
+#include "gradus/tensor/tensor.hpp"       // tensor
+#include "gradus/tensor/tensor_view.hpp"  // tensor_view
+
+namespace gradus::nn {
+
+/// What a layer keeps from step to step beside its parameters, such as a running mean.
+template <class Element, class Device>
+struct buffer {
+  std::string name;                                     ///< "layer.running_mean"
+  tensor_view<Element, 1, row_major, Device> elements;  ///< in the memory of the device
+};
+
+namespace detail {
+
+/// The strides of a dense tensor of four axes in the layout of a network, in elements.
+using strides_of_extents = std::array<index_t, 4> (*)(const extents<4>&) noexcept;
+
+/// Everything that a frozen network keeps on its device, and the plan that says where.
+template <class Element, class Device>
+class network_memory {
+ public:
+  /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
+  /// @param layers   one entry a layer: what it needs
+  /// @param strides  of the parameters
+  /// @throws device_error when the memory does not suffice
+  network_memory(Device& device, const graph& net, std::vector<layer_memory> layers, strides_of_extents strides)
+      : device_{&device},
+        layers_{std::move(layers)},
+        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)))},
+        arena_{device, extents<1>{static_cast<index_t>(plan_.arena_bytes)}},
+        workspace_{device, extents<1>{static_cast<index_t>(largest_workspace())}},
+        values_{device, extents<1>{net.parameter_elements() * element_bytes}},
+        gradients_{device, extents<1>{net.parameter_elements() * element_bytes}},
+        buffer_values_{device, extents<1>{buffer_elements(net) * element_bytes}} {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
+    }
+    make_parameters(net, strides);
+    make_buffers(net);
+  }
+
+  [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
+
+  /// The elements of a value, but for the input of the network; that is null.
+  [[nodiscard]] Element* value(std::size_t v) noexcept { return at(plan_.slots[plan_.slot_of_value[v]].value_offset); }
+  /// The gradient of a value, or null.
+  [[nodiscard]] Element* gradient(std::size_t v) noexcept {
+    const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
+    return slot.has_gradient ? at(slot.gradient_offset) : nullptr;
+  }
+  [[nodiscard]] std::span<std::byte> state(std::size_t layer) noexcept {
+    const std::size_t offset = plan_.nodes[layer].state_offset;
+    return offset == execution_plan::none
+               ? std::span<std::byte>{}
+               : std::span{reinterpret_cast<std::byte*>(arena_.data()) + offset, layers_[layer].state};
+  }
+  [[nodiscard]] std::span<std::byte> workspace() noexcept {
+    return {reinterpret_cast<std::byte*>(workspace_.data()), static_cast<std::size_t>(workspace_.size())};
+  }
+
+  [[nodiscard]] std::span<const parameter_memory<Element>> parameters() const noexcept { return parameters_; }
+  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return buffers_; }
+  /// Where each of buffers() begins.
+  [[nodiscard]] std::span<Element* const> buffer_memory() const noexcept { return buffer_memory_; }
+
+  [[nodiscard]] std::span<Element> values() noexcept { return elements(values_); }
+  [[nodiscard]] std::span<Element> gradients() noexcept { return elements(gradients_); }
+  [[nodiscard]] std::span<Element> buffer_values() noexcept { return elements(buffer_values_); }
+
+  /// Of arena, workspace, parameters and gradients.
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(arena_.size() + workspace_.size() + values_.size() + gradients_.size());
+  }
+
+  [[nodiscard]] bool all_finite(const Element* data, index_t count) const {
+    std::vector<Element> host(static_cast<std::size_t>(count));
+    device_->copy_to_host(host.data(), data, host.size() * sizeof(Element));
+    for (const Element element : host) {
+      if (!std::isfinite(element)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
+  static constexpr auto element_bytes = static_cast<index_t>(sizeof(Element));
+
+  static std::span<Element> elements(bytes_tensor& memory) {
+    return {reinterpret_cast<Element*>(memory.data()), static_cast<std::size_t>(memory.size() / element_bytes)};
+  }
+
+  [[nodiscard]] Element* at(std::size_t offset) noexcept {
+    return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(arena_.data() + offset);
+  }
+
+  [[nodiscard]] std::size_t largest_workspace() const {
+    std::size_t bytes = 0;
+    for (const layer_memory& needed : layers_) {
+      bytes = std::max(bytes, needed.workspace);
+    }
+    return bytes;
+  }
+
+  static index_t buffer_elements(const graph& net) {
+    index_t total = 0;
+    for (const graph::node& n : net.nodes()) {
+      for (const buffer_description& b : n.buffers) {
+        total += b.size;
+      }
+    }
+    return total;
+  }
+
+  void make_parameters(const graph& net, strides_of_extents strides) {
+    parameters_.resize(net.parameters().size());
+    std::vector<Element> logical;
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      const parameter_record& record = *net.parameters()[k];
+      const parameter_description& described = record.description;
+      parameters_[k] = {values().data() + record.offset, gradients().data() + record.offset};
+      const random_stream stream{net.options().seed, record.name};
+      logical.resize(static_cast<std::size_t>(described.shape.size()));
+      for (std::size_t i = 0; i < logical.size(); ++i) {
+        logical[i] = static_cast<Element>(described.initial(stream, i, described.sizes));
+      }
+      assign_logical<Element>(*device_, parameters_[k].value, described.shape, strides(described.shape),
+                              logical.data());
+    }
+  }
+
+  void make_buffers(const graph& net) {
+    const std::span<Element> memory = buffer_values();
+    std::vector<Element> initial(memory.size());
+    std::size_t offset = 0;
+    for (const graph::node& n : net.nodes()) {
+      for (const buffer_description& b : n.buffers) {
+        buffer_memory_.push_back(memory.data() + offset);
+        buffers_.push_back({n.name + "." + b.name, {*device_, memory.data() + offset, extents<1>{b.size}}});
+        for (index_t i = 0; i < b.size; ++i) {
+          initial[offset++] = static_cast<Element>(b.initial);
+        }
+      }
+    }
+    device_->copy_from_host(memory.data(), initial.data(), memory.size_bytes());
+  }
+
+  Device* device_;
+  std::vector<layer_memory> layers_;
+  execution_plan plan_;
+  bytes_tensor arena_;
+  bytes_tensor workspace_;
+  bytes_tensor values_;
+  bytes_tensor gradients_;
+  bytes_tensor buffer_values_;
+  std::vector<parameter_memory<Element>> parameters_;
+  std::vector<Element*> buffer_memory_;
+  std::vector<buffer<Element, Device>> buffers_;
+};
+
+}  // namespace detail
+}  // namespace gradus::nn
