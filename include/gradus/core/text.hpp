@@ -18,7 +18,8 @@ namespace gradus::detail {
 /// What a message is made of: a text or a number. It refers to the text, so it lives in one expression.
 class text_piece {
  public:
-  constexpr text_piece(std::string_view text) noexcept : kind_{kind::characters}, characters_{text.data(), text.size()} {}
+  constexpr text_piece(std::string_view text) noexcept
+      : kind_{kind::characters}, characters_{text.data(), text.size()} {}
   constexpr text_piece(const char* text) noexcept : text_piece{std::string_view{text}} {}
   text_piece(const std::string& text) noexcept : text_piece{std::string_view{text}} {}
   constexpr text_piece(int value) noexcept : text_piece{static_cast<long long>(value)} {}
