@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Trains the MNIST network on IDX images: in one process, on ranks in threads (--ranks N), or under mpiexec.
+#include <getopt.h>  // getopt_long
+
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <iostream>
-#include <sstream>
 #include <stdexcept>
 #include <string>
-
-#define CXXOPTS_NO_REGEX
-#include <cxxopts.hpp>
 
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/gzip.hpp"
@@ -32,16 +34,6 @@ struct options {
   std::uint64_t seed = 1;
   double learning_rate = 0.05;
 };
-
-std::string shown(const std::string& value) {
-  return value;
-}
-template <class Number>
-std::string shown(Number value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
 
 /// What every rank does. The batch is shared by all ranks.
 template <class Layout, class Communicator>
@@ -84,35 +76,103 @@ void train_in_layout(Communicator& communicator, const options& chosen) {
   }
 }
 
+[[noreturn]] void refuse(const char* name, const std::string& expected, const char* value) {
+  throw std::invalid_argument{"--" + std::string{name} + ": expected " + expected + ", got '" + value + "'"};
+}
+
+/// Reads the whole text as a number from `least` to `most`.
+template <class Number>
+void read(const char* name, const char* text, std::uint64_t least, std::uint64_t most, Number& value) {
+  const char* const end = text + std::strlen(text);
+  std::uint64_t number = 0;
+  const auto [stop, failure] = std::from_chars(text, end, number);
+  if (failure != std::errc{} || stop != end || number < least || number > most) {
+    refuse(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), text);
+  }
+  value = static_cast<Number>(number);
+}
+
+void show_help() {
+  const options usual;
+  std::printf(R"(Trains the MNIST network on IDX images, in one process or on several ranks.
+
+  --data FOLDER         with train-images-idx3-ubyte[.gz] and the other three files (%s)
+  --epochs N            passes over the training set (%d)
+  --batch-size N        examples of a step, over all ranks (%td)
+  --layout NAME         memory order of images: nchw or nhwc (%s)
+  --ranks N             ranks in threads of this process; under mpiexec leave it at 1 (%d)
+  --threads N           threads of each rank; 0: the processors divided by the ranks (%d)
+  --seed N              of weights, shuffling and dropout (%llu)
+  --learning-rate RATE  step size (%g)
+  --help                this text
+)",
+              usual.data.c_str(), usual.epochs, usual.batch_size, usual.layout.c_str(), usual.ranks, usual.threads,
+              static_cast<unsigned long long>(usual.seed), usual.learning_rate);
+}
+
 /// Fills `chosen`; returns false when the help was asked for.
+/// @throws std::invalid_argument that says which option is wrong, what it expects and what came
 bool read_options(int argc, char** argv, options& chosen) {
-  cxxopts::Options known{"train_mnist", "Trains the MNIST network on IDX images, in one process or on several ranks."};
-  const auto text = [](auto& value) { return cxxopts::value(value)->default_value(shown(value)); };
-  known.add_options()                                                                                    //
-      ("data", "folder with train-images-idx3-ubyte[.gz] and the other three files", text(chosen.data))  //
-      ("epochs", "passes over the training set", text(chosen.epochs))                                    //
-      ("batch-size", "examples of a step, over all ranks", text(chosen.batch_size))                      //
-      ("layout", "memory order of images: nchw or nhwc", text(chosen.layout))                            //
-      ("ranks", "ranks in threads of this process; under mpiexec leave it at 1", text(chosen.ranks))     //
-      ("threads", "threads of each rank; 0: the processors divided by the ranks", text(chosen.threads))  //
-      ("seed", "of weights, shuffling and dropout", text(chosen.seed))                                   //
-      ("learning-rate", "step size", text(chosen.learning_rate))                                         //
-      ("help", "this text");
-  const auto given = known.parse(argc, argv);
-  if (given.count("help") != 0) {
-    std::cout << known.help();
-    return false;
+  constexpr option known[] = {{"data", required_argument, nullptr, 'd'},
+                              {"epochs", required_argument, nullptr, 'e'},
+                              {"batch-size", required_argument, nullptr, 'b'},
+                              {"layout", required_argument, nullptr, 'l'},
+                              {"ranks", required_argument, nullptr, 'r'},
+                              {"threads", required_argument, nullptr, 't'},
+                              {"seed", required_argument, nullptr, 's'},
+                              {"learning-rate", required_argument, nullptr, 'a'},
+                              {"help", no_argument, nullptr, 'h'},
+                              {}};
+  opterr = 0;  // the messages are ours
+  for (;;) {
+    const char* const given = argv[optind];
+    switch (getopt_long(argc, argv, "+:", known, nullptr)) {
+      case -1:
+        if (optind < argc) {
+          throw std::invalid_argument{"'" + std::string{argv[optind]} + "' is not an option"};
+        }
+        return true;
+      case 'd':
+        chosen.data = optarg;
+        break;
+      case 'e':
+        read("epochs", optarg, 0, INT32_MAX, chosen.epochs);
+        break;
+      case 'b':
+        read("batch-size", optarg, 1, PTRDIFF_MAX, chosen.batch_size);
+        break;
+      case 'l':
+        chosen.layout = optarg;
+        if (chosen.layout != "nchw" && chosen.layout != "nhwc") {
+          refuse("layout", "nchw or nhwc", optarg);
+        }
+        break;
+      case 'r':
+        read("ranks", optarg, 1, 32767, chosen.ranks);
+        break;
+      case 't':
+        read("threads", optarg, 0, 4096, chosen.threads);
+        break;
+      case 's':
+        read("seed", optarg, 0, UINT64_MAX, chosen.seed);
+        break;
+      case 'a': {
+        char* end = optarg;
+        chosen.learning_rate = std::strtod(optarg, &end);
+        if (end == optarg || *end != '\0' || !std::isfinite(chosen.learning_rate) || chosen.learning_rate < 0) {
+          refuse("learning-rate", "a finite number of at least 0", optarg);
+        }
+        break;
+      }
+      case 'h':
+        show_help();
+        return false;
+      case ':':
+        throw std::invalid_argument{std::string{given} + ": expected a value, got none"};
+      default:
+        throw std::invalid_argument{"'" + std::string{given} + "' is not an option"};
+    }
   }
-  if (!given.unmatched().empty()) {
-    throw std::invalid_argument{"'" + given.unmatched().front() + "' is not an option"};
-  }
-  if (chosen.layout != "nchw" && chosen.layout != "nhwc") {
-    throw std::invalid_argument{"--layout: expected nchw or nhwc, got '" + chosen.layout + "'"};
-  }
-  if (chosen.ranks < 1 || chosen.threads < 0) {
-    throw std::invalid_argument{"expected --ranks of at least 1 and --threads of at least 0"};
-  }
-  return true;
 }
 
 }  // namespace

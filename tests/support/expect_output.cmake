@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# cmake -DSTATUS=0|1 -DPATTERN=regex -P expect_output.cmake -- command...
-# Runs the command: it must succeed (STATUS 0) or exit with another status (STATUS 1; a signal is wrong in both cases),
-# and its output must match.
+# cmake -DSTATUS=0|1|2 -DPATTERN=regex -P expect_output.cmake -- command...
+# Runs the command: it must succeed (STATUS 0), exit with another status (STATUS 1) or with status 2 (a signal is wrong
+# in all cases), and its output must match.
 cmake_minimum_required(VERSION 3.22)
 set(command "")
 set(seen FALSE)
@@ -20,6 +20,8 @@ if(NOT result MATCHES "^[0-9]+$")
   message(FATAL_ERROR "ended by: ${result}")
 elseif(STATUS EQUAL 0 AND NOT result EQUAL 0)
   message(FATAL_ERROR "exit status ${result}, expected 0")
+elseif(STATUS EQUAL 2 AND NOT result EQUAL 2)
+  message(FATAL_ERROR "exit status ${result}, expected 2")
 elseif(NOT STATUS EQUAL 0 AND result EQUAL 0)
   message(FATAL_ERROR "exit status 0, expected a failure")
 elseif(NOT output MATCHES "${PATTERN}")

@@ -4,20 +4,24 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <algorithm>         // std::copy, std::max, std::sort
+#include <algorithm>         // std::max
 #include <cstddef>           // std::size_t
-#include <cstdint>           // std::int64_t, std::uint64_t, std::uint8_t
+#include <cstdint>           // std::uint64_t, std::uint8_t
+#include <cstring>           // std::memcmp, std::memcpy
 #include <initializer_list>  // std::initializer_list
-#include <map>               // std::map
 #include <source_location>   // std::source_location
 #include <span>              // std::span
-#include <string>            // std::string, std::to_string
+#include <string>            // std::string
 #include <string_view>       // std::string_view
-#include <utility>           // std::move, std::pair
+#include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/comm/communicator.hpp"  // all_gather, communicator
-#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/comm/communicator.hpp"      // communicator
+#include "gradus/comm/detail/any_group.hpp"  // any_group, group_of
+#include "gradus/comm/detail/wait.hpp"       // ranks_text
+#include "gradus/core/error.hpp"             // configuration_error
+#include "gradus/core/random.hpp"            // hash_text
+#include "gradus/core/text.hpp"              // append, text
 
 namespace gradus::comm {
 
@@ -34,7 +38,7 @@ inline std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
     for (const std::string* text : {&each.name, &each.value}) {
-      packed.append(std::to_string(text->size())).append(":").append(*text);
+      gradus::detail::append(packed, {text->size(), ":", *text});
     }
   }
   return packed;
@@ -59,52 +63,91 @@ inline std::vector<fact> unpack(std::string_view packed) {
   return facts;
 }
 
-/// FNV-1a, 64 bits.
-inline std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const char character : text) {
-    hash = (hash ^ static_cast<unsigned char>(character)) * 1099511628211U;
-  }
-  return hash;
-}
-
 /// Throws if the ranks' facts differ; all ranks have the same `facts_of_rank` and so throw the same.
-inline void require_same_facts(std::string_view what, const std::vector<std::vector<fact>>& facts_of_rank,
+inline void require_same_facts(std::string_view what, std::span<const std::vector<fact>> facts_of_rank,
                                const std::source_location& where) {
+  using gradus::detail::append;
+  using gradus::detail::text;
   std::size_t most = 0;
   for (const auto& facts : facts_of_rank) {
     most = std::max(most, facts.size());
   }
   for (std::size_t i = 0; i < most; ++i) {
-    std::string name;  // as rank 0 has it, or the first rank that has so many facts
+    std::string_view name;  // as rank 0 has it, or the first rank that has so many facts
     for (const auto& facts : facts_of_rank) {
       if (i < facts.size()) {
         name = facts[i].name;
         break;
       }
     }
-    std::map<std::string, std::vector<int>> ranks_of_value;
-    for (std::size_t rank = 0; rank < facts_of_rank.size(); ++rank) {
-      const auto& facts = facts_of_rank[rank];
-      std::string value = i >= facts.size()       ? "nothing"
-                          : facts[i].name == name ? facts[i].value
-                                                  : "'" + facts[i].name + "' (" + facts[i].value + ") in its place";
-      ranks_of_value[std::move(value)].push_back(static_cast<int>(rank));
+    std::vector<std::string> value_of_rank;
+    value_of_rank.reserve(facts_of_rank.size());
+    for (const auto& facts : facts_of_rank) {
+      value_of_rank.push_back(i >= facts.size() ? "nothing"
+                              : facts[i].name == name
+                                  ? facts[i].value
+                                  : text({"'", facts[i].name, "' (", facts[i].value, ") in its place"}));
     }
-    if (ranks_of_value.size() > 1) {
-      std::vector<std::pair<std::vector<int>, std::string>> by_rank;
-      for (const auto& [value, ranks] : ranks_of_value) {
-        by_rank.emplace_back(ranks, value);
+    std::string values;  // each with its ranks, in the order of the first of them
+    std::vector<int> ranks;
+    std::size_t different = 0;
+    for (std::size_t rank = 0; rank < value_of_rank.size(); ++rank) {
+      const std::string& value = value_of_rank[rank];
+      ranks.clear();
+      for (std::size_t other = 0; other < value_of_rank.size(); ++other) {
+        if (value_of_rank[other] == value) {
+          ranks.push_back(static_cast<int>(other));
+        }
       }
-      std::sort(by_rank.begin(), by_rank.end());
-      std::string values;
-      for (const auto& [ranks, value] : by_rank) {
-        values.append(values.empty() ? "" : "; ").append(value).append(" on ").append(ranks_text(ranks));
+      if (ranks.front() == static_cast<int>(rank)) {
+        append(values, {different == 0 ? "" : "; ", value, " on ", ranks_text(ranks)});
+        ++different;
       }
-      throw configuration_error{what, "the same " + name + " on all ranks", values,
+    }
+    if (different > 1) {
+      throw configuration_error{what, text({"the same ", name, " on all ranks"}), values,
                                 "start all ranks with the same program, options and data", where};
     }
   }
+}
+
+/// Returns on all ranks or throws on all of them.
+inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
+                              const std::source_location& where) {
+  const std::string packed = pack(facts);
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const auto own = static_cast<std::size_t>(group.rank());
+  constexpr std::size_t digest_bytes = 16;  // hash and size; all ranks have the same byte order
+
+  std::vector<std::uint8_t> digests(digest_bytes * ranks);
+  const std::span mine = std::span{digests}.subspan(own * digest_bytes, digest_bytes);
+  const std::uint64_t digest[] = {gradus::detail::hash_text(packed), packed.size()};
+  std::memcpy(mine.data(), digest, digest_bytes);
+  group.all_gather(mine, digests, where);
+  const auto size_of = [&](std::size_t rank) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, digests.data() + digest_bytes * rank + sizeof(size), sizeof(size));
+    return static_cast<std::size_t>(size);
+  };
+  bool same = true;
+  std::size_t longest = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    same = same && std::memcmp(digests.data() + digest_bytes * rank, digests.data(), digest_bytes) == 0;
+    longest = std::max(longest, size_of(rank));
+  }
+  if (same) {
+    return;
+  }
+
+  std::vector<std::uint8_t> texts(longest * ranks);  // (ranks, longest)
+  const std::span my_text = std::span{texts}.subspan(own * longest, longest);
+  std::memcpy(my_text.data(), packed.data(), packed.size());
+  group.all_gather(my_text, texts, where);
+  std::vector<std::vector<fact>> facts_of_rank(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    facts_of_rank[rank] = unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
+  }
+  require_same_facts(what, facts_of_rank, where);
 }
 
 }  // namespace detail
@@ -122,35 +165,9 @@ template <class Communicator>
 void require_agreement(Communicator& communicator, std::string_view what, std::span<const fact> facts,
                        std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
-  detail::require_open(communicator, "require_agreement", where);
-  const std::string packed = detail::pack(facts);
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  const auto own = static_cast<std::size_t>(communicator.rank());
-
-  std::vector<std::int64_t> digests(2 * ranks);  // (ranks, 2): hash, bytes
-  const std::int64_t digest[] = {static_cast<std::int64_t>(detail::hash_of(packed)),
-                                 static_cast<std::int64_t>(packed.size())};
-  all_gather(communicator, digest, digests, where).wait(where);
-  bool same = true;
-  std::size_t longest = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    same = same && digests[2 * rank] == digests[0] && digests[2 * rank + 1] == digests[1];
-    longest = std::max(longest, static_cast<std::size_t>(digests[2 * rank + 1]));
-  }
-  if (same) {
-    return;
-  }
-
-  std::vector<std::uint8_t> texts(longest * ranks);  // (ranks, longest)
-  const auto mine = std::span{texts}.subspan(own * longest, longest);
-  std::copy(packed.begin(), packed.end(), mine.begin());
-  all_gather(communicator, mine, texts, where).wait(where);
-  std::vector<std::vector<fact>> facts_of_rank(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto bytes = static_cast<std::size_t>(digests[2 * rank + 1]);
-    facts_of_rank[rank] = detail::unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), bytes});
-  }
-  detail::require_same_facts(what, facts_of_rank, where);
+  detail::require_open(detail::caller{communicator}, "require_agreement", where);
+  detail::group_of<Communicator> group{communicator};
+  detail::require_agreement(group, what, facts, where);
 }
 
 /// The same for facts written in the call: require_agreement(world, "options", {{"seed", "1"}}).

@@ -6,24 +6,18 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::convertible_to, std::movable, std::same_as
-#include <functional>       // std::less
 #include <ranges>           // std::ranges::borrowed_range, contiguous_range, range_value_t, sized_range
 #include <source_location>  // std::source_location
 #include <span>             // std::span
-#include <string>           // std::string, std::to_string
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::is_const_v, std::remove_reference_t
 
-#include "gradus/comm/detail/wait.hpp"  // default_time_limit
-#include "gradus/comm/reduction.hpp"    // reduction
-#include "gradus/comm/request.hpp"      // request
-#include "gradus/core/error.hpp"        // configuration_error, shape_error
-#include "gradus/core/index.hpp"        // index_t
+#include "gradus/comm/detail/checks.hpp"  // require_blocks, require_open, require_peer, require_root
+#include "gradus/comm/detail/wait.hpp"    // default_time_limit
+#include "gradus/comm/reduction.hpp"      // reduction
+#include "gradus/comm/request.hpp"        // request
 
 namespace gradus::comm {
-
-/// Tags of messages lie in [0, largest_tag]: what every MPI library has.
-inline constexpr int largest_tag = 32767;
 
 template <class C>
 concept has_communicator_name = requires {
@@ -188,59 +182,6 @@ consteval bool explain_transfer() {
   return true;
 }
 
-template <class Communicator>
-void require_open(const Communicator& communicator, std::string_view operation, const std::source_location& where) {
-  if (communicator.size() <= 0) {
-    throw configuration_error{operation, "an open communicator", "one that was moved from",
-                              "use the communicator that it was moved to", where};
-  }
-}
-
-template <class Communicator>
-void require_peer(const Communicator& communicator, std::string_view operation, int peer, int tag,
-                  const std::source_location& where) {
-  require_open(communicator, operation, where);
-  if (peer < 0 || peer >= communicator.size() || peer == communicator.rank()) {
-    throw configuration_error{operation,
-                              "another rank of the " + std::to_string(communicator.size()) + " of communicator '" +
-                                  std::string{Communicator::name} + "'",
-                              "rank " + std::to_string(peer) + " on rank " + std::to_string(communicator.rank()),
-                              "ranks are counted from 0, and no rank sends to itself", where};
-  }
-  if (tag < 0 || tag > largest_tag) {
-    throw configuration_error{
-        operation, "a tag from 0 to " + std::to_string(largest_tag), std::to_string(tag), {}, where};
-  }
-}
-
-/// `whole` has size() blocks of the size of `block`, and `block` is the one of this rank or apart from it.
-template <class Communicator, class Element>
-void require_blocks(const Communicator& communicator, std::string_view operation, std::string_view block_name,
-                    std::span<const Element> block, std::string_view whole_name, std::span<const Element> whole,
-                    const std::source_location& where) {
-  require_open(communicator, operation, where);
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  if (whole.size() / ranks != block.size() || whole.size() % ranks != 0) {
-    throw shape_error{operation,
-                      std::string{whole_name} + " of " + std::to_string(ranks) + " blocks (one for each rank) of the " +
-                          std::to_string(block.size()) + " elements of " + std::string{block_name},
-                      std::to_string(whole.size()) + " elements",
-                      "make the size a multiple of the number of ranks, with zeros at the end", where};
-  }
-  const Element* const own = whole.data() + static_cast<std::size_t>(communicator.rank()) * block.size();
-  const std::less<const Element*> before{};  // orders pointers into different arrays too
-  const bool apart = block.empty() || !before(block.data(), whole.data() + whole.size()) ||
-                     !before(whole.data(), block.data() + block.size());
-  if (!apart && block.data() != own) {
-    throw shape_error{operation,
-                      std::string{block_name} + " that is block " + std::to_string(communicator.rank()) + " of " +
-                          std::string{whole_name} + " or does not overlap it",
-                      "spans that overlap otherwise",
-                      {},
-                      where};
-  }
-}
-
 }  // namespace detail
 
 /// Begins to send `data` to rank `peer`.
@@ -249,7 +190,7 @@ template <class Communicator, buffer Range>
 [[nodiscard]] request send(Communicator& communicator, int peer, Range&& data, int tag = 0,
                            std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
-  detail::require_peer(communicator, "send", peer, tag, where);
+  detail::require_peer(detail::caller{communicator}, "send", peer, tag, where);
   return communicator.send(peer, detail::as_input(data), tag);
 }
 
@@ -259,7 +200,7 @@ template <class Communicator, mutable_buffer Range>
 [[nodiscard]] request receive(Communicator& communicator, int peer, Range&& data, int tag = 0,
                               std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
-  detail::require_peer(communicator, "receive", peer, tag, where);
+  detail::require_peer(detail::caller{communicator}, "receive", peer, tag, where);
   return communicator.receive(peer, detail::as_output(data), tag);
 }
 
@@ -273,7 +214,7 @@ template <class Communicator, mutable_buffer Range>
 [[nodiscard]] request all_reduce(Communicator& communicator, Range&& data, reduction operation = reduction::sum,
                                  std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
-  detail::require_open(communicator, "all_reduce", where);
+  detail::require_open(detail::caller{communicator}, "all_reduce", where);
   return communicator.all_reduce(detail::as_output(data), operation);
 }
 
@@ -284,11 +225,7 @@ template <class Communicator, mutable_buffer Range>
 [[nodiscard]] request broadcast(Communicator& communicator, Range&& data, int root = 0,
                                 std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Range>());
-  detail::require_open(communicator, "broadcast", where);
-  if (root < 0 || root >= communicator.size()) {
-    throw configuration_error{"broadcast", "a root from 0 to " + std::to_string(communicator.size() - 1),
-                              std::to_string(root), "ranks are counted from 0", where};
-  }
+  detail::require_root(detail::caller{communicator}, "broadcast", root, where);
   return communicator.broadcast(detail::as_output(data), root);
 }
 
@@ -310,7 +247,8 @@ template <class Communicator, buffer Input, mutable_buffer Output>
                 "gradus::comm::reduce_scatter: input and output have different element types");
   const auto from = detail::as_input(input);
   const auto to = detail::as_output(output);
-  detail::require_blocks(communicator, "reduce_scatter", "output", detail::as_input(output), "input", from, where);
+  detail::require_blocks(detail::caller{communicator}, "reduce_scatter", {"output", detail::as_input(output)},
+                         {"input", from}, where);
   return communicator.reduce_scatter(from, to, operation);
 }
 
@@ -331,7 +269,8 @@ template <class Communicator, buffer Input, mutable_buffer Output>
                 "gradus::comm::all_gather: input and output have different element types");
   const auto from = detail::as_input(input);
   const auto to = detail::as_output(output);
-  detail::require_blocks(communicator, "all_gather", "input", from, "output", detail::as_input(output), where);
+  detail::require_blocks(detail::caller{communicator}, "all_gather", {"input", from},
+                         {"output", detail::as_input(output)}, where);
   return communicator.all_gather(from, to);
 }
 
@@ -340,7 +279,7 @@ template <class Communicator>
 [[nodiscard]] request barrier(Communicator& communicator,
                               std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
-  detail::require_open(communicator, "barrier", where);
+  detail::require_open(detail::caller{communicator}, "barrier", where);
   return communicator.barrier();
 }
 

@@ -9,11 +9,11 @@
 #include <algorithm>    // std::min
 #include <chrono>       // std::chrono::milliseconds
 #include <climits>      // INT_MAX
+#include <cstddef>      // std::byte, std::size_t
 #include <cstring>      // std::memcpy
 #include <exception>    // std::exception
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
-#include <string>       // std::to_string
 #include <string_view>  // std::string_view
 #include <utility>      // std::forward, std::move
 
@@ -21,7 +21,10 @@
 #include "gradus/comm/detail/call.hpp"      // call
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
 #include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
+#include "gradus/comm/mpi_process.hpp"      // check_mpi, mpi_element, mpi_operation_of
 #include "gradus/core/error.hpp"            // configuration_error
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/text.hpp"             // text
 
 namespace gradus::comm {
 
@@ -76,7 +79,7 @@ class mpi {
   /// MPI counts with int: longer arrays go in parts of at most so many elements. For tests of that.
   void set_largest_count(int elements) {
     if (elements < 1) {
-      throw configuration_error{"comm::mpi.set_largest_count", "at least 1", std::to_string(elements)};
+      throw configuration_error{"comm::mpi.set_largest_count", "at least 1", gradus::detail::text({elements})};
     }
     largest_count_ = elements;
   }
@@ -88,123 +91,33 @@ class mpi {
 
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    detail::mpi_operation& operation =
-        fresh<Element>({.kind = detail::call_kind::send, .peer = peer, .tag = tag}, data);
-    request pending{operation};
-    for_each_part(data.size(), [&](std::size_t begin, int count) {
-      operation.add("MPI_Isend", [&](MPI_Request* handle) {
-        return MPI_Isend(data.data() + begin, count, detail::mpi_type<Element>(), peer, tag, native(), handle);
-      });
-    });
-    return pending;
+    return begin_send(peer, data.data(), size_of(data), detail::mpi_element_of<Element>(), tag);
   }
 
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    detail::mpi_operation& operation =
-        fresh<Element>({.kind = detail::call_kind::receive, .peer = peer, .tag = tag}, data);
-    request pending{operation};
-    for_each_part(data.size(), [&](std::size_t begin, int count) {
-      operation.add(
-          "MPI_Irecv",
-          [&](MPI_Request* handle) {
-            return MPI_Irecv(data.data() + begin, count, detail::mpi_type<Element>(), peer, tag, native(), handle);
-          },
-          count);
-    });
-    return pending;
+    return begin_receive(peer, data.data(), size_of(data), detail::mpi_element_of<Element>(), tag);
   }
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    detail::mpi_operation& under_way =
-        fresh<Element>({.kind = detail::call_kind::all_reduce, .operation = operation}, data);
-    request pending{under_way};
-    for_each_part(data.size(), [&](std::size_t begin, int count) {
-      under_way.add("MPI_Iallreduce", [&](MPI_Request* handle) {
-        return MPI_Iallreduce(MPI_IN_PLACE, data.data() + begin, count, detail::mpi_type<Element>(),
-                              detail::mpi_operation_of(operation), native(), handle);
-      });
-    });
-    return pending;
+    return begin_all_reduce(data.data(), size_of(data), detail::mpi_element_of<Element>(), operation);
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    detail::mpi_operation& operation = fresh<Element>({.kind = detail::call_kind::broadcast, .peer = root}, data);
-    request pending{operation};
-    for_each_part(data.size(), [&](std::size_t begin, int count) {
-      operation.add("MPI_Ibcast", [&](MPI_Request* handle) {
-        return MPI_Ibcast(data.data() + begin, count, detail::mpi_type<Element>(), root, native(), handle);
-      });
-    });
-    return pending;
+    return begin_broadcast(data.data(), size_of(data), detail::mpi_element_of<Element>(), root);
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    detail::mpi_operation& under_way =
-        fresh<Element>({.kind = detail::call_kind::reduce_scatter, .operation = operation}, output);
-    request pending{under_way};
-    // MPI's buffers may not overlap, ours may: then the result goes through memory of the operation's own.
-    const Element* const own_block = input.data() + static_cast<std::size_t>(rank()) * output.size();
-    Element* target = output.data();
-    if (target == own_block) {
-      target = reinterpret_cast<Element*>(under_way.staging(output.size_bytes()));
-      under_way.copy_out(output.data(), output.size_bytes());
-    }
-    if (output.size() <= static_cast<std::size_t>(largest_count_)) {
-      under_way.add("MPI_Ireduce_scatter_block", [&](MPI_Request* handle) {
-        return MPI_Ireduce_scatter_block(input.data(), target, static_cast<int>(output.size()),
-                                         detail::mpi_type<Element>(), detail::mpi_operation_of(operation), native(),
-                                         handle);
-      });
-      return pending;
-    }
-    for (int owner = 0; owner < size(); ++owner) {
-      const Element* const block = input.data() + static_cast<std::size_t>(owner) * output.size();
-      for_each_part(output.size(), [&](std::size_t begin, int count) {
-        under_way.add("MPI_Ireduce", [&](MPI_Request* handle) {
-          return MPI_Ireduce(block + begin, target + begin, count, detail::mpi_type<Element>(),
-                             detail::mpi_operation_of(operation), owner, native(), handle);
-        });
-      });
-    }
-    return pending;
+    return begin_reduce_scatter(input.data(), output.data(), size_of(output), detail::mpi_element_of<Element>(),
+                                operation);
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    detail::mpi_operation& operation = fresh<Element>({.kind = detail::call_kind::all_gather}, input);
-    request pending{operation};
-    const MPI_Datatype type = detail::mpi_type<Element>();
-    // MPI wants all ranks to do it in place or none, ours may differ: so put the own block into its place first.
-    Element* const own_block = output.data() + static_cast<std::size_t>(rank()) * input.size();
-    if (!input.empty() && input.data() != own_block) {
-      std::memcpy(own_block, input.data(), input.size_bytes());
-    }
-    if (input.size() <= static_cast<std::size_t>(largest_count_)) {
-      operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
-        return MPI_Iallgather(MPI_IN_PLACE, 0, type, output.data(), static_cast<int>(input.size()), type, native(),
-                              handle);
-      });
-      return pending;
-    }
-    for_each_part(input.size(), [&](std::size_t begin, int count) {
-      operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
-        // `count` elements of every block, the blocks being input.size() elements apart
-        MPI_Datatype part = MPI_DATATYPE_NULL;
-        MPI_Datatype spaced = MPI_DATATYPE_NULL;
-        MPI_Type_contiguous(count, type, &part);
-        MPI_Type_create_resized(part, 0, static_cast<MPI_Aint>(input.size_bytes()), &spaced);
-        MPI_Type_commit(&spaced);
-        const int code = MPI_Iallgather(MPI_IN_PLACE, 0, type, output.data() + begin, 1, spaced, native(), handle);
-        MPI_Type_free(&spaced);
-        MPI_Type_free(&part);
-        return code;
-      });
-    });
-    return pending;
+    return begin_all_gather(input.data(), output.data(), size_of(input), detail::mpi_element_of<Element>());
   }
 
   [[nodiscard]] request barrier() {
@@ -215,7 +128,7 @@ class mpi {
   }
 
   [[nodiscard]] mpi duplicate() {
-    detail::require_open(*this, "duplicate", std::source_location::current());
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::mpi_operation& operation = channel_->fresh({.kind = detail::call_kind::duplicate}, limit_);
     request pending{operation};
     operation.add("MPI_Comm_idup",
@@ -237,13 +150,143 @@ class mpi {
  private:
   mpi() noexcept = default;
 
-  template <class Element, class Span>
-  detail::mpi_operation& fresh(detail::call what, Span data) {
-    what.count = static_cast<index_t>(data.size());
-    what.element = element_name<Element>;
+  template <class Span>
+  static index_t size_of(const Span& data) noexcept {
+    return static_cast<index_t>(data.size());
+  }
+
+  // The communications themselves: arrays of `count` elements, whatever their type.
+
+  request begin_send(int peer, const void* data, index_t count, const detail::mpi_element& element, int tag) {
+    detail::mpi_operation& operation =
+        fresh({.kind = detail::call_kind::send, .peer = peer, .tag = tag, .count = count}, element);
+    request pending{operation};
+    for_each_part(count, [&](index_t begin, int part) {
+      operation.add("MPI_Isend", [&](MPI_Request* handle) {
+        return MPI_Isend(at(data, begin, element), part, element.type, peer, tag, native(), handle);
+      });
+    });
+    return pending;
+  }
+
+  request begin_receive(int peer, void* data, index_t count, const detail::mpi_element& element, int tag) {
+    detail::mpi_operation& operation =
+        fresh({.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .count = count}, element);
+    request pending{operation};
+    for_each_part(count, [&](index_t begin, int part) {
+      operation.add(
+          "MPI_Irecv",
+          [&](MPI_Request* handle) {
+            return MPI_Irecv(at(data, begin, element), part, element.type, peer, tag, native(), handle);
+          },
+          part);
+    });
+    return pending;
+  }
+
+  request begin_all_reduce(void* data, index_t count, const detail::mpi_element& element, reduction operation) {
+    detail::mpi_operation& under_way =
+        fresh({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count}, element);
+    request pending{under_way};
+    for_each_part(count, [&](index_t begin, int part) {
+      under_way.add("MPI_Iallreduce", [&](MPI_Request* handle) {
+        return MPI_Iallreduce(MPI_IN_PLACE, at(data, begin, element), part, element.type,
+                              detail::mpi_operation_of(operation), native(), handle);
+      });
+    });
+    return pending;
+  }
+
+  request begin_broadcast(void* data, index_t count, const detail::mpi_element& element, int root) {
+    detail::mpi_operation& operation =
+        fresh({.kind = detail::call_kind::broadcast, .peer = root, .count = count}, element);
+    request pending{operation};
+    for_each_part(count, [&](index_t begin, int part) {
+      operation.add("MPI_Ibcast", [&](MPI_Request* handle) {
+        return MPI_Ibcast(at(data, begin, element), part, element.type, root, native(), handle);
+      });
+    });
+    return pending;
+  }
+
+  /// @param count  elements of a block
+  request begin_reduce_scatter(const void* input, void* output, index_t count, const detail::mpi_element& element,
+                               reduction operation) {
+    detail::mpi_operation& under_way =
+        fresh({.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count}, element);
+    request pending{under_way};
+    // MPI's buffers may not overlap, ours may: then the result goes through memory of the operation's own.
+    void* target = output;
+    if (target == at(input, rank() * count, element)) {
+      const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
+      target = under_way.staging(bytes);
+      under_way.copy_out(output, bytes);
+    }
+    if (count <= largest_count_) {
+      under_way.add("MPI_Ireduce_scatter_block", [&](MPI_Request* handle) {
+        return MPI_Ireduce_scatter_block(input, target, static_cast<int>(count), element.type,
+                                         detail::mpi_operation_of(operation), native(), handle);
+      });
+      return pending;
+    }
+    for (int owner = 0; owner < size(); ++owner) {
+      for_each_part(count, [&](index_t begin, int part) {
+        under_way.add("MPI_Ireduce", [&](MPI_Request* handle) {
+          return MPI_Ireduce(at(input, owner * count + begin, element), at(target, begin, element), part, element.type,
+                             detail::mpi_operation_of(operation), owner, native(), handle);
+        });
+      });
+    }
+    return pending;
+  }
+
+  /// @param count  elements of a block
+  request begin_all_gather(const void* input, void* output, index_t count, const detail::mpi_element& element) {
+    detail::mpi_operation& operation = fresh({.kind = detail::call_kind::all_gather, .count = count}, element);
+    request pending{operation};
+    // MPI wants all ranks to do it in place or none, ours may differ: so put the own block into its place first.
+    const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
+    void* const own_block = at(output, rank() * count, element);
+    if (bytes != 0 && input != own_block) {
+      std::memcpy(own_block, input, bytes);
+    }
+    if (count <= largest_count_) {
+      operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
+        return MPI_Iallgather(MPI_IN_PLACE, 0, element.type, output, static_cast<int>(count), element.type, native(),
+                              handle);
+      });
+      return pending;
+    }
+    for_each_part(count, [&](index_t begin, int part) {
+      operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
+        // `part` elements of every block, the blocks being `count` elements apart
+        MPI_Datatype contiguous = MPI_DATATYPE_NULL;
+        MPI_Datatype spaced = MPI_DATATYPE_NULL;
+        MPI_Type_contiguous(part, element.type, &contiguous);
+        MPI_Type_create_resized(contiguous, 0, static_cast<MPI_Aint>(bytes), &spaced);
+        MPI_Type_commit(&spaced);
+        const int code =
+            MPI_Iallgather(MPI_IN_PLACE, 0, element.type, at(output, begin, element), 1, spaced, native(), handle);
+        MPI_Type_free(&spaced);
+        MPI_Type_free(&contiguous);
+        return code;
+      });
+    });
+    return pending;
+  }
+
+  detail::mpi_operation& fresh(detail::call what, const detail::mpi_element& element) {
+    what.element = element.name;
     detail::mpi_operation& operation = channel_->fresh(what, limit_);
-    operation.element_type(detail::mpi_type<Element>());
+    operation.element_type(element.type);
     return operation;
+  }
+
+  static const void* at(const void* data, index_t i, const detail::mpi_element& element) noexcept {
+    return static_cast<const std::byte*>(data) + static_cast<std::size_t>(i) * element.bytes;
+  }
+  static void* at(void* data, index_t i, const detail::mpi_element& element) noexcept {
+    return static_cast<std::byte*>(data) + static_cast<std::size_t>(i) * element.bytes;
   }
 
   void leave() noexcept {
@@ -256,14 +299,13 @@ class mpi {
 
   /// Calls part(begin, count) for parts that MPI can count; once for an empty array.
   template <class Part>
-  void for_each_part(std::size_t size, Part&& part) const {
-    const auto largest = static_cast<std::size_t>(largest_count_);
-    std::size_t begin = 0;
+  void for_each_part(index_t count, const Part& part) const {
+    index_t begin = 0;
     do {
-      const std::size_t count = std::min(largest, size - begin);
-      part(begin, static_cast<int>(count));
-      begin += count;
-    } while (begin < size);
+      const index_t some = std::min<index_t>(largest_count_, count - begin);
+      part(begin, static_cast<int>(some));
+      begin += some;
+    } while (begin < count);
   }
 
   std::unique_ptr<detail::mpi_channel> channel_;

@@ -13,7 +13,7 @@
 #include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <mutex>            // std::mutex, std::scoped_lock
 #include <source_location>  // std::source_location
-#include <string>           // std::string, std::to_string
+#include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::this_thread
 #include <utility>          // std::move
@@ -24,7 +24,7 @@
 #include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
 #include "gradus/comm/request.hpp"      // operation
 #include "gradus/core/error.hpp"        // communication_error
-#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/text.hpp"         // text
 
 namespace gradus::comm::detail {
 
@@ -45,7 +45,7 @@ class mpi_operation final : public operation {
 
   /// Begins one part: begin(MPI_Request*) returns an MPI error code. `expected` counts the elements of a receive.
   template <class Begin>
-  void add(std::string_view function, Begin&& begin, int expected = -1);
+  void add(std::string_view function, const Begin& begin, int expected = -1);
 
   /// Memory of the operation's own, at least so many bytes.
   std::byte* staging(std::size_t bytes) {
@@ -70,6 +70,7 @@ class mpi_operation final : public operation {
   void release() noexcept override;
 
  private:
+  void refuse(std::string_view function, int code);
   bool complete(const std::source_location& where);
   bool look(const std::source_location& where);
   bool settle(std::chrono::milliseconds patience) noexcept;
@@ -159,17 +160,21 @@ class mpi_channel {
 };
 
 template <class Begin>
-void mpi_operation::add(std::string_view function, Begin&& begin, int expected) {
+void mpi_operation::add(std::string_view function, const Begin& begin, int expected) {
   requests_.push_back(MPI_REQUEST_NULL);
   if (expected >= 0) {
     expected_.push_back(expected);
   }
-  const int code = channel_->process().enter([&] { return begin(&requests_.back()); });
-  if (code != MPI_SUCCESS) {
-    requests_.back() = MPI_REQUEST_NULL;
-    channel_->process().fail(what_.describe() + ": " + std::string{function} + ": " + mpi_error_text(code));
-    check_mpi(code, what_.describe(), function);
+  if (const int code = channel_->process().enter([&] { return begin(&requests_.back()); }); code != MPI_SUCCESS) {
+    refuse(function, code);
   }
+}
+
+/// The last part did not begin.
+inline void mpi_operation::refuse(std::string_view function, int code) {
+  requests_.back() = MPI_REQUEST_NULL;
+  channel_->process().fail(gradus::detail::text({what_.describe(), ": ", function, ": ", mpi_error_text(code)}));
+  check_mpi(code, what_.describe(), function);
 }
 
 /// Looks whether all parts are complete, and finishes the operation if so.
@@ -188,8 +193,8 @@ inline bool mpi_operation::complete(const std::source_location& where) {
     int count = 0;
     MPI_Get_count(&statuses_[i], type_, &count);
     if (count != expected_[i]) {
-      const std::string reason = "ranks disagree about a message: rank " + std::to_string(channel_->rank()) +
-                                 " calls " + what_.describe() + ", but " + std::to_string(count) + " elements came";
+      const std::string reason = gradus::detail::text({"ranks disagree about a message: rank ", channel_->rank(),
+                                                       " calls ", what_.describe(), ", but ", count, " elements came"});
       channel_->process().fail(reason);
       throw communication_error{what_.describe(), {}, reason, {}, where};
     }
@@ -210,8 +215,8 @@ inline void mpi_operation::raise_mpi_error(int code, const std::source_location&
       }
     }
   }
-  const std::string reason = "MPI reports: " + mpi_error_text(code);
-  channel_->process().fail(what_.describe() + ": " + reason);
+  const std::string reason = gradus::detail::text({"MPI reports: ", mpi_error_text(code)});
+  channel_->process().fail(gradus::detail::text({what_.describe(), ": ", reason}));
   settle(std::chrono::milliseconds{100});
   throw communication_error{what_.describe(), {}, reason, {}, where};
 }

@@ -10,13 +10,14 @@
 #include <atomic>           // std::atomic
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::same_as
+#include <cstddef>          // std::size_t
 #include <cstdint>          // std::int32_t
 #include <cstdio>           // std::fflush
 #include <cstdlib>          // std::abort
 #include <list>             // std::list
 #include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock
 #include <source_location>  // std::source_location
-#include <string>           // std::string, std::to_string
+#include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::this_thread
 #include <vector>           // std::vector
@@ -24,7 +25,10 @@
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
 #include "gradus/comm/reduction.hpp"    // reduction, transferable
+#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error
+#include "gradus/core/text.hpp"         // append, text
 
 namespace gradus::comm::detail {
 
@@ -33,16 +37,16 @@ namespace gradus::comm::detail {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
-    return "error code " + std::to_string(code);
+    return gradus::detail::text({"error code ", code});
   }
   return {text, static_cast<std::size_t>(length)};
 }
 
 /// @throws communication_error with MPI's words unless the code says success
-inline void check_mpi(int code, std::string_view operation, std::string_view function,
-                      std::source_location where = std::source_location::current()) {
+GRADUS_NEVER_INLINE inline void check_mpi(int code, std::string_view operation, std::string_view function,
+                                          std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
-    throw communication_error{operation, {}, std::string{function} + ": " + mpi_error_text(code), {}, where};
+    throw communication_error{operation, {}, gradus::detail::text({function, ": ", mpi_error_text(code)}), {}, where};
   }
 }
 
@@ -62,6 +66,18 @@ template <transferable Element>
   }
 }
 
+/// An element type as the functions below see it.
+struct mpi_element {
+  MPI_Datatype type;
+  std::size_t bytes;
+  std::string_view name;
+};
+
+template <transferable Element>
+[[nodiscard]] mpi_element mpi_element_of() noexcept {
+  return {mpi_type<Element>(), sizeof(Element), element_name<Element>};
+}
+
 [[nodiscard]] inline MPI_Op mpi_operation_of(reduction operation) noexcept {
   switch (operation) {
     case reduction::sum:
@@ -75,6 +91,19 @@ template <transferable Element>
   }
   return MPI_OP_NULL;
 }
+
+/// What a rank is at: a call, or something that it does at its end.
+class activity {
+ public:
+  activity(const call& what) noexcept : call_{&what} {}
+  activity(std::string_view text) noexcept : text_{text} {}
+
+  [[nodiscard]] std::string describe() const { return call_ == nullptr ? std::string{text_} : call_->describe(); }
+
+ private:
+  const call* call_ = nullptr;
+  std::string_view text_;
+};
 
 /// The failure of a job as one of its processes knows it, and a separate MPI communicator for short notices about it.
 ///
@@ -146,7 +175,7 @@ class mpi_process {
   void leave_unfinished(const call& what) noexcept {
     const std::scoped_lock lock{mutex_};
     try {
-      unfinished_ = "it left " + what.describe() + " unfinished because of an exception";
+      unfinished_ = gradus::detail::text({"it left ", what.describe(), " unfinished because of an exception"});
     } catch (...) {
       unfinished_ = "?";
     }
@@ -175,8 +204,7 @@ class mpi_process {
   }
 
   /// Looks for notices. `waiting_for` is what this rank waits for, to be told to ranks that ask.
-  template <class WaitingFor>
-  void look_for_notices(const WaitingFor& waiting_for) noexcept {
+  void look_for_notices(const activity& waiting_for) noexcept {
     if (over()) {
       return;
     }
@@ -213,7 +241,7 @@ class mpi_process {
   [[noreturn]] void raise(const call& what, bool ranks_of_world, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason =
-        (ranks_of_world ? "rank " : "world rank ") + std::to_string(failed_rank_) + " failed: " + failure_;
+        gradus::detail::text({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
     throw communication_error{what.describe(), {}, reason, {}, where};
   }
@@ -221,7 +249,7 @@ class mpi_process {
   /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
   [[noreturn]] void raise_time_out(const call& what, std::chrono::milliseconds limit,
                                    const std::source_location& where) {
-    std::string reason = "not complete within " + seconds_text(limit);
+    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
     } catch (...) {
@@ -230,7 +258,7 @@ class mpi_process {
     if (failed()) {
       raise(what, true, where);  // another rank was faster
     }
-    fail(what.describe() + ": " + reason);
+    fail(gradus::detail::text({what.describe(), ": ", reason}));
     throw communication_error{what.describe(), {}, reason, "set_time_limit allows longer waits", where};
   }
 
@@ -327,11 +355,7 @@ class mpi_process {
     }
   }
 
-  static std::string_view words(std::string_view text) noexcept { return text; }
-  static std::string words(const call& what) { return what.describe(); }
-
-  template <class WaitingFor>
-  void take(const notice& incoming, const WaitingFor& waiting_for) {
+  void take(const notice& incoming, const activity& waiting_for) {
     const std::string_view text{incoming.text, static_cast<std::size_t>(incoming.length)};
     const auto sender = static_cast<std::size_t>(incoming.rank);
     switch (incoming.what) {
@@ -339,7 +363,7 @@ class mpi_process {
         record(incoming.rank, text);
         break;
       case kind::question:
-        post(incoming.rank, kind::answer, words(waiting_for));
+        post(incoming.rank, kind::answer, waiting_for.describe());
         break;
       case kind::answer: {
         const std::scoped_lock lock{mutex_};
@@ -348,7 +372,7 @@ class mpi_process {
       }
       case kind::ended: {
         const std::scoped_lock lock{mutex_};
-        ended_[sender] = true;
+        ended_[sender] = 1;
         break;
       }
     }
@@ -384,11 +408,11 @@ class mpi_process {
     std::string text;
     for (int other = 0; other < size_; ++other) {
       if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
-        text.append("; rank ").append(std::to_string(other)).append(" is at ").append(answer);
+        gradus::detail::append(text, {"; rank ", other, " is at ", answer});
       }
     }
     if (!silent.empty()) {
-      text.append("; no answer from ").append(ranks_text(silent));
+      gradus::detail::append(text, {"; no answer from ", ranks_text(silent)});
     }
     return text;
   }
@@ -396,7 +420,7 @@ class mpi_process {
   bool others_ended() {
     const std::scoped_lock lock{mutex_};
     for (int other = 0; other < size_; ++other) {
-      if (other != rank_ && !ended_[static_cast<std::size_t>(other)]) {
+      if (other != rank_ && ended_[static_cast<std::size_t>(other)] == 0) {
         return false;
       }
     }
@@ -416,7 +440,7 @@ class mpi_process {
   std::string unfinished_;
   std::list<letter> outbox_;
   std::vector<std::string> answers_;
-  std::vector<bool> ended_;
+  std::vector<char> ended_;
   std::atomic<clock::rep> last_look_{0};
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_unfinished_{false};

@@ -38,7 +38,7 @@ class self {
   /// @throws configuration_error always
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element>, int tag) {
-    detail::require_peer(*this, "send", peer, tag, std::source_location::current());
+    detail::require_peer(detail::caller{*this}, "send", peer, tag, std::source_location::current());
     return {};
   }
 
@@ -46,7 +46,7 @@ class self {
   /// @throws configuration_error always
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element>, int tag) {
-    detail::require_peer(*this, "receive", peer, tag, std::source_location::current());
+    detail::require_peer(detail::caller{*this}, "receive", peer, tag, std::source_location::current());
     return {};
   }
 
@@ -82,7 +82,7 @@ class self {
   }
 
   [[nodiscard]] self duplicate() const {
-    detail::require_open(*this, "duplicate", std::source_location::current());
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     require_working("duplicate");
     return self{failure_, limit_};
   }

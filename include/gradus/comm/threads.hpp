@@ -122,7 +122,7 @@ class threads {
   }
 
   [[nodiscard]] threads duplicate() {
-    detail::require_open(*this, "duplicate", std::source_location::current());
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
   }
 

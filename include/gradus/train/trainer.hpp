@@ -4,29 +4,25 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
-#include <algorithm>    // std::max
-#include <array>        // std::array
-#include <chrono>       // std::chrono::steady_clock
-#include <cmath>        // std::isfinite
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
-#include <exception>    // std::exception
 #include <span>         // std::span
-#include <string>       // std::string, std::to_string
-#include <type_traits>  // std::is_same_v
-#include <utility>      // std::move
+#include <type_traits>  // std::conditional_t, std::remove_reference_t
 #include <vector>       // std::vector
 
-#include "gradus/comm/agreement.hpp"       // require_agreement
-#include "gradus/comm/communicator.hpp"    // all_reduce
-#include "gradus/core/error.hpp"           // configuration_error, numeric_error
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/nn/network.hpp"           // step_options
-#include "gradus/optim/schedule.hpp"       // optim::schedule
-#include "gradus/optim/segment.hpp"        // optim::segment
-#include "gradus/optim/update_rule.hpp"    // explain_update_rule
-#include "gradus/parallel/all_reduce.hpp"  // parallel::all_reduce
-#include "gradus/train/report.hpp"         // epoch_report, step_report, flow
+#include "gradus/comm/communicator.hpp"      // broadcast
+#include "gradus/comm/detail/any_group.hpp"  // group_of
+#include "gradus/core/element.hpp"           // element_name
+#include "gradus/core/error.hpp"             // configuration_error
+#include "gradus/core/index.hpp"             // index_t
+#include "gradus/core/text.hpp"              // text
+#include "gradus/optim/schedule.hpp"         // optim::schedule
+#include "gradus/optim/segment.hpp"          // optim::segment
+#include "gradus/optim/update_rule.hpp"      // explain_update_rule
+#include "gradus/parallel/all_reduce.hpp"    // parallel::all_reduce
+#include "gradus/train/detail/loop.hpp"      // evaluate, loop
+#include "gradus/train/detail/parts.hpp"     // callback_of, evaluation_pass_of, ranks_of, training_pass_of
+#include "gradus/train/report.hpp"           // epoch_report, evaluation_report, run_information
 
 namespace gradus::train {
 
@@ -65,16 +61,16 @@ class trainer {
   trainer(Network& network, const Update& rule, Communicator& communicator, const Synchronization& options = {})
       : network_{&network},
         communicator_{&communicator},
-        segments_{checked_segments(network)},
+        segments_{detail::segments_of(network)},
         rule_{network.device(), rule, static_cast<index_t>(network.values().size())},
         synchronization_{options, communicator, {network.values(), network.gradients(), segments_}} {
-    comm::require_agreement(*communicator_, "trainer",
-                            {{"network", network.describe()},
-                             {"element type", std::string{element_name<element>}},
-                             {"layout", std::string{Network::layout_type::name}},
-                             {"seed", std::to_string(network.seed())},
-                             {"update rule", describe_rule(rule)},
-                             {"synchronization", synchronization_.describe()}});
+    comm::detail::group_of<Communicator> group{communicator};
+    detail::require_same_composition(group, {.network = network.describe(),
+                                             .element = element_name<element>,
+                                             .layout = Network::layout_type::name,
+                                             .seed = network.seed(),
+                                             .rule = detail::describe_rule(rule),
+                                             .synchronization = synchronization_.describe()});
     synchronization_.start();
   }
 
@@ -86,25 +82,18 @@ class trainer {
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
   void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
-    if (options.epochs < 0) {
-      throw configuration_error{"trainer.fit", "epochs of at least 0", std::to_string(options.epochs)};
-    }
-    comm::require_agreement(*communicator_, "trainer.fit",
-                            {{"epochs", std::to_string(options.epochs)},
-                             {"learning rate", options.learning_rate.description()},
-                             {"loader", loader.description()}});
     const run_information run{.rank = communicator_->rank(),
                               .ranks = communicator_->size(),
                               .epochs = options.epochs,
                               .steps_per_epoch = loader.steps_per_epoch(),
                               .examples_per_epoch = loader.examples_per_epoch(),
                               .parameters = network_->parameter_count()};
-    try {
-      run_epochs(loader, options, run, callbacks...);
-    } catch (const std::exception& failure) {
-      communicator_->fail(failure.what());  // nobody shall wait for this rank
-      throw;
-    }
+    comm::detail::group_of<Communicator> group{*communicator_};
+    detail::require_same_fit(group, run, options.learning_rate, loader.description());
+    step_update update{*this};
+    detail::training_pass_of<Network, Loader> data{*network_, loader, update};
+    detail::ranks_of<Communicator> ranks{*communicator_};
+    loop_.fit(data, ranks, run, options.learning_rate, {adapter<Callbacks>{callbacks, this}.self()...});
   }
 
   /// The mean loss and accuracy over a loader's data set, with the examples shared as the loader shares them. With a
@@ -112,205 +101,55 @@ class trainer {
   /// 0, so that they evaluate one model.
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate(Loader& loader) {
-    const auto began = clock::now();
-    if (loader.ranks() > 1 && !network_->buffer_values().empty()) {
+    const auto began = detail::clock::now();
+    const bool shared = loader.ranks() > 1;
+    if (shared && !network_->buffer_values().empty()) {
       comm::broadcast(*communicator_, network_->buffer_values(), 0).wait();
     }
-    std::array<double, 3> sums{};  // loss, right answers, examples
-    loader.start_epoch(0);
-    while (const auto* batch = loader.next()) {
-      const kernels::loss_sums part = network_->evaluate(batch->images, batch->labels);
-      sums[0] += part.loss;
-      sums[1] += static_cast<double>(part.correct);
-      sums[2] += static_cast<double>(batch->labels.size());
-    }
-    if (loader.ranks() > 1) {
-      comm::all_reduce(*communicator_, std::span<double>{sums}).wait();
-    }
-    return {.loss = sums[2] > 0 ? sums[0] / sums[2] : 0.0,
-            .accuracy = sums[2] > 0 ? sums[1] / sums[2] : 0.0,
-            .examples = static_cast<index_t>(sums[2]),
-            .seconds = seconds_since(began)};
+    detail::evaluation_pass_of<Network, Loader> data{*network_, loader};
+    detail::ranks_of<Communicator> ranks{*communicator_};
+    return detail::evaluate(data, shared ? &ranks : nullptr, began);
   }
 
   [[nodiscard]] Network& network() noexcept { return *network_; }
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// Steps done since construction.
-  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_done_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
   /// The optimizer's state, for checkpoints.
   [[nodiscard]] auto& update_state() noexcept { return rule_; }
 
  private:
-  using clock = std::chrono::steady_clock;
+  /// Brings the gradients together as the network completes them, and updates.
+  class step_update final : public detail::synchronized_update {
+   public:
+    explicit step_update(trainer& owner) noexcept : owner_{&owner} {}
 
-  /// Passes the network's news on to the synchronization.
-  struct step_observer {
-    typename Synchronization::template state<element, Communicator>& synchronization;
-    void gradients_ready(std::size_t first, std::size_t count) { synchronization.gradients_ready(first, count); }
+    void gradients_ready(std::size_t first, std::size_t count) override {
+      owner_->synchronization_.gradients_ready(first, count);
+    }
+    void update(double rate) override {
+      Network& network = *owner_->network_;
+      owner_->synchronization_.finish([&](std::span<const optim::segment> ready) {
+        owner_->rule_.update(network.device(), ready, network.values().data(), network.gradients().data(), rate);
+      });
+    }
+
+   private:
+    trainer* owner_;
   };
 
-  static double seconds_since(clock::time_point began) {
-    return std::chrono::duration<double>(clock::now() - began).count();
-  }
-
-  static std::vector<optim::segment> checked_segments(const Network& network) {
-    if (!network.frozen()) {
-      throw configuration_error{"trainer", "a frozen network", "one that is still being built",
-                                "call freeze({.batch_size = ...}) first"};
-    }
-    std::vector<optim::segment> segments;
-    for (const auto& p : network.parameters()) {
-      segments.push_back({.name = p.name(), .offset = p.offset(), .size = p.size(), .decay = p.decay()});
-    }
-    return segments;
-  }
-
-  static std::string describe_rule(const Update& rule) {
-    if constexpr (requires { std::string{rule.description()}; }) {
-      return std::string{rule.description()};
-    } else {
-      return std::string{Update::name};
-    }
-  }
-
-  template <class Loader, class... Callbacks>
-  void run_epochs(Loader& loader, const fit_options& options, const run_information& run, Callbacks&... callbacks) {
-    (call_start(callbacks, run), ...);
-    for (int epoch = 0; epoch < options.epochs; ++epoch) {
-      [[maybe_unused]] epoch_report report = run_epoch(loader, options, epoch, callbacks...);
-      bool stop = false;
-      ((stop = call_epoch(callbacks, report) || stop), ...);
-      ++epochs_done_;
-      if (any_rank(stop)) {
-        break;
-      }
-    }
-    (call_finish(callbacks), ...);
-  }
-
-  template <class Loader, class... Callbacks>
-  epoch_report run_epoch(Loader& loader, const fit_options& options, int epoch, Callbacks&... callbacks) {
-    const auto began = clock::now();
-    epoch_report report{.epoch = epoch, .epochs = options.epochs};
-    const index_t steps_per_epoch = loader.steps_per_epoch();
-    std::array<double, 3> sums{};  // loss, right answers, examples
-    loader.start_epoch(static_cast<std::uint64_t>(epochs_done_));
-    for (;;) {
-      const auto before_input = clock::now();
-      const auto* batch = loader.next();
-      const auto after_input = clock::now();
-      report.input_seconds += std::chrono::duration<double>(after_input - before_input).count();
-      if (batch == nullptr) {
-        break;
-      }
-      const double passes =
-          static_cast<double>(epochs_done_) + static_cast<double>(report.steps) / static_cast<double>(steps_per_epoch);
-      const double rate = options.learning_rate(passes);
-      const nn::step_options place{
-          .step = steps_done_, .first_example = batch->first_example, .global_examples = batch->global_examples};
-      const kernels::loss_sums part =
-          network_->train_step(batch->images, batch->labels, place, step_observer{synchronization_});
-      if (!std::isfinite(part.loss)) {
-        throw_not_finite(*batch, place, epoch, part.loss, rate);
-      }
-      const auto before_synchronization = clock::now();
-      synchronization_.finish([&](std::span<const optim::segment> ready) {
-        rule_.update(network_->device(), ready, network_->values().data(), network_->gradients().data(), rate);
-      });
-      report.synchronization_seconds += seconds_since(before_synchronization);
-      const auto examples = static_cast<index_t>(batch->labels.size());
-      sums[0] += part.loss;
-      sums[1] += static_cast<double>(part.correct);
-      sums[2] += static_cast<double>(examples);
-      [[maybe_unused]] const step_report step{.epoch = epoch,
-                             .step_in_epoch = report.steps,
-                             .steps_per_epoch = steps_per_epoch,
-                             .step = steps_done_,
-                             .global_examples = batch->global_examples,
-                             .local_examples = examples,
-                             .local_loss = examples > 0 ? part.loss / static_cast<double>(examples) : 0.0,
-                             .learning_rate = rate};
-      (call_step(callbacks, step), ...);
-      ++report.steps;
-      ++steps_done_;
-    }
-    if (communicator_->size() > 1) {
-      comm::all_reduce(*communicator_, std::span<double>{sums}).wait();
-    }
-    report.examples = static_cast<index_t>(sums[2]);
-    report.loss = sums[2] > 0 ? sums[0] / sums[2] : 0.0;
-    report.accuracy = sums[2] > 0 ? sums[1] / sums[2] : 0.0;
-    report.seconds = seconds_since(began);
-    report.images_per_second = report.seconds > 0 ? sums[2] / report.seconds : 0.0;
-    return report;
-  }
-
-  template <class Batch>
-  [[noreturn]] void throw_not_finite(const Batch& batch, const nn::step_options& place, int epoch, double loss,
-                                     double rate) {
-    const std::string first = network_->find_non_finite(batch.images, place).place;
-    throw numeric_error{
-        "training step " + std::to_string(place.step) + " (epoch " + std::to_string(epoch + 1) + ", rank " +
-            std::to_string(communicator_->rank()) + ")",
-        "a finite loss", std::to_string(loss) + ", first not finite: " + (first.empty() ? "the loss itself" : first),
-        "a smaller learning rate than " + std::to_string(rate) + ", a warm-up, or a look at the input data"};
-  }
-
-  /// Whether a rank says so; every rank gets the same answer.
-  bool any_rank(bool says_so) {
-    if (communicator_->size() == 1) {
-      return says_so;
-    }
-    std::array<double, 1> count{says_so ? 1.0 : 0.0};
-    comm::all_reduce(*communicator_, std::span<double>{count}).wait();
-    return count[0] > 0;
-  }
-
+  /// The trainer is part of the type only where the callback asks for it.
   template <class Callback>
-  static void call_start(Callback& callback, const run_information& run) {
-    if constexpr (requires { callback.on_start(run); }) {
-      callback.on_start(run);
-    }
-  }
-  template <class Callback>
-  static void call_step(Callback& callback, const step_report& step) {
-    if constexpr (requires { callback.on_step(step); }) {
-      callback.on_step(step);
-    }
-  }
-  template <class Callback>
-  static void call_finish(Callback& callback) {
-    if constexpr (requires { callback.on_finish(); }) {
-      callback.on_finish();
-    }
-  }
-  template <class Callback>
-  bool call_epoch(Callback& callback, epoch_report& report) {
-    if constexpr (requires { callback.on_epoch(*this, report); }) {
-      return stops([&] { return callback.on_epoch(*this, report); });
-    } else if constexpr (requires { callback.on_epoch(report); }) {
-      return stops([&] { return callback.on_epoch(report); });
-    } else {
-      return false;
-    }
-  }
-  template <class Call>
-  static bool stops(const Call& call) {
-    if constexpr (std::is_same_v<decltype(call()), flow>) {
-      return call() == flow::stop;
-    } else {
-      call();
-      return false;
-    }
-  }
+  using adapter = detail::callback_of<
+      std::remove_reference_t<Callback>,
+      std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
   Network* network_;
   Communicator* communicator_;
   std::vector<optim::segment> segments_;
   typename Update::template state<element, device> rule_;
   typename Synchronization::template state<element, Communicator> synchronization_;
-  std::uint64_t steps_done_ = 0;
-  int epochs_done_ = 0;
+  detail::loop loop_;
 };
 
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills
@@ -323,7 +162,7 @@ class evaluate_every {
  public:
   explicit evaluate_every(Loader& loader, int every = 1) : loader_{&loader}, every_{every} {
     if (every < 1) {
-      throw configuration_error{"evaluate_every", "every at least 1 epoch", std::to_string(every)};
+      throw configuration_error{"evaluate_every", "every at least 1 epoch", gradus::detail::text({every})};
     }
   }
 

@@ -4,11 +4,13 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/reduction.hpp"  // reduction, name_of
+#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"      // index_t
+#include "gradus/core/text.hpp"       // append
 
 namespace gradus::comm::detail {
 
@@ -60,20 +62,20 @@ struct call {
   [[nodiscard]] std::string_view name() const noexcept { return name_of(kind); }
 
   /// "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
-  [[nodiscard]] std::string describe() const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::string describe() const {
+    using gradus::detail::append;
     std::string text{name()};
     switch (kind) {
       case call_kind::send:
       case call_kind::receive:
-        text.append(kind == call_kind::send ? " to rank " : " from rank ").append(std::to_string(peer));
-        text.append(" (tag ").append(std::to_string(tag)).append(")");
+        append(text, {kind == call_kind::send ? " to rank " : " from rank ", peer, " (tag ", tag, ")"});
         break;
       case call_kind::all_reduce:
       case call_kind::reduce_scatter:
-        text.append("(").append(comm::name_of(operation)).append(")");
+        append(text, {"(", comm::name_of(operation), ")"});
         break;
       case call_kind::broadcast:
-        text.append(" from rank ").append(std::to_string(peer));
+        append(text, {" from rank ", peer});
         break;
       case call_kind::all_gather:
       case call_kind::barrier:
@@ -81,7 +83,7 @@ struct call {
         break;
     }
     if (kind != call_kind::barrier && kind != call_kind::duplicate) {
-      text.append(" of ").append(std::to_string(count)).append(" ").append(element);
+      append(text, {" of ", count, " ", element});
     }
     return text;
   }

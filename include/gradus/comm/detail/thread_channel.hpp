@@ -12,7 +12,7 @@
 #include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
 #include <mutex>            // std::mutex, std::scoped_lock
 #include <source_location>  // std::source_location
-#include <string>           // std::string, std::to_string
+#include <string>           // std::string
 #include <utility>          // std::exchange, std::move
 #include <vector>           // std::vector
 
@@ -21,6 +21,7 @@
 #include "gradus/comm/detail/thread_world.hpp"       // thread_world
 #include "gradus/comm/request.hpp"                   // operation, request
 #include "gradus/core/error.hpp"                     // communication_error
+#include "gradus/core/text.hpp"                      // text
 
 namespace gradus::comm::detail {
 
@@ -126,9 +127,9 @@ class thread_message {
   void match() {
     constexpr std::size_t small_bytes = 8 * 1024;
     if (sender.what.count != receiver.what.count || sender.what.element != receiver.what.element) {
-      world_->fail(receiver.rank, "ranks disagree about a message: rank " + std::to_string(sender.rank) + " calls " +
-                                      sender.what.describe() + ", rank " + std::to_string(receiver.rank) + " calls " +
-                                      receiver.what.describe());
+      world_->fail(receiver.rank, gradus::detail::text({"ranks disagree about a message: rank ", sender.rank, " calls ",
+                                                        sender.what.describe(), ", rank ", receiver.rank, " calls ",
+                                                        receiver.what.describe()}));
       stage_.store(stage::broken, std::memory_order_seq_cst);
     } else {
       stage_.store(stage::matched, std::memory_order_seq_cst);
@@ -173,8 +174,8 @@ class thread_message {
       if (!alone) {
         return false;
       }
-      world_->fail(mine.what.peer,
-                   "it has left the group, but rank " + std::to_string(mine.rank) + " calls " + mine.what.describe());
+      world_->fail(mine.what.peer, gradus::detail::text({"it has left the group, but rank ", mine.rank, " calls ",
+                                                         mine.what.describe()}));
     }
     if (!withdraw()) {
       return true;
@@ -196,8 +197,8 @@ class thread_message {
       return;
     }
     const std::string reason =
-        "rank " + std::to_string(mine.what.peer) + " did not arrive within " + seconds_text(mine.limit);
-    world_->fail(mine.rank, mine.what.describe() + ": " + reason);
+        gradus::detail::text({"rank ", mine.what.peer, " did not arrive within ", seconds_text(mine.limit)});
+    world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
     throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
   }
 
@@ -228,7 +229,8 @@ class thread_message {
   void abandon(end& mine, bool unwinding) noexcept {
     if (unwinding) {
       try {
-        world_->suspect(mine.rank, "it left " + mine.what.describe() + " unfinished because of an exception");
+        world_->suspect(
+            mine.rank, gradus::detail::text({"it left ", mine.what.describe(), " unfinished because of an exception"}));
       } catch (...) {
         world_->suspect(mine.rank, {});
       }

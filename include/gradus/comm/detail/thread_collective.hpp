@@ -10,7 +10,7 @@
 #include <cstring>          // std::memcpy
 #include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
-#include <string>           // std::string, std::to_string
+#include <string>           // std::string
 #include <utility>          // std::pair
 #include <vector>           // std::vector
 
@@ -20,6 +20,7 @@
 #include "gradus/comm/request.hpp"              // operation
 #include "gradus/core/error.hpp"                // communication_error
 #include "gradus/core/index.hpp"                // index_t
+#include "gradus/core/text.hpp"                 // text
 
 namespace gradus::comm::detail {
 
@@ -91,8 +92,8 @@ class thread_collective {
       return;
     }
     if (const int other = first_disagreement(); other >= 0) {
-      refuse("ranks disagree about a collective: rank 0 calls " + at(0).what.describe() + ", rank " +
-                 std::to_string(other) + " calls " + at(other).what.describe(),
+      refuse(gradus::detail::text({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(), ", rank ",
+                                   other, " calls ", at(other).what.describe()}),
              other);
       return;
     }
@@ -231,10 +232,9 @@ class thread_collective {
         missing.push_back(rank);
       }
     }
-    const std::string reason = missing.empty()
-                                   ? "nothing in " + seconds_text(mine.limit)
-                                   : ranks_text(missing) + " did not arrive within " + seconds_text(mine.limit);
-    world_->fail(mine.rank, mine.what.describe() + ": " + reason);
+    const std::string reason = gradus::detail::text(
+        {missing.empty() ? "nothing in " : ranks_text(missing) + " did not arrive within ", seconds_text(mine.limit)});
+    world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
     throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
   }
 
@@ -260,7 +260,8 @@ class thread_collective {
   void abandon(entry& mine, bool unwinding) noexcept {
     if (unwinding) {
       try {
-        world_->suspect(mine.rank, "it left " + mine.what.describe() + " unfinished because of an exception");
+        world_->suspect(
+            mine.rank, gradus::detail::text({"it left ", mine.what.describe(), " unfinished because of an exception"}));
       } catch (...) {
         world_->suspect(mine.rank, {});
       }

@@ -9,13 +9,14 @@
 #include <condition_variable>  // std::condition_variable
 #include <mutex>               // std::mutex, std::scoped_lock, std::unique_lock
 #include <source_location>     // std::source_location
-#include <string>              // std::string, std::to_string
+#include <string>              // std::string
 #include <string_view>         // std::string_view
 #include <thread>              // std::thread::hardware_concurrency
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, reason_grace
 #include "gradus/core/error.hpp"        // communication_error
+#include "gradus/core/text.hpp"         // text
 
 namespace gradus::comm::detail {
 
@@ -77,7 +78,7 @@ class thread_world {
 
   [[noreturn]] void raise(const call& what, const std::source_location& where) {
     std::unique_lock lock{mutex_};
-    const std::string reason = "rank " + std::to_string(failed_rank_) + " failed: " + failure_;
+    const std::string reason = gradus::detail::text({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
     throw communication_error{what.describe(), {}, reason, {}, where};
   }

@@ -5,12 +5,15 @@
 #pragma once
 
 #include <chrono>       // std::chrono
-#include <string>       // std::string, std::to_string
+#include <cstddef>      // std::size_t
+#include <cstdio>       // std::snprintf
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <thread>       // std::this_thread
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"  // configuration_error
+#include "gradus/core/text.hpp"   // append, text
 
 namespace gradus::comm {
 
@@ -61,20 +64,21 @@ class backoff {
 
 inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
   if (limit <= std::chrono::milliseconds::zero()) {
-    throw configuration_error{std::string{communicator} + ".set_time_limit", "a time above zero",
-                              std::to_string(limit.count()) + " ms"};
+    throw configuration_error{gradus::detail::text({communicator, ".set_time_limit"}), "a time above zero",
+                              gradus::detail::text({static_cast<long long>(limit.count()), " ms"})};
   }
 }
 
 /// "0.25 s", "600 s"
 [[nodiscard]] inline std::string seconds_text(std::chrono::milliseconds time) {
-  std::string text = std::to_string(time.count() / 1000);
-  if (const auto rest = time.count() % 1000; rest != 0) {
-    std::string digits = std::to_string(1000 + rest).substr(1);
-    digits.erase(digits.find_last_not_of('0') + 1);
-    text.append(".").append(digits);
+  const auto milliseconds = static_cast<long long>(time.count());
+  char digits[32];
+  int size = std::snprintf(digits, sizeof(digits), "%lld.%03lld", milliseconds / 1000, milliseconds % 1000);
+  while (digits[size - 1] == '0') {
+    --size;
   }
-  return text.append(" s");
+  size -= digits[size - 1] == '.' ? 1 : 0;
+  return gradus::detail::text({std::string_view{digits, static_cast<std::size_t>(size)}, " s"});
 }
 
 /// "rank 3", "ranks 0, 2-5"; the ranks ascend.
@@ -85,9 +89,9 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
       ++last;
     }
-    text.append(i == 0 ? "" : ", ").append(std::to_string(ranks[i]));
+    gradus::detail::append(text, {i == 0 ? "" : ", ", ranks[i]});
     if (last > i) {
-      text.append(last == i + 1 ? ", " : "-").append(std::to_string(ranks[last]));
+      gradus::detail::append(text, {last == i + 1 ? ", " : "-", ranks[last]});
     }
     i = last + 1;
   }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Checks of the arguments of a communication: one function each for all communicators and element types.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <cstddef>          // std::byte, std::size_t
+#include <functional>       // std::less
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string_view>      // std::string_view
+
+#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"   // configuration_error, shape_error
+#include "gradus/core/text.hpp"    // text
+
+namespace gradus::comm {
+
+/// Tags of messages lie in [0, largest_tag]: what every MPI library has.
+inline constexpr int largest_tag = 32767;
+
+namespace detail {
+
+/// A communicator as checks see it.
+struct caller {
+  std::string_view name;
+  int rank;
+  int size;
+
+  template <class Communicator>
+  explicit caller(const Communicator& communicator) noexcept
+      : name{Communicator::name}, rank{communicator.rank()}, size{communicator.size()} {}
+};
+
+GRADUS_NEVER_INLINE inline void require_open(const caller& by, std::string_view operation,
+                                             const std::source_location& where) {
+  if (by.size <= 0) {
+    throw configuration_error{operation, "an open communicator", "one that was moved from",
+                              "use the communicator that it was moved to", where};
+  }
+}
+
+GRADUS_NEVER_INLINE inline void require_peer(const caller& by, std::string_view operation, int peer, int tag,
+                                             const std::source_location& where) {
+  using gradus::detail::text;
+  require_open(by, operation, where);
+  if (peer < 0 || peer >= by.size || peer == by.rank) {
+    throw configuration_error{operation, text({"another rank of the ", by.size, " of communicator '", by.name, "'"}),
+                              text({"rank ", peer, " on rank ", by.rank}),
+                              "ranks are counted from 0, and no rank sends to itself", where};
+  }
+  if (tag < 0 || tag > largest_tag) {
+    throw configuration_error{operation, text({"a tag from 0 to ", largest_tag}), text({tag}), {}, where};
+  }
+}
+
+GRADUS_NEVER_INLINE inline void require_root(const caller& by, std::string_view operation, int root,
+                                             const std::source_location& where) {
+  using gradus::detail::text;
+  require_open(by, operation, where);
+  if (root < 0 || root >= by.size) {
+    throw configuration_error{operation, text({"a root from 0 to ", by.size - 1}), text({root}),
+                              "ranks are counted from 0", where};
+  }
+}
+
+/// A span of elements as checks see it.
+struct named_span {
+  std::string_view name;
+  std::size_t elements;
+  std::span<const std::byte> bytes;
+
+  template <class Element>
+  named_span(std::string_view called, std::span<const Element> data) noexcept
+      : name{called}, elements{data.size()}, bytes{std::as_bytes(data)} {}
+};
+
+/// `whole` has size() blocks of the size of `block`, and `block` is the one of this rank or apart from it.
+GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_view operation, const named_span& block,
+                                               const named_span& whole, const std::source_location& where) {
+  using gradus::detail::text;
+  require_open(by, operation, where);
+  const auto ranks = static_cast<std::size_t>(by.size);
+  if (whole.elements / ranks != block.elements || whole.elements % ranks != 0) {
+    throw shape_error{operation,
+                      text({whole.name, " of ", ranks, " blocks (one for each rank) of the ", block.elements,
+                            " elements of ", block.name}),
+                      text({whole.elements, " elements"}),
+                      "make the size a multiple of the number of ranks, with zeros at the end", where};
+  }
+  const std::byte* const first = block.bytes.data();
+  const std::byte* const whole_first = whole.bytes.data();
+  const std::byte* const own = whole_first + static_cast<std::size_t>(by.rank) * block.bytes.size();
+  const std::less<const std::byte*> before{};  // orders pointers into different arrays too
+  const bool apart = block.bytes.empty() || !before(first, whole_first + whole.bytes.size()) ||
+                     !before(whole_first, first + block.bytes.size());
+  if (!apart && first != own) {
+    throw shape_error{operation,
+                      text({block.name, " that is block ", by.rank, " of ", whole.name, " or does not overlap it"}),
+                      "spans that overlap otherwise",
+                      {},
+                      where};
+  }
+}
+
+}  // namespace detail
+}  // namespace gradus::comm

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The typed parts of a training behind the interfaces of its loops.
+// Module: train. Depends on: parallel, data.
+#pragma once
+
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint64_t
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <type_traits>      // std::is_same_v, std::is_void_v
+#include <vector>           // std::vector
+
+#include "gradus/comm/agreement.hpp"     // require_agreement
+#include "gradus/comm/communicator.hpp"  // all_reduce
+#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/text.hpp"          // text
+#include "gradus/kernels/softmax.hpp"    // loss_sums
+#include "gradus/nn/network.hpp"         // step_options
+#include "gradus/optim/segment.hpp"      // optim::segment
+#include "gradus/train/detail/loop.hpp"  // any_callback, pass, ranks, training_pass
+#include "gradus/train/report.hpp"       // epoch_report, flow, run_information, step_report
+
+namespace gradus::train::detail {
+
+template <class Communicator>
+class ranks_of final : public ranks {
+ public:
+  explicit ranks_of(Communicator& communicator) noexcept
+      : ranks{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
+
+  void sum(std::span<double> values) override { comm::all_reduce(*communicator_, values).wait(); }
+  void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
+
+ private:
+  Communicator* communicator_;
+};
+
+/// The batches of a loader, for a network.
+template <class Network, class Loader>
+class batches {
+ public:
+  batches(Network& network, Loader& loader) noexcept : network_{&network}, loader_{&loader} {}
+
+  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+
+  bool next(batch_facts& facts) {
+    batch_ = loader_->next();
+    if (batch_ != nullptr) {
+      facts = {.first_example = batch_->first_example,
+               .global_examples = batch_->global_examples,
+               .examples = static_cast<index_t>(batch_->labels.size())};
+    }
+    return batch_ != nullptr;
+  }
+
+  kernels::loss_sums evaluate() { return network_->evaluate(batch_->images, batch_->labels); }
+
+  template <class Observer>
+  kernels::loss_sums train_step(const nn::step_options& place, Observer& observer) {
+    return network_->train_step(batch_->images, batch_->labels, place, observer);
+  }
+
+  std::string first_not_finite(const nn::step_options& place) {
+    return network_->find_non_finite(batch_->images, place).place;
+  }
+
+ private:
+  Network* network_;
+  Loader* loader_;
+  decltype(loader_->next()) batch_ = nullptr;
+};
+
+template <class Network, class Loader>
+class evaluation_pass_of final : public pass {
+ public:
+  evaluation_pass_of(Network& network, Loader& loader) noexcept : batches_{network, loader} {}
+
+  void start_epoch(std::uint64_t epoch) override { batches_.start_epoch(epoch); }
+  bool next(batch_facts& batch) override { return batches_.next(batch); }
+  kernels::loss_sums run(const nn::step_options& /*place*/) override { return batches_.evaluate(); }
+
+ private:
+  batches<Network, Loader> batches_;
+};
+
+/// What a network tells of a backward pass, and the update that follows it.
+class synchronized_update {
+ public:
+  synchronized_update() = default;
+  synchronized_update(const synchronized_update&) = delete;
+  synchronized_update& operator=(const synchronized_update&) = delete;
+
+  virtual void gradients_ready(std::size_t first, std::size_t count) = 0;
+  virtual void update(double rate) = 0;
+
+ protected:
+  ~synchronized_update() = default;
+};
+
+template <class Network, class Loader>
+class training_pass_of final : public training_pass {
+ public:
+  training_pass_of(Network& network, Loader& loader, synchronized_update& update) noexcept
+      : batches_{network, loader}, update_{&update} {}
+
+  void start_epoch(std::uint64_t epoch) override { batches_.start_epoch(epoch); }
+  bool next(batch_facts& batch) override { return batches_.next(batch); }
+  kernels::loss_sums run(const nn::step_options& place) override { return batches_.train_step(place, *update_); }
+  void update(double rate) override { update_->update(rate); }
+  std::string first_not_finite(const nn::step_options& place) override { return batches_.first_not_finite(place); }
+
+ private:
+  batches<Network, Loader> batches_;
+  synchronized_update* update_;
+};
+
+template <class Callback, class Trainer>
+concept takes_trainer = requires(Callback& callback, Trainer& trainer, epoch_report& report) {
+  callback.on_epoch(trainer, report);
+};
+
+/// @tparam Trainer  void for a callback that does not ask for it
+template <class Callback, class Trainer>
+class callback_of final : public any_callback {
+ public:
+  callback_of(Callback& callback, void* trainer) noexcept : callback_{&callback}, trainer_{trainer} {}
+
+  void on_start([[maybe_unused]] const run_information& run) override {
+    if constexpr (requires { callback_->on_start(run); }) {
+      callback_->on_start(run);
+    }
+  }
+  void on_step([[maybe_unused]] const step_report& step) override {
+    if constexpr (requires { callback_->on_step(step); }) {
+      callback_->on_step(step);
+    }
+  }
+  bool on_epoch([[maybe_unused]] epoch_report& report) override {
+    if constexpr (!std::is_void_v<Trainer>) {
+      return stops([&] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
+    } else if constexpr (requires { callback_->on_epoch(report); }) {
+      return stops([&] { return callback_->on_epoch(report); });
+    } else {
+      return false;
+    }
+  }
+  void on_finish() override {
+    if constexpr (requires { callback_->on_finish(); }) {
+      callback_->on_finish();
+    }
+  }
+
+ private:
+  template <class Call>
+  static bool stops(const Call& call) {
+    if constexpr (std::is_same_v<decltype(call()), flow>) {
+      return call() == flow::stop;
+    } else {
+      call();
+      return false;
+    }
+  }
+
+  Callback* callback_;
+  void* trainer_;
+};
+
+inline void require_frozen(bool frozen) {
+  if (!frozen) {
+    throw configuration_error{"trainer", "a frozen network", "one that is still being built",
+                              "call freeze({.batch_size = ...}) first"};
+  }
+}
+
+/// The parameters of a network as the update rule and the synchronization see them.
+template <class Network>
+std::vector<optim::segment> segments_of(const Network& network) {
+  require_frozen(network.frozen());
+  std::vector<optim::segment> segments;
+  for (const auto& p : network.parameters()) {
+    segments.push_back({.name = p.name(), .offset = p.offset(), .size = p.size(), .decay = p.decay()});
+  }
+  return segments;
+}
+
+template <class Update>
+std::string describe_rule(const Update& rule) {
+  if constexpr (requires { std::string{rule.description()}; }) {
+    return std::string{rule.description()};
+  } else {
+    return std::string{Update::name};
+  }
+}
+
+/// What all ranks must have in common.
+struct composition {
+  std::string network;
+  std::string_view element;
+  std::string_view layout;
+  std::uint64_t seed;
+  std::string rule;
+  std::string synchronization;
+};
+
+inline void require_same_composition(comm::detail::any_group& group, const composition& own) {
+  const comm::fact facts[] = {{"network", own.network},
+                              {"element type", std::string{own.element}},
+                              {"layout", std::string{own.layout}},
+                              {"seed", gradus::detail::text({own.seed})},
+                              {"update rule", own.rule},
+                              {"synchronization", own.synchronization}};
+  comm::detail::require_agreement(group, "trainer", facts, std::source_location::current());
+}
+
+inline void require_same_fit(comm::detail::any_group& group, const run_information& run,
+                             const optim::schedule& learning_rate, const std::string& loader) {
+  if (run.epochs < 0) {
+    throw configuration_error{"trainer.fit", "epochs of at least 0", gradus::detail::text({run.epochs})};
+  }
+  const comm::fact facts[] = {{"epochs", gradus::detail::text({run.epochs})},
+                              {"learning rate", learning_rate.description()},
+                              {"loader", loader}};
+  comm::detail::require_agreement(group, "trainer.fit", facts, std::source_location::current());
+}
+
+}  // namespace gradus::train::detail
