@@ -56,9 +56,9 @@ class graph {
     std::vector<std::size_t> inputs;  ///< values
     std::vector<parameter_record> parameters;
     // Set by freeze.
-    std::size_t first_parameter = 0;  ///< its position in parameters()
-    std::vector<buffer_description> buffers;
-    std::size_t first_buffer = 0;  ///< counted over all layers
+    std::size_t first_parameter = 0;          ///< its position in parameters()
+    std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
+    std::size_t first_buffer = 0;             ///< counted over all layers
   };
 
   /// @param input  the shape of one example
@@ -85,18 +85,13 @@ class graph {
     node made;
     made.name = name;
     std::vector<value_shape> input_shapes;
-    std::string context = "layer " + quoted(name);
     for (const value input : inputs) {
       if (input.index >= shapes_.size()) {
         throw configuration_error{
             "layer " + quoted(name), "values of this network", "a value that it did not make", {}, where};
       }
-      context.append(made.inputs.empty() ? " on " : ", ").append(to_string(shapes_[input.index]));
       made.inputs.push_back(input.index);
       input_shapes.push_back(shapes_[input.index]);
-    }
-    if (inputs.empty()) {
-      context.append(" on no input");
     }
     try {
       if (inputs.empty()) {
@@ -104,16 +99,15 @@ class graph {
       }
       const value_shape shape = layer->infer(input_shapes);
       for (parameter_description& p : layer->parameters()) {
-        std::string full_name = made.name + "." + p.name;
-        made.parameters.push_back({std::move(full_name), std::move(p)});
+        made.parameters.push_back({made.name + "." + p.name, std::move(p)});
       }
       made.layer = std::move(layer);
       shapes_.push_back(shape);
       nodes_.push_back(std::move(made));
     } catch (const shape_error& failure) {
-      throw shape_error{context, {}, failure.message(), {}, where};
+      throw shape_error{place(made.name, input_shapes), {}, failure.message(), {}, where};
     } catch (const configuration_error& failure) {
-      throw configuration_error{context, {}, failure.message(), {}, where};
+      throw configuration_error{place(made.name, input_shapes), {}, failure.message(), {}, where};
     }
     return {shapes_.size() - 1};
   }
@@ -160,6 +154,10 @@ class graph {
       n.buffers = n.layer->buffers();
       n.first_buffer = buffer_count_;
       buffer_count_ += n.buffers.size();
+      for (buffer_description& b : n.buffers) {
+        b.name.insert(0, n.name + ".");
+        buffer_elements_ += b.size;
+      }
     }
   }
 
@@ -201,8 +199,8 @@ class graph {
   [[nodiscard]] std::span<const parameter_record* const> parameters() const noexcept { return parameters_; }
   /// The size of a flat buffer for all parameters, in elements. @pre frozen
   [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
-  /// The buffers of all layers. @pre frozen
-  [[nodiscard]] std::size_t buffer_count() const noexcept { return buffer_count_; }
+  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre frozen
+  [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
   /// The position of the parameter "layer.name" in parameters(). @throws configuration_error when there is none
   [[nodiscard]] std::size_t find_parameter(std::string_view name) const {
@@ -288,8 +286,18 @@ class graph {
 
  private:
   static std::string quoted(std::string_view name) {
-    std::string text{"'"};
-    return text.append(name).append("'");
+    std::string text(1, '\'');
+    text.append(name).append(1, '\'');
+    return text;
+  }
+
+  /// "layer 'conv1' on (1, 28, 28)"
+  static std::string place(std::string_view name, std::span<const value_shape> inputs) {
+    std::string text = "layer " + quoted(name) + (inputs.empty() ? " on no input" : " on ");
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      text.append(k == 0 ? "" : ", ").append(to_string(inputs[k]));
+    }
+    return text;
   }
 
   static void append_left(std::string& text, std::string_view piece, std::size_t width) {
@@ -344,6 +352,7 @@ class graph {
   std::vector<const parameter_record*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t buffer_count_ = 0;
+  index_t buffer_elements_ = 0;
 };
 
 }  // namespace gradus::nn

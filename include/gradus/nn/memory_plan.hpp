@@ -4,10 +4,9 @@
 // Module: nn. Depends on: std.
 #pragma once
 
-#include <algorithm>  // std::sort, std::max
+#include <algorithm>  // std::max, std::upper_bound
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
-#include <numeric>    // std::iota
 #include <vector>     // std::vector
 
 namespace gradus::nn {
@@ -36,11 +35,12 @@ struct memory_plan {
 [[nodiscard]] inline memory_plan plan_memory(const std::vector<buffer_lifetime>& buffers) {
   memory_plan plan;
   plan.offsets.resize(buffers.size());
-  std::vector<std::size_t> order(buffers.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return buffers[a].bytes != buffers[b].bytes ? buffers[a].bytes > buffers[b].bytes : a < b;
-  });
+  std::vector<std::size_t> order;  // the largest buffer first
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
+                                  [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
+                 b);
+  }
   std::vector<std::size_t> placed;  // by offset
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];

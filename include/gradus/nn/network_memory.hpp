@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The memory of a frozen network: values, gradients, parameters, buffers, and the layers' own; the same for all
-// layouts. Module: nn. Depends on: kernels.
+// Memory of a frozen network: values, gradients, parameters, buffers, layers; the same for all layouts.
+// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -51,11 +51,11 @@ class network_memory {
       : device_{&device},
         layers_{std::move(layers)},
         plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)))},
-        arena_{device, extents<1>{static_cast<index_t>(plan_.arena_bytes)}},
-        workspace_{device, extents<1>{static_cast<index_t>(largest_workspace())}},
-        values_{device, extents<1>{net.parameter_elements() * element_bytes}},
-        gradients_{device, extents<1>{net.parameter_elements() * element_bytes}},
-        buffer_values_{device, extents<1>{buffer_elements(net) * element_bytes}} {
+        arena_{take(device, plan_.arena_bytes)},
+        workspace_{take(device, largest_workspace())},
+        values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
+        gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
+        buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(Element))} {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
     }
@@ -109,10 +109,13 @@ class network_memory {
 
  private:
   using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
-  static constexpr auto element_bytes = static_cast<index_t>(sizeof(Element));
+
+  static bytes_tensor take(Device& device, std::size_t bytes) {
+    return {device, extents<1>{static_cast<index_t>(bytes)}};
+  }
 
   static std::span<Element> elements(bytes_tensor& memory) {
-    return {reinterpret_cast<Element*>(memory.data()), static_cast<std::size_t>(memory.size() / element_bytes)};
+    return {reinterpret_cast<Element*>(memory.data()), static_cast<std::size_t>(memory.size()) / sizeof(Element)};
   }
 
   [[nodiscard]] Element* at(std::size_t offset) noexcept {
@@ -125,16 +128,6 @@ class network_memory {
       bytes = std::max(bytes, needed.workspace);
     }
     return bytes;
-  }
-
-  static index_t buffer_elements(const graph& net) {
-    index_t total = 0;
-    for (const graph::node& n : net.nodes()) {
-      for (const buffer_description& b : n.buffers) {
-        total += b.size;
-      }
-    }
-    return total;
   }
 
   void make_parameters(const graph& net, strides_of_extents strides) {
@@ -155,19 +148,17 @@ class network_memory {
   }
 
   void make_buffers(const graph& net) {
-    const std::span<Element> memory = buffer_values();
-    std::vector<Element> initial(memory.size());
-    std::size_t offset = 0;
+    Element* memory = buffer_values().data();
+    std::vector<Element> initial;
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        buffer_memory_.push_back(memory.data() + offset);
-        buffers_.push_back({n.name + "." + b.name, {*device_, memory.data() + offset, extents<1>{b.size}}});
-        for (index_t i = 0; i < b.size; ++i) {
-          initial[offset++] = static_cast<Element>(b.initial);
-        }
+        initial.assign(static_cast<std::size_t>(b.size), static_cast<Element>(b.initial));
+        device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(Element));
+        buffer_memory_.push_back(memory);
+        buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});
+        memory += b.size;
       }
     }
-    device_->copy_from_host(memory.data(), initial.data(), memory.size_bytes());
   }
 
   Device* device_;

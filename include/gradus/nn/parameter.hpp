@@ -30,6 +30,19 @@ struct parameter_description {
   bool decay = true;    ///< whether weight decay applies; not to biases and normalisation (Goyal et al. 2017)
 };
 
+/// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
+/// @param shape  (o, i, r, s) of the weight; the bias has o elements
+[[nodiscard]] inline std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank,
+                                                                        const fan& sizes, const initializer& weight,
+                                                                        const initializer* bias) {
+  std::vector<parameter_description> result;
+  result.push_back({"weight", shape, rank, weight, sizes, true});
+  if (bias != nullptr) {
+    result.push_back({"bias", {shape.n, 1, 1, 1}, 1, *bias, sizes, false});
+  }
+  return result;
+}
+
 /// A learnable tensor as the network keeps it.
 struct parameter_record {
   std::string name;  ///< "layer.name", for example "conv1.weight"

@@ -7,7 +7,6 @@
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
-#include <numeric>    // std::iota
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
@@ -94,7 +93,7 @@ class plan_builder {
   [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
 
   void find_consumers() {
-    consumers_.assign(count_ + 1, 0);
+    consumers_.resize(count_ + 1);
     for (const auto& node : graph_.nodes) {
       for (const std::size_t value : node.inputs) {
         ++consumers_[value];
@@ -107,20 +106,20 @@ class plan_builder {
 
   void assign_slots() {
     plan_.nodes.resize(count_);
-    plan_.slot_of_value.assign(count_ + 1, 0);
+    plan_.slot_of_value.resize(count_ + 1);
     plan_.slots.push_back({});  // the input
-    exclusive_.push_back(false);
+    states_.resize(count_ + 1);
     for (std::size_t i = 0; i < count_; ++i) {
       const auto& node = graph_.nodes[i];
       const std::size_t first_input = node.inputs.front();
       const std::size_t slot = plan_.slot_of_value[first_input];
       // A chain of single consumers from the slot's producer to here: nobody else reads what this node replaces.
-      const bool sole_reader = exclusive_[slot] && consumers_[first_input] == 1;
+      const bool sole_reader = states_[slot].exclusive && consumers_[first_input] == 1;
       if (node.traits.aliases_input) {
         plan_.nodes[i].forward = false;
         plan_.nodes[i].backward = false;
         plan_.slot_of_value[i + 1] = slot;
-        exclusive_[slot] = sole_reader;
+        states_[slot].exclusive = sole_reader;
       } else if (node.traits.is_activation == kernels::activation::relu && sole_reader && replaceable(slot)) {
         const std::size_t producer = plan_.slots[slot].producer;
         plan_.nodes[i].backward = false;
@@ -140,12 +139,12 @@ class plan_builder {
         plan_.slot_of_value[i + 1] = sum_slot;
       } else {
         plan_.slot_of_value[i + 1] = plan_.slots.size();
+        states_[plan_.slots.size()].exclusive = true;
         plan_.slots.push_back({.producer = i,
                                .relu = false,
                                .has_gradient = false,
                                .value_offset = execution_plan::none,
                                .gradient_offset = execution_plan::none});
-        exclusive_.push_back(true);
       }
     }
   }
@@ -162,7 +161,7 @@ class plan_builder {
       const std::size_t slot = plan_.slot_of_value[term];
       const std::size_t producer = plan_.slots[slot].producer;
       // The other term must be there when the producer runs, and must not be what it reads.
-      const bool fits = producer != execution_plan::none && producer + 1 == term && exclusive_[slot] &&
+      const bool fits = producer != execution_plan::none && producer + 1 == term && states_[slot].exclusive &&
                         consumers_[term] == 1 && !plan_.slots[slot].relu && other <= producer &&
                         plan_.nodes[producer].residual == execution_plan::none &&
                         graph_.nodes[producer].traits.fuses_residual && replaceable(slot);
@@ -180,43 +179,40 @@ class plan_builder {
   }
 
   void decide_gradients() {
-    std::vector<bool> differentiable(count_ + 1, false);
+    std::vector<unsigned char> differentiable(count_ + 1);  // of each value: whether a parameter reaches it
     for (std::size_t i = 0; i < count_; ++i) {
       bool any = graph_.nodes[i].has_parameters;
       for (const std::size_t value : graph_.nodes[i].inputs) {
-        any = any || differentiable[value];
+        any = any || differentiable[value] != 0;
       }
       if (const std::size_t residual = plan_.nodes[i].residual; residual != execution_plan::none) {
-        any = any || differentiable[residual];
+        any = any || differentiable[residual] != 0;
       }
-      differentiable[i + 1] = any;
+      differentiable[i + 1] = any ? 1 : 0;
     }
     const std::size_t slots = plan_.slots.size();
-    last_target_.assign(slots, nullptr);
-    std::vector<std::size_t> last_node(slots, count_);
-    gradient_of_.resize(slots);
-    std::iota(gradient_of_.begin(), gradient_of_.end(), std::size_t{0});
-    gradient_first_.assign(slots, execution_plan::none);
-    gradient_last_.assign(slots, 0);
-    mask_time_.assign(slots, 0);
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      states_[slot].gradient_of = slot;
+    }
     // Node `node` adds to the gradient of `value`; where that begins with the gradient of `same_as`, they share memory.
     const auto contribute = [&](execution_plan::gradient_target& target, std::size_t value, std::size_t node,
                                 std::size_t time, std::size_t same_as) {
       const std::size_t slot = plan_.slot_of_value[value];
-      if (!differentiable[value]) {
+      if (differentiable[value] == 0) {
         return;
       }
-      target.accumulate = last_target_[slot] != nullptr;
+      slot_state& state = states_[slot];
+      target.accumulate = state.last_target != nullptr;
       target.wanted = true;
       if (same_as != execution_plan::none && !target.accumulate) {
         target.wanted = false;
-        gradient_of_[slot] = gradient_of_[same_as];
+        state.gradient_of = states_[same_as].gradient_of;
       }
       plan_.slots[slot].has_gradient = true;
-      gradient_first_[slot] = std::min(gradient_first_[slot], time);
-      last_target_[slot] = &target;
-      last_node[slot] = node;
-      mask_time_[slot] = time;
+      state.gradient_first = std::min(state.gradient_first, time);
+      state.last_target = &target;
+      state.last_node = node;
+      state.mask_time = time;
     };
     if (graph_.has_loss) {
       contribute(plan_.loss_target, graph_.scores, count_, count_, execution_plan::none);
@@ -227,7 +223,7 @@ class plan_builder {
       node.targets.resize(described.inputs.size());
       const std::size_t out = plan_.slot_of_value[i + 1];
       // A layer that nothing differentiable reads has no gradient to pass on.
-      node.backward = node.backward && differentiable[i + 1] && last_target_[out] != nullptr;
+      node.backward = node.backward && differentiable[i + 1] != 0 && states_[out].last_target != nullptr;
       if (!node.backward) {
         continue;
       }
@@ -240,27 +236,28 @@ class plan_builder {
       for (std::size_t k = 0; k < described.inputs.size(); ++k) {
         auto& target = node.targets[k];
         contribute(target, described.inputs[k], i, backward_time(i), shared ? execution_plan::none : out);
-        shared = shared || (!target.wanted && differentiable[described.inputs[k]]);
+        shared = shared || (!target.wanted && differentiable[described.inputs[k]] != 0);
       }
     }
     for (std::size_t s = 0; s < slots; ++s) {
-      if (plan_.slots[s].relu && last_target_[s] != nullptr) {
-        const bool by_layer =
-            last_target_[s]->wanted && last_node[s] < count_ && graph_.nodes[last_node[s]].traits.applies_backward_mask;
-        (by_layer ? last_target_[s]->mask : last_target_[s]->mask_after) = true;
+      if (execution_plan::gradient_target* const last = states_[s].last_target;
+          plan_.slots[s].relu && last != nullptr) {
+        const std::size_t node = states_[s].last_node;
+        const bool by_layer = last->wanted && node < count_ && graph_.nodes[node].traits.applies_backward_mask;
+        (by_layer ? last->mask : last->mask_after) = true;
       }
     }
   }
 
   void place_buffers() {
     const std::size_t slots = plan_.slots.size();
-    std::vector<std::size_t> last(slots, 0);
-    std::vector<std::size_t> bytes(slots, 0);
-    const auto use = [&](std::size_t slot, std::size_t time) { last[slot] = std::max(last[slot], time); };
+    const auto use = [&](std::size_t slot, std::size_t time) {
+      states_[slot].last_use = std::max(states_[slot].last_use, time);
+    };
     for (std::size_t i = 0; i < count_; ++i) {
       const auto& node = graph_.nodes[i];
       const std::size_t out = plan_.slot_of_value[i + 1];
-      bytes[out] = std::max(bytes[out], node.output_bytes);
+      states_[out].bytes = std::max(states_[out].bytes, node.output_bytes);
       use(out, i);
       for (const std::size_t value : node.inputs) {
         use(plan_.slot_of_value[value],
@@ -284,18 +281,19 @@ class plan_builder {
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
       if (slot.relu && slot.has_gradient) {
-        use(s, mask_time_[s]);
+        use(s, states_[s].mask_time);
       }
-      buffers.push_back({.bytes = bytes[s], .first = slot.producer, .last = last[s]});
+      buffers.push_back({.bytes = states_[s].bytes, .first = slot.producer, .last = states_[s].last_use});
       places.push_back(&slot.value_offset);
       if (slot.has_gradient) {
-        const std::size_t owner = gradient_of_[s];
-        gradient_last_[owner] = std::max(gradient_last_[owner], backward_time(slot.producer));
+        slot_state& owner = states_[states_[s].gradient_of];
+        owner.gradient_last = std::max(owner.gradient_last, backward_time(slot.producer));
       }
     }
     for (std::size_t s = 1; s < slots; ++s) {
-      if (plan_.slots[s].has_gradient && gradient_of_[s] == s) {
-        buffers.push_back({.bytes = bytes[s], .first = gradient_first_[s], .last = gradient_last_[s]});
+      if (plan_.slots[s].has_gradient && states_[s].gradient_of == s) {
+        buffers.push_back(
+            {.bytes = states_[s].bytes, .first = states_[s].gradient_first, .last = states_[s].gradient_last});
         places.push_back(&plan_.slots[s].gradient_offset);
       }
     }
@@ -311,21 +309,29 @@ class plan_builder {
       plan_.unshared_bytes += buffers[b].bytes;
     }
     for (std::size_t s = 1; s < slots; ++s) {
-      plan_.slots[s].gradient_offset = plan_.slots[gradient_of_[s]].gradient_offset;
+      plan_.slots[s].gradient_offset = plan_.slots[states_[s].gradient_of].gradient_offset;
     }
     plan_.arena_bytes = memory.bytes;
   }
+
+  /// What is known of a slot while the plan is made.
+  struct slot_state {
+    bool exclusive = false;  // its last value is the only one still read
+    std::size_t bytes = 0;
+    std::size_t last_use = 0;                                // of the value
+    execution_plan::gradient_target* last_target = nullptr;  // who completes its gradient,
+    std::size_t last_node = 0;                               // and the node or loss that this belongs to
+    std::size_t mask_time = 0;                               // when its gradient is complete
+    std::size_t gradient_of = 0;                             // the slot whose gradient memory it shares
+    std::size_t gradient_first = execution_plan::none;       // the lifetime of its gradient memory
+    std::size_t gradient_last = 0;
+  };
 
   const graph_description& graph_;
   std::size_t count_;
   execution_plan plan_;
   std::vector<std::size_t> consumers_;  // of each value
-  std::vector<bool> exclusive_;         // of each slot: its last value is the only one still read
-  std::vector<execution_plan::gradient_target*> last_target_;  // of each slot: who completes its gradient
-  std::vector<std::size_t> gradient_of_;                       // of each slot: the slot whose gradient memory it shares
-  std::vector<std::size_t> gradient_first_;                    // of each slot
-  std::vector<std::size_t> gradient_last_;                     // of each slot that owns its gradient memory
-  std::vector<std::size_t> mask_time_;                         // of each slot: when its gradient is complete
+  std::vector<slot_state> states_;      // one a slot, and room for more
 };
 
 }  // namespace detail

@@ -41,11 +41,13 @@ struct value_shape {
 
 /// "(64, 14, 14)", or "(12544)" for a vector.
 [[nodiscard]] inline std::string to_string(const value_shape& shape) {
-  if (shape.flattened || (shape.height == 1 && shape.width == 1)) {
-    return "(" + std::to_string(shape.size()) + ")";
+  const bool vector = shape.flattened || (shape.height == 1 && shape.width == 1);
+  const index_t numbers[3] = {vector ? shape.size() : shape.channels, shape.height, shape.width};
+  std::string text;
+  for (int i = 0; i < (vector ? 1 : 3); ++i) {
+    text.append(i == 0 ? "(" : ", ").append(std::to_string(numbers[i]));
   }
-  return "(" + std::to_string(shape.channels) + ", " + std::to_string(shape.height) + ", " +
-         std::to_string(shape.width) + ")";
+  return text + ")";
 }
 
 }  // namespace gradus::nn

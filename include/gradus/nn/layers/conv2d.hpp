@@ -84,21 +84,8 @@ class conv2d_base : public layer_base {
     const auto area = static_cast<double>(geometry_.kernel_height * geometry_.kernel_width);
     const fan sizes{.in = static_cast<double>(geometry_.in_channels / geometry_.groups) * area,
                     .out = static_cast<double>(geometry_.out_channels / geometry_.groups) * area};
-    std::vector<parameter_description> result{{.name = "weight",
-                                               .shape = geometry_.weights(),
-                                               .rank = 4,
-                                               .initial = options_.weight_initial,
-                                               .sizes = sizes,
-                                               .decay = true}};
-    if (options_.bias) {
-      result.push_back({.name = "bias",
-                        .shape = {geometry_.out_channels, 1, 1, 1},
-                        .rank = 1,
-                        .initial = options_.bias_initial,
-                        .sizes = sizes,
-                        .decay = false});
-    }
-    return result;
+    return weight_and_bias(geometry_.weights(), 4, sizes, options_.weight_initial,
+                           options_.bias ? &options_.bias_initial : nullptr);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {

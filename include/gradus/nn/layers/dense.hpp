@@ -53,21 +53,8 @@ class dense_base : public layer_base {
 
   [[nodiscard]] std::vector<parameter_description> parameters() const override {
     const fan sizes{.in = static_cast<double>(in_.size()), .out = static_cast<double>(options_.out_features)};
-    std::vector<parameter_description> result{{.name = "weight",
-                                               .shape = {options_.out_features, in_.channels, in_.height, in_.width},
-                                               .rank = 2,
-                                               .initial = options_.weight_initial,
-                                               .sizes = sizes,
-                                               .decay = true}};
-    if (options_.bias) {
-      result.push_back({.name = "bias",
-                        .shape = {options_.out_features, 1, 1, 1},
-                        .rank = 1,
-                        .initial = options_.bias_initial,
-                        .sizes = sizes,
-                        .decay = false});
-    }
-    return result;
+    return weight_and_bias({options_.out_features, in_.channels, in_.height, in_.width}, 2, sizes,
+                           options_.weight_initial, options_.bias ? &options_.bias_initial : nullptr);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
@@ -105,7 +92,8 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
 
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
     std::size_t workspace = 0;
-    for (const kernels::matmul_shape& shape : {this->forward_shape(batch), this->data_shape(batch), this->weights_shape(batch)}) {
+    for (const kernels::matmul_shape& shape :
+         {this->forward_shape(batch), this->data_shape(batch), this->weights_shape(batch)}) {
       workspace = std::max(workspace, matmul_workspace_bytes<Element>(device, shape));
     }
     return {.state = 0, .workspace = workspace};
