@@ -23,6 +23,7 @@
 #include "gradus/comm/self.hpp"          // self
 #include "gradus/core/error.hpp"         // communication_error, configuration_error
 #include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/text.hpp"          // text
 
 namespace gradus::comm {
 
@@ -53,7 +54,8 @@ class ring_all_reduce final : public operation {
    public:
     group(Communicator own, ring_options options) : channel{std::move(own)}, options_{options} {
       if (options.segment_bytes < 1) {
-        throw configuration_error{"comm::ring", "segment_bytes of at least 1", std::to_string(options.segment_bytes)};
+        throw configuration_error{"comm::ring", "segment_bytes of at least 1",
+                                  gradus::detail::text({options.segment_bytes})};
       }
     }
 
@@ -112,9 +114,9 @@ class ring_all_reduce final : public operation {
     const clock::time_point deadline = clock::now() + limit_;
     while (!test(where)) {
       if (clock::now() > deadline) {
-        const std::string reason = "no progress with " + ranks_text({previous_}) + " or to " + ranks_text({next_}) +
-                                   " within " + seconds_text(limit_);
-        owner_->channel.fail(what_.describe() + ": " + reason);
+        const std::string reason = gradus::detail::text({"no progress with ", ranks_text({previous_}), " or to ",
+                                                         ranks_text({next_}), " within ", seconds_text(limit_)});
+        owner_->channel.fail(gradus::detail::text({what_.describe(), ": ", reason}));
         drop_messages();
         throw communication_error{what_.describe(), {}, reason, "set_time_limit allows longer waits", where};
       }

@@ -11,7 +11,7 @@
 #include <optional>   // std::optional
 #include <source_location>  // std::source_location
 #include <span>             // std::span
-#include <string>           // std::string, std::to_string
+#include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::thread
 #include <type_traits>      // std::invoke_result_t, std::is_void_v
@@ -22,6 +22,7 @@
 #include "gradus/comm/detail/call.hpp"            // call
 #include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
 #include "gradus/core/error.hpp"                  // configuration_error
+#include "gradus/core/text.hpp"                   // text
 
 namespace gradus::comm {
 
@@ -41,7 +42,7 @@ class threads {
   [[nodiscard]] static std::vector<threads> create(int size,
                                                    std::source_location where = std::source_location::current()) {
     if (size < 1 || size > 32767) {
-      throw configuration_error{"comm::threads", "1 to 32767 ranks", std::to_string(size), {}, where};
+      throw configuration_error{"comm::threads", "1 to 32767 ranks", gradus::detail::text({size}), {}, where};
     }
     const auto channel = std::make_shared<detail::thread_channel>(std::make_shared<detail::thread_world>(size));
     std::vector<threads> ranks;

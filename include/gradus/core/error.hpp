@@ -6,37 +6,38 @@
 
 #include <source_location>  // std::source_location
 #include <stdexcept>        // std::runtime_error
-#include <string>           // std::string, std::to_string
+#include <string>           // std::string
 #include <string_view>      // std::string_view
+
+#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+#include "gradus/core/text.hpp"    // append
 
 namespace gradus {
 
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
-inline std::string error_message(std::string_view operation, std::string_view expected, std::string_view actual,
-                                 std::string_view hint, const std::source_location& where) {
+GRADUS_NEVER_INLINE inline std::string error_message(std::string_view operation, std::string_view expected,
+                                                     std::string_view actual, std::string_view hint,
+                                                     const std::source_location& where) {
   std::string text{operation};
   if (!expected.empty()) {
-    text.append(": expected ").append(expected);
+    append(text, {": expected ", expected});
   }
   if (!actual.empty()) {
-    text.append(expected.empty() ? ": " : ", got ").append(actual);
+    append(text, {expected.empty() ? ": " : ", got ", actual});
   }
   if (!text.ends_with('.')) {
-    text += '.';
+    append(text, {"."});
   }
   if (!hint.empty()) {
-    text.append(" Hint: ").append(hint);
-    if (hint.back() != '.') {
-      text += '.';
-    }
+    append(text, {" Hint: ", hint, hint.ends_with('.') ? "" : "."});
   }
   std::string_view file{where.file_name()};
   if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
     file.remove_prefix(slash + 1);
   }
-  text.append(" [").append(file).append(":").append(std::to_string(where.line())).append("]");
+  append(text, {" [", file, ":", where.line(), "]"});
   return text;
 }
 

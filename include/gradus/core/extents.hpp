@@ -13,6 +13,7 @@
 
 #include "gradus/core/error.hpp"  // shape_error
 #include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/text.hpp"   // text
 
 namespace gradus {
 
@@ -44,12 +45,12 @@ class extents {
   /// @throws shape_error when the count of values is not Rank or a value is negative
   constexpr extents(std::initializer_list<index_t> values) {
     if (values.size() != static_cast<std::size_t>(Rank)) {
-      throw shape_error{"extents", std::to_string(Rank) + " values", std::to_string(values.size())};
+      throw shape_error{"extents", gradus::detail::text({Rank, " values"}), gradus::detail::text({values.size()})};
     }
     std::size_t axis = 0;
     for (const index_t value : values) {
       if (value < 0) {
-        throw shape_error{"extents", "extents of at least 0", std::to_string(value)};
+        throw shape_error{"extents", "extents of at least 0", gradus::detail::text({value})};
       }
       values_[axis++] = value;
     }
@@ -58,7 +59,7 @@ class extents {
   explicit constexpr extents(const std::array<index_t, static_cast<std::size_t>(Rank)>& values) : values_{values} {
     for (const index_t value : values) {
       if (value < 0) {
-        throw shape_error{"extents", "extents of at least 0", std::to_string(value)};
+        throw shape_error{"extents", "extents of at least 0", gradus::detail::text({value})};
       }
     }
   }
@@ -93,9 +94,9 @@ template <int Rank>
 [[nodiscard]] std::string to_string(const extents<Rank>& shape) {
   std::string text{"("};
   for (int axis = 0; axis < Rank; ++axis) {
-    text.append(axis == 0 ? "" : ", ").append(std::to_string(shape[axis]));
+    gradus::detail::append(text, {axis == 0 ? "" : ", ", shape[axis]});
   }
-  return text + ")";
+  return text.append(")");
 }
 
 template <int Rank>
@@ -129,8 +130,7 @@ struct image_extents {
 
 /// "(2, 3, 5, 7)" in the order n, c, h, w
 [[nodiscard]] inline std::string to_string(const image_extents& shape) {
-  return "(" + std::to_string(shape.n) + ", " + std::to_string(shape.c) + ", " + std::to_string(shape.h) + ", " +
-         std::to_string(shape.w) + ")";
+  return gradus::detail::text({"(", shape.n, ", ", shape.c, ", ", shape.h, ", ", shape.w, ")"});
 }
 
 inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) {

@@ -4,7 +4,6 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <charconv>          // std::to_chars
 #include <cstddef>           // std::size_t
 #include <cstdio>            // std::snprintf
 #include <initializer_list>  // std::initializer_list
@@ -40,10 +39,10 @@ class text_piece {
         text.append(characters_.begin, characters_.size);
         break;
       case kind::with_sign:
-        text.append(digits, std::to_chars(digits, digits + sizeof(digits), with_sign_).ptr);
+        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%lld", with_sign_)));
         break;
       case kind::without_sign:
-        text.append(digits, std::to_chars(digits, digits + sizeof(digits), without_sign_).ptr);
+        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%llu", without_sign_)));
         break;
       case kind::real:
         text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%f", real_)));

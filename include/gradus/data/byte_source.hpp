@@ -17,6 +17,7 @@
 #include <utility>       // std::move
 
 #include "gradus/core/error.hpp"  // format_error
+#include "gradus/core/text.hpp"   // text
 
 namespace gradus::data {
 
@@ -49,21 +50,23 @@ class file_source final : public byte_source {
     std::error_code failure;
     const auto kind = std::filesystem::status(path, failure).type();
     if (kind == std::filesystem::file_type::not_found) {
-      throw format_error{"open '" + name() + "'", "a file", "no such file", "check the folder and the spelling"};
+      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file", "no such file",
+                         "check the folder and the spelling"};
     }
     if (failure) {
-      throw format_error{"open '" + name() + "'", "a file that can be read", failure.message()};
+      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file that can be read", failure.message()};
     }
     if (kind == std::filesystem::file_type::directory) {
-      throw format_error{"open '" + name() + "'", "a file", "a directory"};
+      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file", "a directory"};
     }
     if (kind != std::filesystem::file_type::regular) {
-      throw format_error{"open '" + name() + "'", "a regular file", "a device, a pipe or a socket"};
+      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a regular file",
+                         "a device, a pipe or a socket"};
     }
     errno = 0;
     file_.reset(std::fopen(name().c_str(), "rb"));
     if (!file_) {
-      throw format_error{"open '" + name() + "'", "a file that can be read", std::strerror(errno),
+      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file that can be read", std::strerror(errno),
                          "check the permissions"};
     }
   }
@@ -71,7 +74,7 @@ class file_source final : public byte_source {
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
     if (count < into.size() && std::ferror(file_.get()) != 0) {
-      throw format_error{"read '" + name() + "'", "bytes", std::strerror(errno)};
+      throw format_error{gradus::detail::text({"read '", name(), "'"}), "bytes", std::strerror(errno)};
     }
     return count;
   }

@@ -10,7 +10,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <span>         // std::span
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
 #include <vector>       // std::vector
@@ -18,6 +18,7 @@
 #include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/text.hpp"         // text
 #include "gradus/data/detail/hash.hpp"  // hash_bytes
 
 namespace gradus::data {
@@ -164,23 +165,23 @@ class image_dataset {
       throw shape_error{"image_dataset", "at least one channel, row and column", to_string(shape_)};
     }
     if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
-      throw shape_error{"image_dataset", std::to_string(shape_.size()) + " pixels as in " + to_string(shape_),
-                        std::to_string(pixels_.size())};
+      throw shape_error{"image_dataset", gradus::detail::text({shape_.size(), " pixels as in ", to_string(shape_)}),
+                        gradus::detail::text({pixels_.size()})};
     }
     if (static_cast<index_t>(labels_.size()) != shape_.n) {
-      throw shape_error{"image_dataset", std::to_string(shape_.n) + " labels, one for each image",
-                        std::to_string(labels_.size())};
+      throw shape_error{"image_dataset", gradus::detail::text({shape_.n, " labels, one for each image"}),
+                        gradus::detail::text({labels_.size()})};
     }
   }
 
   void check_labels() const {
     if (classes_ < 1) {
-      throw configuration_error{"image_dataset", "classes of at least 1", std::to_string(classes_)};
+      throw configuration_error{"image_dataset", "classes of at least 1", gradus::detail::text({classes_})};
     }
     for (std::size_t i = 0; i < labels_.size(); ++i) {
       if (labels_[i] < 0 || labels_[i] >= classes_) {
-        throw format_error{"image_dataset", "labels from 0 to " + std::to_string(classes_ - 1),
-                           "label " + std::to_string(labels_[i]) + " of example " + std::to_string(i),
+        throw format_error{"image_dataset", gradus::detail::text({"labels from 0 to ", classes_ - 1}),
+                           gradus::detail::text({"label ", labels_[i], " of example ", i}),
                            "check the number of classes"};
       }
     }
@@ -192,11 +193,11 @@ class image_dataset {
     check_values("deviation", normalisation_.deviation);
     if (!std::isfinite(normalisation_.scale) || normalisation_.scale == 0) {
       throw configuration_error{"normalisation", "a scale that is finite and not 0",
-                                std::to_string(normalisation_.scale)};
+                                gradus::detail::text({normalisation_.scale})};
     }
     for (const double deviation : normalisation_.deviation) {
       if (deviation <= 0) {
-        throw configuration_error{"normalisation", "deviations above 0", std::to_string(deviation),
+        throw configuration_error{"normalisation", "deviations above 0", gradus::detail::text({deviation}),
                                   "a channel that never varies has no deviation: use 1 for it"};
       }
     }
@@ -215,13 +216,14 @@ class image_dataset {
 
   void check_values(const char* what, const std::vector<double>& values) const {
     if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
-      throw configuration_error{
-          "normalisation", "a " + std::string{what} + " for each of " + std::to_string(shape_.c) + " channels, or none",
-          std::to_string(values.size())};
+      throw configuration_error{"normalisation",
+                                gradus::detail::text({"a ", what, " for each of ", shape_.c, " channels, or none"}),
+                                gradus::detail::text({values.size()})};
     }
     for (const double value : values) {
       if (!std::isfinite(value)) {
-        throw configuration_error{"normalisation", "a finite " + std::string{what}, std::to_string(value)};
+        throw configuration_error{"normalisation", gradus::detail::text({"a finite ", what}),
+                                  gradus::detail::text({value})};
       }
     }
   }

@@ -18,6 +18,7 @@
 #include <system_error>  // std::error_code
 
 #include "gradus/core/error.hpp"        // format_error, device_error
+#include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_source
 #include "gradus/data/idx.hpp"          // idx_array, read_idx
 #include "gradus/data/mnist.hpp"        // make_mnist
@@ -32,7 +33,8 @@ class gzip_source final : public byte_source {
   explicit gzip_source(const std::filesystem::path& path) : byte_source{path.string()}, file_{path} {
     constexpr int gzip_only = 15 + 16;  // the largest window, with the head and the checksum of gzip
     if (inflateInit2(&stream_, gzip_only) != Z_OK) {
-      throw device_error{"gzip '" + name() + "'", "memory to decompress", "an allocation that failed"};
+      throw device_error{gradus::detail::text({"gzip '", name(), "'"}), "memory to decompress",
+                         "an allocation that failed"};
     }
   }
   ~gzip_source() override { inflateEnd(&stream_); }
@@ -66,7 +68,8 @@ class gzip_source final : public byte_source {
     }
     if (members_ > 0) {
       if (*stream_.next_in != 0x1f) {
-        throw format_error{"gzip '" + name() + "'", "the end of the file after the compressed data", "more bytes",
+        throw format_error{gradus::detail::text({"gzip '", name(), "'"}),
+                           "the end of the file after the compressed data", "more bytes",
                            "the file was changed after it was made"};
       }
       inflateReset(&stream_);
@@ -86,7 +89,7 @@ class gzip_source final : public byte_source {
     if (result == Z_OK || result == Z_STREAM_END) {
       return;
     }
-    const std::string operation = "gzip '" + name() + "'";
+    const std::string operation = gradus::detail::text({"gzip '", name(), "'"});
     if (result == Z_BUF_ERROR) {  // no progress is possible: there was room, so there is no input
       throw format_error{operation, "compressed data to its end", "a file that ends before it",
                          "the file was not copied completely"};
@@ -132,7 +135,8 @@ inline std::filesystem::path plain_or_gzip(const std::filesystem::path& director
   if (std::filesystem::exists(compressed, ignored)) {
     return compressed;
   }
-  throw format_error{"load_mnist", "'" + plain.string() + "' or the same with .gz", "no such file",
+  throw format_error{"load_mnist", gradus::detail::text({"'", plain.string(), "' or the same with .gz"}),
+                     "no such file",
                      "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
                      "/usr/share/datasets/fashion-mnist"};
 }

@@ -10,12 +10,13 @@
 #include <cstdint>      // std::uint8_t, std::uint64_t
 #include <filesystem>   // std::filesystem::path
 #include <span>         // std::span
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"        // format_error
 #include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_source
 
 namespace gradus::data {
@@ -61,7 +62,7 @@ inline std::string idx_type(std::uint8_t code) {
 /// Fills `into` or throws.
 inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
-    throw format_error{"read_idx '" + source.name() + "'", "the header of an IDX file",
+    throw format_error{gradus::detail::text({"read_idx '", source.name(), "'"}), "the header of an IDX file",
                        "a file that ends inside the header", "the file is not IDX or was not copied completely"};
   }
 }
@@ -74,13 +75,15 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
   }
   if (magic[0] != 0 || magic[1] != 0) {
     throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file",
-                       hexadecimal(magic[0]) + " " + hexadecimal(magic[1]), "the file is not IDX"};
+                       gradus::detail::text({hexadecimal(magic[0]), " ", hexadecimal(magic[1])}),
+                       "the file is not IDX"};
   }
   if (magic[2] != 0x08) {
-    throw format_error{operation, "elements of type " + idx_type(0x08), "type " + idx_type(magic[2])};
+    throw format_error{operation, gradus::detail::text({"elements of type ", idx_type(0x08)}),
+                       gradus::detail::text({"type ", idx_type(magic[2])})};
   }
   if (magic[3] < 1 || magic[3] > 4) {
-    throw format_error{operation, "1 to 4 axes", std::to_string(magic[3])};
+    throw format_error{operation, "1 to 4 axes", gradus::detail::text({magic[3]})};
   }
   return magic[3];
 }
@@ -97,7 +100,7 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
 /// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
 ///         options.maximum_bytes, or has fewer or more bytes than it declares
 [[nodiscard]] inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
-  const std::string operation = "read_idx '" + source.name() + "'";
+  const std::string operation = gradus::detail::text({"read_idx '", source.name(), "'"});
   std::array<std::uint8_t, 4> magic{};
   detail::read_idx_header(source, magic);
   idx_array array;
@@ -109,11 +112,11 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
     const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
                                  std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
     if (extent == 0) {
-      throw format_error{operation, "extents of at least 1", "extent 0 of axis " + std::to_string(axis)};
+      throw format_error{operation, "extents of at least 1", gradus::detail::text({"extent 0 of axis ", axis})};
     }
     array.extents[axis] = static_cast<index_t>(extent);
     if (extent > options.maximum_bytes / declared) {
-      throw format_error{operation, "at most " + std::to_string(options.maximum_bytes) + " bytes of values",
+      throw format_error{operation, gradus::detail::text({"at most ", options.maximum_bytes, " bytes of values"}),
                          "a header that declares more", "raise idx_options::maximum_bytes if the file is right"};
     }
     declared *= extent;
@@ -126,13 +129,13 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
     values.resize(begin + static_cast<std::size_t>(piece));
     const std::size_t got = source.read(std::span{values}.subspan(begin));
     if (got < piece) {
-      throw format_error{operation, std::to_string(declared) + " bytes of values as its header declares",
-                         std::to_string(begin + got), "the file was not copied completely"};
+      throw format_error{operation, gradus::detail::text({declared, " bytes of values as its header declares"}),
+                         gradus::detail::text({begin + got}), "the file was not copied completely"};
     }
   }
   std::array<std::uint8_t, 1> more{};
   if (source.read(more) != 0) {
-    throw format_error{operation, "the end after " + std::to_string(declared) + " bytes of values", "more bytes",
+    throw format_error{operation, gradus::detail::text({"the end after ", declared, " bytes of values"}), "more bytes",
                        "the header and the content do not belong together"};
   }
   return array;

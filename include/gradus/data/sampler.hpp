@@ -8,13 +8,13 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t
 #include <span>       // std::span
-#include <string>     // std::to_string
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"   // configuration_error
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/text.hpp"    // text
 
 namespace gradus::data {
 
@@ -132,19 +132,19 @@ class sampler {
       throw configuration_error{"loader", "a set of at least 1 example", "an empty set"};
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"loader", "a batch_size of at least 1", std::to_string(options.batch_size)};
+      throw configuration_error{"loader", "a batch_size of at least 1", gradus::detail::text({options.batch_size})};
     }
     if (options.batch_size > examples) {
       throw configuration_error{"loader",
-                                "a batch_size of at most " + std::to_string(examples) + ", the size of the set",
-                                std::to_string(options.batch_size), "use a smaller batch"};
+                                gradus::detail::text({"a batch_size of at most ", examples, ", the size of the set"}),
+                                gradus::detail::text({options.batch_size}), "use a smaller batch"};
     }
     if (options.shard.ranks < 1) {
-      throw configuration_error{"loader", "shard.ranks of at least 1", std::to_string(options.shard.ranks)};
+      throw configuration_error{"loader", "shard.ranks of at least 1", gradus::detail::text({options.shard.ranks})};
     }
     if (options.shard.rank < 0 || options.shard.rank >= options.shard.ranks) {
-      throw configuration_error{"loader", "a shard.rank from 0 to " + std::to_string(options.shard.ranks - 1),
-                                std::to_string(options.shard.rank)};
+      throw configuration_error{"loader", gradus::detail::text({"a shard.rank from 0 to ", options.shard.ranks - 1}),
+                                gradus::detail::text({options.shard.rank})};
     }
   }
 

@@ -9,7 +9,6 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t, std::uint8_t, std::uint64_t
 #include <numbers>    // std::numbers::pi
-#include <string>     // std::to_string
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
@@ -17,6 +16,7 @@
 #include "gradus/core/extents.hpp"  // image_extents
 #include "gradus/core/index.hpp"    // index_t
 #include "gradus/core/random.hpp"   // random_stream
+#include "gradus/core/text.hpp"     // text
 #include "gradus/data/dataset.hpp"  // image_dataset
 
 namespace gradus::data {
@@ -37,7 +37,7 @@ namespace detail {
 
 /// Three waves over the image, of random direction and length, between -1 and 1.
 inline std::vector<double> smooth_pattern(const synthetic_options& options, int label) {
-  const random_stream stream{options.seed, "pattern " + std::to_string(label)};
+  const random_stream stream{options.seed, gradus::detail::text({"pattern ", label})};
   std::vector<double> pattern;
   pattern.reserve(static_cast<std::size_t>(options.channels * options.height * options.width));
   for (index_t c = 0; c < options.channels; ++c) {
@@ -67,8 +67,8 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 [[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {}) {
   const auto require = [](bool holds, const char* name, index_t value, index_t least) {
     if (!holds) {
-      throw configuration_error{"make_synthetic", std::string{name} + " of at least " + std::to_string(least),
-                                std::to_string(value)};
+      throw configuration_error{"make_synthetic", gradus::detail::text({name, " of at least ", least}),
+                                gradus::detail::text({value})};
     }
   };
   require(options.examples >= 1, "examples", options.examples, 1);

@@ -9,7 +9,6 @@
 #include <cstdlib>      // std::aligned_alloc, std::free
 #include <cstring>      // std::memcpy, std::memset
 #include <memory>       // std::unique_ptr
-#include <string>       // std::to_string
 #include <string_view>  // std::string_view
 
 #if defined(__linux__)
@@ -18,6 +17,7 @@
 
 #include "gradus/core/error.hpp"            // configuration_error, device_error
 #include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/text.hpp"             // text
 #include "gradus/device/device_policy.hpp"  // device_policy
 #include "gradus/device/thread_pool.hpp"    // detail::thread_pool, available_processors
 
@@ -54,7 +54,7 @@ class cpu : public kernels::overload_set {
     const std::size_t rounded = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
     void* pointer = rounded < bytes ? nullptr : std::aligned_alloc(unit, rounded);
     if (pointer == nullptr) {
-      throw device_error{"cpu.allocate", std::to_string(bytes) + " bytes of memory", "an allocation that failed",
+      throw device_error{"cpu.allocate", gradus::detail::text({bytes, " bytes of memory"}), "an allocation that failed",
                          "use a smaller batch or a smaller network"};
     }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -115,7 +115,7 @@ class cpu : public kernels::overload_set {
 
   static int checked_threads(int threads) {
     if (threads < 0 || threads > 4096) {
-      throw configuration_error{"cpu", "0 (all processors) to 4096 intra_op_threads", std::to_string(threads)};
+      throw configuration_error{"cpu", "0 (all processors) to 4096 intra_op_threads", gradus::detail::text({threads})};
     }
     return threads == 0 ? available_processors() : threads;
   }

@@ -7,12 +7,13 @@
 #include <cmath>        // std::isfinite
 #include <concepts>     // std::convertible_to, std::copy_constructible, std::same_as
 #include <memory>       // std::make_shared, std::shared_ptr
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::forward, std::move
 
 #include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/text.hpp"       // text
 #include "gradus/optim/describe.hpp"  // detail::describe
 
 namespace gradus::optim {
@@ -21,14 +22,14 @@ namespace detail {
 
 inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
   if (!(rate >= 0.0) || !std::isfinite(rate)) {
-    throw configuration_error{schedule_name, "a finite " + std::string{option} + " of at least 0", std::to_string(rate),
-                              "rates between 0.0001 and 1 are usual for sgd"};
+    throw configuration_error{schedule_name, gradus::detail::text({"a finite ", option, " of at least 0"}),
+                              gradus::detail::text({rate}), "rates between 0.0001 and 1 are usual for sgd"};
   }
 }
 
 inline void require_epochs(std::string_view schedule_name, double epochs) {
   if (!(epochs > 0.0) || !std::isfinite(epochs)) {
-    throw configuration_error{schedule_name, "a finite number of epochs above 0", std::to_string(epochs)};
+    throw configuration_error{schedule_name, "a finite number of epochs above 0", gradus::detail::text({epochs})};
   }
 }
 

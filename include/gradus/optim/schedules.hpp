@@ -9,11 +9,12 @@
 #include <cstddef>      // std::size_t
 #include <numbers>      // std::numbers::pi
 #include <sstream>      // std::ostringstream
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/text.hpp"       // text
 #include "gradus/optim/describe.hpp"  // detail::describe
 #include "gradus/optim/schedule.hpp"  // constant, schedule, detail::require_rate
 
@@ -34,17 +35,17 @@ struct piecewise {
   /// @throws configuration_error when there is not one rate more than boundaries, or boundaries do not increase
   void check() const {
     if (rates.size() != boundaries.size() + 1) {
-      throw configuration_error{
-          "piecewise", "one rate more than boundaries",
-          std::to_string(rates.size()) + " rates and " + std::to_string(boundaries.size()) + " boundaries",
-          "rates[i] holds before boundaries[i], and the last rate after the last boundary"};
+      throw configuration_error{"piecewise", "one rate more than boundaries",
+                                gradus::detail::text({rates.size(), " rates and ", boundaries.size(), " boundaries"}),
+                                "rates[i] holds before boundaries[i], and the last rate after the last boundary"};
     }
     for (const double rate : rates) {
       detail::require_rate("piecewise", "rate", rate);
     }
     for (std::size_t i = 0; i < boundaries.size(); ++i) {
       if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !std::isfinite(boundaries[i])) {
-        throw configuration_error{"piecewise", "boundaries above 0 that increase", std::to_string(boundaries[i])};
+        throw configuration_error{"piecewise", "boundaries above 0 that increase",
+                                  gradus::detail::text({boundaries[i]})};
       }
     }
   }
@@ -125,7 +126,7 @@ struct polynomial {
     detail::require_rate("polynomial", "final rate", final);
     detail::require_epochs("polynomial", epochs);
     if (!(power > 0.0) || !std::isfinite(power)) {
-      throw configuration_error{"polynomial", "a finite power above 0", std::to_string(power)};
+      throw configuration_error{"polynomial", "a finite power above 0", gradus::detail::text({power})};
     }
   }
   [[nodiscard]] std::string description() const {
@@ -177,7 +178,7 @@ struct warm_up {
     detail::require_epochs("warm_up", epochs);
   }
   [[nodiscard]] std::string description() const {
-    return detail::describe("warm_up", {start, epochs}) + " then " + then.description();
+    return gradus::detail::text({detail::describe("warm_up", {start, epochs}), " then ", then.description()});
   }
 };
 
@@ -187,7 +188,7 @@ struct warm_up {
   detail::require_rate("linearly_scaled", "reference rate", reference);
   if (!(reference_batch > 0.0) || !(batch > 0.0)) {
     throw configuration_error{"linearly_scaled", "batches above 0",
-                              std::to_string(reference_batch) + " and " + std::to_string(batch)};
+                              gradus::detail::text({reference_batch, " and ", batch})};
   }
   return reference * batch / reference_batch;
 }

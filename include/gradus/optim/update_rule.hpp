@@ -7,11 +7,12 @@
 #include <cmath>        // std::isfinite
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
 #include <span>         // std::span
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"     // configuration_error, shape_error
 #include "gradus/core/index.hpp"     // index_t
+#include "gradus/core/text.hpp"      // text
 #include "gradus/device/cpu.hpp"     // cpu
 #include "gradus/optim/segment.hpp"  // segment
 
@@ -29,7 +30,7 @@ struct any_buffer_visitor {
 inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum, double limit,
                              std::string_view expected, std::string_view hint) {
   if (!(value >= minimum && value < limit)) {
-    throw configuration_error{rule, expected, std::string{option} + " = " + std::to_string(value), hint};
+    throw configuration_error{rule, expected, gradus::detail::text({option, " = ", value}), hint};
   }
 }
 
@@ -37,7 +38,7 @@ inline void require_in_range(std::string_view rule, std::string_view option, dou
 inline void require_learning_rate(std::string_view rule, double learning_rate) {
   if (!(learning_rate >= 0.0) || !std::isfinite(learning_rate)) {
     throw configuration_error{
-        rule, "a finite learning rate of at least 0", std::to_string(learning_rate),
+        rule, "a finite learning rate of at least 0", gradus::detail::text({learning_rate}),
         "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd"};
   }
 }
@@ -46,10 +47,9 @@ inline void require_learning_rate(std::string_view rule, double learning_rate) {
 inline void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
   for (const segment& part : segments) {
     if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
-      throw shape_error{
-          rule, "segments inside the " + std::to_string(parameters) + " elements of the state",
-          "'" + part.name + "' of " + std::to_string(part.size) + " elements at " + std::to_string(part.offset),
-          "make the state for the whole buffer of parameters"};
+      throw shape_error{rule, gradus::detail::text({"segments inside the ", parameters, " elements of the state"}),
+                        gradus::detail::text({"'", part.name, "' of ", part.size, " elements at ", part.offset}),
+                        "make the state for the whole buffer of parameters"};
     }
   }
 }

@@ -6,10 +6,11 @@
 
 #include <cstddef>      // std::size_t
 #include <span>         // std::span
-#include <string>       // std::string, std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/communicator.hpp"         // all_reduce, broadcast
+#include "gradus/core/text.hpp"                 // text
 #include "gradus/optim/segment.hpp"             // optim::segment
 #include "gradus/parallel/synchronization.hpp"  // flat_parameters, synchronization
 
@@ -45,8 +46,8 @@ struct all_reduce {
     }
 
     [[nodiscard]] std::string describe() const {
-      return std::string{name} + " by " + std::string{Communicator::name} + ", 1 bucket of " +
-             std::to_string(parameters_.gradients.size()) + " elements";
+      return gradus::detail::text(
+          {name, " by ", Communicator::name, ", 1 bucket of ", parameters_.gradients.size(), " elements"});
     }
 
    private:

@@ -198,8 +198,8 @@ class thread_collective {
       if (gone < 0) {
         return false;
       }
-      world_->fail(gone, "it has left the group, but rank " + std::to_string(mine.rank) + " waits for it in " +
-                             mine.what.describe());
+      world_->fail(gone, gradus::detail::text({"it has left the group, but rank ", mine.rank, " waits for it in ",
+                                               mine.what.describe()}));
     }
     if (!withdraw(mine)) {
       return true;
@@ -233,7 +233,8 @@ class thread_collective {
       }
     }
     const std::string reason = gradus::detail::text(
-        {missing.empty() ? "nothing in " : ranks_text(missing) + " did not arrive within ", seconds_text(mine.limit)});
+        {missing.empty() ? "nothing in " : gradus::detail::text({ranks_text(missing), " did not arrive within "}),
+         seconds_text(mine.limit)});
     world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
     throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
   }

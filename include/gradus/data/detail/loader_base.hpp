@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a loader is without its element type and layout: the order of batches, and the thread that prepares them.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <chrono>              // std::chrono::steady_clock
+#include <condition_variable>  // std::condition_variable
+#include <cstddef>             // std::size_t
+#include <cstdint>             // std::int32_t, std::uint64_t
+#include <exception>           // std::exception_ptr, std::current_exception, std::rethrow_exception
+#include <mutex>               // std::mutex, std::unique_lock, std::lock_guard
+#include <string>              // std::string
+#include <thread>              // std::thread
+#include <utility>             // std::move
+
+#include "gradus/core/error.hpp"        // configuration_error, format_error
+#include "gradus/core/extents.hpp"      // image_extents
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/text.hpp"         // text
+#include "gradus/data/detail/hash.hpp"  // hash_text
+#include "gradus/data/sampler.hpp"      // sampler, shard
+
+namespace gradus::data {
+
+/// How a loader makes batches.
+struct loader_options {
+  index_t batch_size = 0;  ///< examples of a step, over all ranks; must be given
+  bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
+  std::uint64_t seed = 0;  ///< of the orders; the same on all ranks
+  data::shard shard = {};  ///< which part of each batch is ours
+  bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
+  int prefetch = 2;        ///< batches prepared ahead, besides the one in use; 1 to 1024
+};
+
+namespace detail {
+
+/// What a loader says of its data set.
+struct set_facts {
+  index_t size = 0;
+  image_extents example;  // (1, c, h, w)
+  int classes = 0;
+  std::uint64_t hash = 0;
+};
+
+/// The members of every loader. The loader that derives from it fills slots, calls start() when it can do so, and
+/// stop() before it cannot any more.
+class loader_base {
+ public:
+  loader_base(const loader_base&) = delete;
+  loader_base& operator=(const loader_base&) = delete;
+
+  /// Begins an epoch. What is left of the epoch before is abandoned, and its batches are no longer valid.
+  void start_epoch(std::uint64_t epoch) {
+    {
+      const std::lock_guard lock{mutex_};
+      epoch_ = epoch;
+      ++requests_;
+      ready_ = 0;
+      released_ = 0;
+      failure_ = nullptr;
+    }
+    given_ = 0;
+    wake_producer_.notify_one();
+  }
+
+  /// Batches of an epoch; the same on all ranks.
+  [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
+  /// Examples of an epoch, over all ranks.
+  [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
+  /// The most images that a batch of any rank has: ceil(batch_size / ranks).
+  [[nodiscard]] index_t local_batch_size() const noexcept { return sampler_.largest_share(); }
+  /// The number of ranks that share each batch.
+  [[nodiscard]] int ranks() const noexcept { return sampler_.options().shard.ranks; }
+  /// (1, c, h, w)
+  [[nodiscard]] const image_extents& example() const noexcept { return set_.example; }
+  [[nodiscard]] int classes() const noexcept { return set_.classes; }
+  /// All that the ranks must agree on: size, shape, classes and hash of the set, batch size, order, number of ranks.
+  [[nodiscard]] const std::string& description() const noexcept { return description_; }
+  /// How long next() has waited for the producer since construction: what the input costs the training.
+  [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
+
+ protected:
+  loader_base(const set_facts& set, const loader_options& options)
+      : set_{set},
+        sampler_{set.size,
+                 {.batch_size = options.batch_size,
+                  .shuffle = options.shuffle,
+                  .seed = options.seed,
+                  .shard = options.shard,
+                  .drop_last = options.drop_last}},
+        description_{describe(set, options)},
+        batches_{sampler_.batches()},
+        slots_{static_cast<index_t>(options.prefetch) + 1} {
+    check(options);
+  }
+
+  ~loader_base() = default;
+
+  /// Puts a batch into slot `number`; called by the producer.
+  virtual void fill(std::size_t number, const sample& mine) = 0;
+
+  void start() {
+    producer_ = std::thread{[this] { produce(); }};
+  }
+
+  void stop() noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      stop_ = true;
+    }
+    wake_producer_.notify_one();
+    producer_.join();
+  }
+
+  /// The number of slots.
+  [[nodiscard]] std::size_t slots() const noexcept { return static_cast<std::size_t>(slots_); }
+
+  /// The slot of the next batch, or slots() after the last.
+  [[nodiscard]] std::size_t next_slot() {
+    std::unique_lock lock{mutex_};
+    if (requests_ == 0) {
+      throw configuration_error{"loader.next", "an epoch", "none", "call start_epoch(0) first"};
+    }
+    released_ = given_;  // the batch of the call before is free
+    if (given_ == batches_) {
+      return slots();
+    }
+    wake_producer_.notify_one();
+    if (ready_ == given_ && !failure_) {
+      const auto began = std::chrono::steady_clock::now();
+      wake_consumer_.wait(lock, [this] { return ready_ > given_ || failure_; });
+      wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    }
+    if (ready_ == given_) {
+      std::rethrow_exception(failure_);
+    }
+    return slot_of(given_++);
+  }
+
+  /// @throws format_error when a label is no class
+  void check_label(std::int32_t label, index_t example) const {
+    if (label < 0 || label >= set_.classes) {
+      throw format_error{"loader", gradus::detail::text({"labels from 0 to ", set_.classes - 1}),
+                         gradus::detail::text({"label ", label, " of example ", example})};
+    }
+  }
+
+ private:
+  static std::string describe(const set_facts& set, const loader_options& options) {
+    const image_extents& one = set.example;
+    std::string text =
+        gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
+                              " classes (content ", hash_text(set.hash), "), batches of ", options.batch_size, " over ",
+                              options.shard.ranks, options.shard.ranks == 1 ? " rank" : " ranks"});
+    if (options.shuffle) {
+      gradus::detail::append(text, {", shuffled with seed ", options.seed});
+    } else {
+      text.append(", in the order of the set");
+    }
+    return text.append(options.drop_last ? ", the last batch only if it is full" : "");
+  }
+
+  void check(const loader_options& options) const {
+    const image_extents& one = set_.example;
+    if (one.c < 1 || one.h < 1 || one.w < 1) {
+      throw configuration_error{"loader", "images of at least one channel, row and column", to_string(one)};
+    }
+    if (set_.classes < 1) {
+      throw configuration_error{"loader", "classes of at least 1", gradus::detail::text({set_.classes})};
+    }
+    if (options.prefetch < 1 || options.prefetch > 1024) {
+      throw configuration_error{"loader", "a prefetch from 1 to 1024 batches",
+                                gradus::detail::text({options.prefetch})};
+    }
+  }
+
+  /// Batch b of an epoch is in slot b modulo their number.
+  [[nodiscard]] std::size_t slot_of(index_t batch_number) const noexcept {
+    return static_cast<std::size_t>(batch_number % slots_);
+  }
+
+  /// The thread that prepares batches.
+  void produce() {
+    std::uint64_t request = 0;  // the epoch that is being prepared
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      wake_producer_.wait(lock, [&] {
+        const bool room = ready_ - released_ < slots_;
+        return stop_ || requests_ != request || (request != 0 && !failure_ && ready_ < batches_ && room);
+      });
+      if (stop_) {
+        return;
+      }
+      if (requests_ != request) {
+        request = requests_;
+        const std::uint64_t epoch = epoch_;
+        lock.unlock();
+        sampler_.start_epoch(epoch);
+        lock.lock();
+        continue;
+      }
+      const index_t number = ready_;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        fill(slot_of(number), sampler_.batch(number));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (requests_ == request) {  // or else the epoch was abandoned, and its failure with it
+        if (failure) {
+          failure_ = std::move(failure);
+        } else {
+          ++ready_;
+        }
+        wake_consumer_.notify_one();
+      }
+    }
+  }
+
+  set_facts set_;
+  data::sampler sampler_;  // the producer's, once it runs; but for what does not change
+  std::string description_;
+  index_t batches_;  // of an epoch
+  index_t slots_;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable wake_producer_;
+  std::condition_variable wake_consumer_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t requests_ = 0;  // epochs started
+  index_t ready_ = 0;           // batches of the epoch that were prepared
+  index_t released_ = 0;        // batches of the epoch that the consumer has done with
+  std::exception_ptr failure_;
+  bool stop_ = false;
+
+  index_t given_ = 0;  // batches of the epoch that the consumer got; the consumer's
+  double wait_seconds_ = 0;
+  std::thread producer_;  // last: it uses all of the above
+};
+
+}  // namespace detail
+}  // namespace gradus::data
