@@ -141,7 +141,7 @@ class product {
     m.a_row = memory.template take<index_t>(std::max(rows, kernels.rows));
     m.c_row = memory.template take<index_t>(rows);
     m.c_column = memory.template take<index_t>(kernels.width);
-    m.tile = memory.template take<Element>(kernels.rows * kernels.width);
+    m.tile = memory.template take<Element>(2 * kernels.rows * kernels.width);
     m.rows = memory.template take<Element>(rows * (terms + row_gap));
     m.panels = memory.template take<Element>(kernels.width * terms);
     m.sums = memory.template take<Element>(terms < all_terms ? rows * columns : 0);
@@ -208,7 +208,8 @@ class product {
         panel_rows<Element> panel;
         panel.rows = rows;
         panel.columns = std::min(columns_.count - column, kernels_.width);
-        panel.width = next_panel_width(kernels_, columns_.count - column);
+        const index_t width = next_panel_width(kernels_, panel.columns);
+        panel.terms = part.length;
         panel.sums = m.sums + (p - panel_begin) * kernels_.width * rows;
         panel.tile = m.tile;
         panel.c_column = columns_.place == 1 ? nullptr : m.c_column;
@@ -223,7 +224,7 @@ class product {
         call.segment_count = 1;
         call.segment_length = part.length;
         if (shared_) {
-          call.b = shared + column * terms_ + part.offset * panel.width;
+          call.b = shared + column * terms_ + part.offset * width;
         } else {
           pack_column_panel(column_side, p, part, m.panels);
           call.b = m.panels;

@@ -29,18 +29,25 @@ namespace gradus::kernels::detail {
   return count / parts * i + std::min(i, count % parts);
 }
 
+/// The height of the lowest tile that holds `rows` rows.
+template <class Element>
+[[nodiscard]] index_t tile_height(
+    const std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1>& tiles,
+    index_t rows) noexcept {
+  while (tiles[static_cast<std::size_t>(rows)] == nullptr) {
+    ++rows;
+  }
+  return rows;
+}
+
 /// The rows of the next tile when `remaining` rows are left: even tiles rather than high ones and a flat rest.
 template <class Element>
 [[nodiscard]] index_t next_tile_rows(const tile_kernels<Element>& kernels, index_t remaining) noexcept {
   if (remaining >= 3 * kernels.rows) {
     return kernels.rows;
   }
-  const auto exists = [&](index_t rows) { return kernels.wide[static_cast<std::size_t>(rows)] != nullptr; };
-  index_t rows = ceil_div(remaining, ceil_div(remaining, kernels.rows));
-  while (!exists(rows)) {
-    rows += remaining > kernels.rows ? 1 : -1;
-  }
-  return rows;
+  const index_t rows = ceil_div(remaining, ceil_div(remaining, kernels.rows));
+  return std::min(remaining, tile_height<Element>(kernels.wide, rows));
 }
 
 /// Columns of the panel that begins when `remaining` columns are left.
@@ -76,6 +83,15 @@ void pack_panel(const tile_kernels<Element>& kernels, const Element* from, index
       }
     }
   }
+}
+
+/// The same output `offset` elements further on.
+template <class Element>
+[[nodiscard]] tile_output<Element> shifted(tile_output<Element> output, index_t offset) noexcept {
+  output.c += offset;
+  output.residual = output.residual == nullptr ? nullptr : output.residual + offset;
+  output.mask = output.mask == nullptr ? nullptr : output.mask + offset;
+  return output;
 }
 
 /// Stores sums that do not lie in c as whole rows: column j of row m at c[c_row[m] + c_column[j]] (null: at j).
@@ -250,39 +266,112 @@ template <class Element, class Plan>
   return bytes;
 }
 
-/// One panel of a product: what `multiply_rows` needs beside the call.
+/// Runs one tile of `rows` rows. A tile that is higher than that repeats its last row; its sums go through `spare`
+/// (rows of the highest tile x columns).
+template <class Element>
+void run_tile(const tile_kernels<Element>& kernels, const tile_call<Element>& call, index_t rows, index_t width,
+              Element* spare) {
+  const auto& tiles = width == kernels.width ? kernels.wide : kernels.narrow;
+  if (const auto tile = tiles[static_cast<std::size_t>(rows)]; tile != nullptr) {
+    tile(call);
+    return;
+  }
+  const index_t height = tile_height<Element>(tiles, rows);
+  tile_call<Element> higher = call;
+  std::array<index_t, tile_kernels<Element>::most_rows> a_row{};
+  for (index_t m = 0; m < height; ++m) {
+    a_row[static_cast<std::size_t>(m)] = call.a_row[std::min(m, rows - 1)];
+  }
+  higher.a_row = a_row.data();
+  higher.sums_step = call.panels * width;
+  higher.partial = spare;
+  if (call.initial != nullptr) {
+    for (index_t m = 0; m < height; ++m) {
+      std::copy_n(call.initial + std::min(m, rows - 1) * call.sums_step, higher.sums_step,
+                  spare + m * higher.sums_step);
+    }
+    higher.initial = spare;
+  }
+  tiles[static_cast<std::size_t>(height)](higher);
+  if (call.partial == nullptr) {
+    kernels.finish(spare, rows, higher.sums_step, higher.sums_step, call.c_row, call.output);
+  } else {
+    for (index_t m = 0; m < rows; ++m) {
+      std::copy_n(spare + m * higher.sums_step, higher.sums_step, call.partial + m * call.sums_step);
+    }
+  }
+}
+
+/// Adjacent panels of a product: what `multiply_rows` needs beside the call.
 template <class Element>
 struct panel_rows {
-  index_t rows = 0;     ///< of all tiles
-  index_t columns = 0;  ///< that count; the panel has `width`
-  index_t width = 0;
-  Element* sums = nullptr;            ///< rows x width: between blocks of terms
-  Element* tile = nullptr;            ///< the highest tile x width: what is stored scattered
+  index_t rows = 0;                   ///< of all tiles
+  index_t columns = 0;                ///< that count; all panels but the last are full
+  index_t terms = 0;                  ///< of a panel: they lie one after another
+  Element* sums = nullptr;            ///< of one panel, rows x width: between blocks of terms
+  Element* tile = nullptr;            ///< twice the highest tile x the columns of all panels
   const index_t* c_column = nullptr;  ///< null: the columns of a row are adjacent in c
   bool first = true;                  ///< block of terms
   bool last = true;
   index_t packed_terms = 0;  ///< not 0: `a` holds tile after tile, each as these terms x its rows; a_row counts up
+  index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile
 };
 
-/// Multiplies all rows with one panel over one block of terms.
+/// Multiplies all rows with some panels over one block of terms: with several blocks, or scattered, with one panel.
 template <class Element>
 void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call, const panel_rows<Element>& panel) {
-  const auto& tiles = panel.width == kernels.width ? kernels.wide : kernels.narrow;
-  const bool scattered = panel.c_column != nullptr || panel.columns < panel.width;
-  const bool direct = !scattered && call.output.simple();
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
+  const index_t padded = padded_columns(kernels, panel.columns);
+  const index_t wide_panels = padded / kernels.width;
+  const index_t wide_columns = wide_panels * kernels.width;
+  const bool direct = panel.last && panel.c_column == nullptr && padded == panel.columns && call.output.simple();
+  Element* const spare = panel.tile + kernels.rows * padded;
+  const tile_output<Element> output = call.output;
+  const Element* const b = call.b;
   Element* sums = panel.sums;
-  for (index_t row = 0; row < panel.rows;) {
-    const index_t rows = next_tile_rows(kernels, panel.rows - row);
+  index_t rows = 0;
+  for (index_t row = 0; row < panel.rows; row += rows) {
+    rows = next_tile_rows(kernels, panel.rows - row);
     if (panel.packed_terms != 0) {
       call.a_step = rows;
     }
+    Element* const partial = !panel.last ? sums : direct ? nullptr : panel.tile;
     call.initial = panel.first ? nullptr : sums;
-    call.partial = !panel.last ? sums : (direct ? nullptr : panel.tile);
-    tiles[static_cast<std::size_t>(rows)](call);
-    if (panel.last && scattered) {
-      store_scattered(panel.tile, rows, panel.columns, panel.width, call.c_row, panel.c_column, call.output);
-    } else if (panel.last && !direct) {
-      kernels.finish(panel.tile, rows, panel.width, panel.width, call.c_row, call.output);
+    call.partial = partial;
+    call.sums_step = padded;
+    if (wide_panels > 0) {
+      call.b = b;
+      call.b_step = kernels.width;
+      call.panels = wide_panels;
+      if (panel.ahead != 0) {
+        const index_t next_rows = std::min(rows, panel.rows - row - rows);
+        call.ahead = call.a + call.a_row[0] + panel.ahead * rows;
+        call.ahead_lines = ceil_div(panel.ahead * next_rows, wide_panels * line);
+      }
+      run_tile(kernels, call, rows, kernels.width, spare);
+    }
+    if (wide_columns < padded) {
+      call.b = b + wide_columns * panel.terms;
+      call.b_step = kernels.lanes;
+      call.panels = 1;
+      call.ahead_lines = 0;
+      call.initial = call.initial == nullptr ? nullptr : call.initial + wide_columns;
+      call.partial = partial == nullptr ? nullptr : partial + wide_columns;
+      call.output = shifted(output, wide_columns);
+      call.output.bias = output.bias == nullptr ? nullptr : output.bias + wide_columns;
+      run_tile(kernels, call, rows, kernels.lanes, spare);
+      call.output = output;
+    }
+    if (panel.last && partial != nullptr) {
+      tile_output<Element> finished = output;
+      if (output.bias != nullptr && output.bias_of_rows) {
+        finished.bias = output.bias + row;
+      }
+      if (panel.c_column != nullptr) {
+        store_scattered(panel.tile, rows, panel.columns, padded, call.c_row, panel.c_column, finished);
+      } else {
+        kernels.finish(panel.tile, rows, padded, panel.columns, call.c_row, finished);
+      }
     }
     if (panel.packed_terms != 0) {
       call.a += rows * panel.packed_terms;
@@ -290,11 +379,7 @@ void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call
       call.a_row += rows;
     }
     call.c_row += rows;
-    sums += rows * panel.width;
-    if (call.output.bias_of_rows && call.output.bias != nullptr) {
-      call.output.bias += rows;
-    }
-    row += rows;
+    sums += rows * padded;
   }
 }
 

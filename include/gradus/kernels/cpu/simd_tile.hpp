@@ -26,16 +26,19 @@ struct tile_output {
   bool relu = false;
 
   /// No more than a tile does itself.
-  [[nodiscard]] bool simple() const noexcept { return residual == nullptr && mask == nullptr && !accumulate; }
+  [[nodiscard]] bool simple() const noexcept {
+    return residual == nullptr && mask == nullptr && !accumulate && (bias == nullptr || !bias_of_rows);
+  }
 };
 
-/// A tile: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
+/// A tile for each of some panels: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
 ///
 ///   a(m, s, k) = a[a_row[m] + segments[s] + k * a_step]
-///   b(s, k, j) = b[(s * segment_length + k) * width + j]      a panel of `width` columns
+///   b(s, k, j) = b[(s * segment_length + k) * b_step + j]     a panel: b_step is its width; one panel after another
 ///
 /// The terms are added one after another in the order of s and k, so a sum does not depend on the tile it is in.
-/// Either `partial` takes the sums, as rows of `width`, or c[c_row[m] + j] through an `output` that is simple().
+/// Either `partial` takes the sums, as rows of `sums_step`, or c[c_row[m] + j] through an `output` that is simple();
+/// the columns of the second panel follow those of the first.
 template <class Element>
 struct tile_call {
   const Element* a = nullptr;
@@ -45,8 +48,13 @@ struct tile_call {
   index_t segment_count = 0;
   index_t segment_length = 0;
   const Element* b = nullptr;
-  const Element* initial = nullptr;  ///< rows of `width` to start from; null: zeros
+  index_t b_step = 0;
+  index_t panels = 1;
+  const Element* ahead = nullptr;    ///< what is fetched into the cache meanwhile,
+  index_t ahead_lines = 0;           ///< lines of 64 bytes for every panel
+  const Element* initial = nullptr;  ///< to start from, as `partial`; null: zeros
   Element* partial = nullptr;
+  index_t sums_step = 0;
   const index_t* c_row = nullptr;
   tile_output<Element> output;
 };
@@ -68,7 +76,7 @@ struct tile_kernels {
   index_t rows;                                     ///< rows of the highest tile
   index_t width;                                    ///< columns of the widest tile, several vectors
   std::array<tile_function, most_rows + 1> wide;    ///< by rows: tiles of `width` columns; null: not this height
-  std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns, of the same heights
+  std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns
   /// Stores rows of `count` sums, `pitch` apart, whatever the output is.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
@@ -85,12 +93,15 @@ struct tile_kernels {
 
 }  // namespace gradus::kernels::detail
 
+// Few heights: a tile of 4 rows keeps the multipliers as busy as a higher one, a flatter one takes as long as it, and
+// every height is compiled by every user.
+//
 // GCC lowers vector types before it inlines, so the attribute has to be on the code that uses them: the body is
 // included once for every instruction set, in a namespace of its own.
 #define GRADUS_TILE_NAMESPACE portable
 #define GRADUS_TILE_BYTES 16
 #define GRADUS_TILE_ROWS 6
-#define GRADUS_TILE_HEIGHTS 1, 2, 4, 6
+#define GRADUS_TILE_HEIGHTS 4, 6
 #if defined(__aarch64__)
 #define GRADUS_TILE_VECTORS 4
 #else
@@ -108,7 +119,7 @@ struct tile_kernels {
 #define GRADUS_TILE_NAMESPACE avx2
 #define GRADUS_TILE_BYTES 32
 #define GRADUS_TILE_ROWS 6
-#define GRADUS_TILE_HEIGHTS 1, 2, 3, 4, 5, 6
+#define GRADUS_TILE_HEIGHTS 4, 6
 #define GRADUS_TILE_VECTORS 2
 #include "gradus/kernels/cpu/simd_tile_body.hpp"  // the same for AVX2
 #if defined(__clang__)
@@ -122,7 +133,7 @@ struct tile_kernels {
 #define GRADUS_TILE_NAMESPACE avx512
 #define GRADUS_TILE_BYTES 64
 #define GRADUS_TILE_ROWS 14
-#define GRADUS_TILE_HEIGHTS 1, 2, 4, 8, 12, 14
+#define GRADUS_TILE_HEIGHTS 4, 8, 14
 #define GRADUS_TILE_VECTORS 2
 #include "gradus/kernels/cpu/simd_tile_body.hpp"  // the same for AVX-512
 #if defined(__clang__)

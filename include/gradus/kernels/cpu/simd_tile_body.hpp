@@ -22,37 +22,42 @@ void multiply_tile(const tile_call<Element>& call) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
-  vector sum[Rows][Vectors];
-  if (const Element* const initial = call.initial; initial != nullptr) {
+  const Element* a[Rows];
 #pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        sum[m][v] = *reinterpret_cast<const stored*>(initial + (m * Vectors + v) * lanes);
-      }
-    }
-  } else {
-#pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        sum[m][v] = vector{};
-      }
-    }
+  for (int m = 0; m < Rows; ++m) {
+    a[m] = call.a + call.a_row[m];
   }
-  {
-    const Element* a[Rows];
+  const Element* b = call.b;
+  const Element* ahead = call.ahead;
+  for (index_t column = 0; column != call.panels * Vectors * lanes; column += Vectors * lanes) {
+    vector sum[Rows][Vectors];
+    if (const Element* const initial = call.initial; initial != nullptr) {
 #pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-      a[m] = call.a + call.a_row[m];
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] = *reinterpret_cast<const stored*>(initial + m * call.sums_step + column + v * lanes);
+        }
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] = vector{};
+        }
+      }
     }
-    const Element* b = call.b;
+    for (index_t i = call.ahead_lines; i > 0; --i) {
+      __builtin_prefetch(ahead);
+      ahead += 64 / sizeof(Element);
+    }
     const index_t step = call.a_step;
-    const index_t length = call.segment_length;
+    const index_t b_step = call.b_step;
     const index_t* segment = call.segments;
     for (const index_t* const end = segment + call.segment_count; segment != end; ++segment) {
       index_t at = *segment;
-      for (index_t k = length; k > 0; --k) {
+      for (index_t k = call.segment_length; k > 0; --k) {
         vector columns[Vectors];
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
@@ -67,58 +72,46 @@ void multiply_tile(const tile_call<Element>& call) {
           }
         }
         at += step;
-        b += Vectors * lanes;
+        b += b_step;
       }
     }
-  }
-  if (Element* const partial = call.partial; partial != nullptr) {
-#pragma GCC unroll 16
-    for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        *reinterpret_cast<stored*>(partial + (m * Vectors + v) * lanes) = sum[m][v];
-      }
-    }
-    return;
-  }
-  const tile_output<Element>& output = call.output;
-  const index_t* const place = call.c_row;
-  if (const Element* const bias = output.bias; bias != nullptr) {
-    if (output.bias_of_rows) {
+    if (Element* const partial = call.partial; partial != nullptr) {
 #pragma GCC unroll 16
       for (int m = 0; m < Rows; ++m) {
-        const vector row = bias[m] - vector{};
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
-          sum[m][v] += row;
+          *reinterpret_cast<stored*>(partial + m * call.sums_step + column + v * lanes) = sum[m][v];
         }
       }
-    } else {
+      continue;
+    }
+    if (const Element* const bias = call.output.bias; bias != nullptr) {
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) {
-        const vector column = *reinterpret_cast<const stored*>(bias + v * lanes);
+        const vector of_columns = *reinterpret_cast<const stored*>(bias + column + v * lanes);
 #pragma GCC unroll 16
         for (int m = 0; m < Rows; ++m) {
-          sum[m][v] += column;
+          sum[m][v] += of_columns;
         }
       }
     }
-  }
-  Element* const c = output.c;
-  if (output.relu) {
+    if (call.output.relu) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+        }
+      }
+    }
+    Element* const c = call.output.c + column;
+    const index_t* const place = call.c_row;
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) {
-        sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+        *reinterpret_cast<stored*>(c + place[m] + v * lanes) = sum[m][v];
       }
-    }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) {
-      *reinterpret_cast<stored*>(c + place[m] + v * lanes) = sum[m][v];
     }
   }
 }
@@ -297,7 +290,7 @@ inline constexpr tile_kernels<Element> tile_kernels_of{
     .rows = GRADUS_TILE_ROWS,
     .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
     .wide = tiles<Element, GRADUS_TILE_VECTORS, GRADUS_TILE_HEIGHTS>(),
-    .narrow = tiles<Element, 1, GRADUS_TILE_HEIGHTS>(),
+    .narrow = tiles<Element, 1, GRADUS_TILE_ROWS>(),
     .finish = &finish<Element>,
     .add = &add<Element>,
     .copy_rows = &copy_rows<Element>,

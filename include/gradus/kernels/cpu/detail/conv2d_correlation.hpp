@@ -166,14 +166,6 @@ template <class Element>
 [[nodiscard]] tile_output<Element> output_of(Element* dx, const backward_epilogue<Element>& epilogue) noexcept {
   return {.c = dx, .mask = epilogue.relu_output, .accumulate = epilogue.accumulate};
 }
-/// The same for channels from `offset` elements on.
-template <class Element>
-[[nodiscard]] tile_output<Element> shifted(tile_output<Element> output, index_t offset) noexcept {
-  output.c += offset;
-  output.residual = output.residual == nullptr ? nullptr : output.residual + offset;
-  output.mask = output.mask == nullptr ? nullptr : output.mask + offset;
-  return output;
-}
 
 /// The results of some rows of some images: what one task computes.
 struct result_block {

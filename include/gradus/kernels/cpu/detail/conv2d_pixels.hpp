@@ -85,9 +85,21 @@ class pixel_correlations {
     return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
   }
   [[nodiscard]] term_blocks blocks_of_terms(const correlation& c) const {
-    constexpr index_t panel_bytes = 24 * 1024;
+    constexpr index_t panel_bytes = 160 * 1024;  // of the second cache: tiles read panels fast enough from there
     return {c.taps_height, c.taps_width * c.terms,
             panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(Element)))};
+  }
+
+  /// Tiles run over as many panels as the second cache holds before the next pixels come.
+  [[nodiscard]] index_t group_columns(const correlation& c) const {
+    constexpr index_t group_bytes = 256 * 1024;
+    constexpr index_t most_panels = 16;
+    if (!channels_last || blocks_of_terms(c).count() > 1) {
+      return kernels_.width;
+    }
+    const index_t panel_bytes = kernels_.width * c.terms_of_all_taps() * static_cast<index_t>(sizeof(Element));
+    const index_t panels = std::clamp<index_t>(group_bytes / std::max<index_t>(1, panel_bytes), 1, most_panels);
+    return std::min(panels, ceil_div(c.results, kernels_.width)) * kernels_.width;
   }
 
   [[nodiscard]] limits limits_of(const correlation& c) const {
@@ -135,7 +147,7 @@ class pixel_correlations {
     const bool keeps_sums = !channels_last || blocks_of_terms(c).count() > 1;
     m.sums = memory.template take<Element>(keeps_sums ? pixels * kernels_.width : 0);
     m.planes = memory.template take<Element>(channels_last ? 0 : pixels * kernels_.width);
-    m.tile = memory.template take<Element>(kernels_.rows * kernels_.width);
+    m.tile = memory.template take<Element>(2 * kernels_.rows * group_columns(c));
     m.strip = memory.template take<Element>(
         most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
     return m;
@@ -261,13 +273,15 @@ class pixel_correlations {
 
     const Element* const source = most.direct ? x : m.strip;
     const term_blocks terms = blocks_of_terms(c);
-    for (index_t result = 0; result < c.results; result += kernels_.width) {
+    const index_t step = group_columns(c);
+    const bool fetches = most.direct && c.taps_height * c.taps_width == 1 && c.step_width == 1;
+    for (index_t result = 0; result < c.results; result += step) {
       panel_rows<Element> panel;
       panel.rows = pixels;
-      panel.columns = std::min(c.results - result, kernels_.width);
-      panel.width = next_panel_width(kernels_, c.results - result);
+      panel.columns = std::min(c.results - result, step);
       panel.sums = m.sums;
       panel.tile = m.tile;
+      panel.ahead = fetches && result == 0 ? c.terms : 0;
       tile_call<Element> call;
       call.a_row = m.a_row;
       call.c_row = m.c_row;
@@ -281,35 +295,38 @@ class pixel_correlations {
         call.segments = m.segments + part.segment;
         call.segment_count = part.segments;
         call.segment_length = part.length;
-        call.b = packed + result * c.terms_of_all_taps() + part.first * panel.width;
+        // With several blocks there is one panel, and `terms` does not matter.
+        call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);
+        panel.terms = part.terms;
         panel.first = i == 0;
         panel.last = channels_last && i + 1 == terms.count();
         multiply_rows(kernels_, call, panel);
       }
       if constexpr (!channels_last) {
-        store_planes(c, block, m, panel, call.output);
+        store_planes(c, block, m, panel.columns, call.output);
       }
     }
   }
 
   /// Stores the sums of a panel in nchw.
-  void store_planes(const correlation& c, const result_block& block, const worker_memory& m,
-                    const panel_rows<Element>& panel, tile_output<Element> output) const {
+  void store_planes(const correlation& c, const result_block& block, const worker_memory& m, index_t columns,
+                    tile_output<Element> output) const {
     const index_t plane = c.destination_height * c.destination_width;
+    const index_t width = next_panel_width(kernels_, columns);
     std::array<index_t, 64> planes{};
-    for (index_t j = 0; j < panel.columns; ++j) {
+    for (index_t j = 0; j < columns; ++j) {
       planes[static_cast<std::size_t>(j)] = j * plane;
     }
     output.bias_of_rows = true;
     const index_t pixels = block.rows * c.columns;  // of an image: adjacent in the destination
     for (index_t image = 0; image < block.images; ++image) {
-      kernels_.transpose(m.sums + image * pixels * panel.width, panel.width, pixels, panel.columns, pixels, m.planes);
+      kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, pixels, m.planes);
       const index_t first = m.c_row[image * pixels];
       if (c.dense()) {
-        kernels_.finish(m.planes, panel.columns, pixels, pixels, planes.data(), shifted(output, first));
+        kernels_.finish(m.planes, columns, pixels, pixels, planes.data(), shifted(output, first));
         continue;
       }
-      for (index_t j = 0; j < panel.columns; ++j) {
+      for (index_t j = 0; j < columns; ++j) {
         for (index_t row = 0; row < block.rows; ++row) {
           store_strided(m.planes + j * pixels + row * c.columns, c.columns,
                         first + planes[static_cast<std::size_t>(j)] + row * c.skip_height * c.destination_width,

@@ -153,7 +153,7 @@ class plane_correlations {
     m.moves = memory.template take<panel_move>(kernels_.width);
     m.panels = memory.template take<Element>(terms * padded);
     m.sums = memory.template take<Element>(most.channels < c.terms ? c.results * padded : 0);
-    m.tile = memory.template take<Element>(kernels_.rows * kernels_.width);
+    m.tile = memory.template take<Element>(2 * kernels_.rows * kernels_.width);
     m.strip = memory.template take<Element>(
         most.direct ? 0 : most.channels * images * c.source_rows(most.rows) * strip_pitch(c));
     return m;
@@ -339,22 +339,24 @@ class plane_correlations {
           const index_t columns = std::min(kernels_.width, pixels - column);
           const index_t width = next_panel_width(kernels_, pixels - column);
           const index_t* const place = m.place + column;
-          const bool adjacent = columns == width && place[columns - 1] - place[0] == columns - 1;
+          const bool adjacent = place[columns - 1] - place[0] == columns - 1;
           Element* const sums = m.sums + result * padded + column * rows;
           call.b = m.panels + column * terms;
           call.initial = first ? nullptr : sums;
-          const bool direct = adjacent && output.simple();
+          const bool direct = adjacent && columns == width && output.simple();
           call.partial = last ? (direct ? nullptr : m.tile) : sums;
+          call.b_step = width;
+          call.sums_step = width;
           call.output = shifted(output, result * plane + (adjacent ? place[0] : 0));
           if (output.bias != nullptr) {
             call.output.bias = output.bias + group * c.results + result;
             call.output.bias_of_rows = true;
           }
-          (width == kernels_.width ? kernels_.wide : kernels_.narrow)[static_cast<std::size_t>(rows)](call);
+          run_tile(kernels_, call, rows, width, m.tile + kernels_.rows * kernels_.width);
           if (last && !adjacent) {
             store_scattered(m.tile, rows, columns, width, c_row.data(), place, call.output);
           } else if (last && !direct) {
-            kernels_.finish(m.tile, rows, width, width, c_row.data(), call.output);
+            kernels_.finish(m.tile, rows, width, columns, c_row.data(), call.output);
           }
         }
         result += rows;

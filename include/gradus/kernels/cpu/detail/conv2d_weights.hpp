@@ -99,6 +99,7 @@ class weight_gradients {
     index_t* segments;
     Element* strip;
     Element* panels;  ///< dy; later the sums of a block
+    Element* tile;
   };
   [[nodiscard]] worker_memory take(scratch& memory) const {
     const index_t pixels = piece_images_ * piece_rows_ * c_.columns;
@@ -109,6 +110,7 @@ class weight_gradients {
     m.strip = memory.template take<Element>(piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns() *
                                             (channels + 1));
     m.panels = memory.template take<Element>(std::max(pixels * padded_, block_rows(channels) * kernels_.width));
+    m.tile = memory.template take<Element>(2 * kernels_.rows * kernels_.width);
     return m;
   }
   [[nodiscard]] std::size_t worker_bytes() const {
@@ -220,13 +222,14 @@ class weight_gradients {
           panel_rows<Element> panel;
           panel.rows = with_bias && part == 0 ? rows_of_sums : rows_of_sums - 1;
           panel.columns = std::min(c_.results - result, kernels_.width);
-          panel.width = next_panel_width(kernels_, c_.results - result);
+          panel.tile = m.tile;
+          const index_t panel_width = next_panel_width(kernels_, panel.columns);
           panel.sums = sums + block_sums(part) + result * rows_of_sums;
           panel.first = first;
           panel.last = false;
           for (index_t i = 0; i < images; ++i) {
-            pack_gradient(group * c_.results + result, panel.columns, panel.width, image + i, row, rows, dy,
-                          m.panels + i * rows * c_.columns * panel.width);
+            pack_gradient(group * c_.results + result, panel.columns, panel_width, image + i, row, rows, dy,
+                          m.panels + i * rows * c_.columns * panel_width);
           }
           tile_call<Element> call;
           call.a = m.strip;
