@@ -17,9 +17,17 @@
 
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/gzip.hpp"
-#include "gradus/gradus.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/data/mnist.hpp"
+#include "gradus/models/mnist.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/train/progress.hpp"
+#include "gradus/train/trainer.hpp"
 #ifdef GRADUS_EXAMPLE_WITH_MPI
 #include "gradus/comm/mpi.hpp"
+#else
+#include "gradus/comm/self.hpp"
 #endif
 
 namespace {
@@ -33,6 +41,7 @@ struct options {
   int threads = 0;
   std::uint64_t seed = 1;
   double learning_rate = 0.05;
+  bool progress_bar = gradus::train::output_is_terminal();
 };
 
 /// What every rank does. The batch is shared by all ranks.
@@ -60,7 +69,7 @@ void train(Communicator& communicator, const options& chosen) {
 
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
   trainer.fit(training_loader, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
-              gradus::train::progress{std::cout});
+              gradus::train::progress{std::cout, {.terminal = chosen.progress_bar}});
   const auto result = trainer.evaluate(test_loader);
   if (communicator.rank() == 0) {
     std::printf("test accuracy: %.4f\n", result.accuracy);
@@ -104,6 +113,7 @@ void show_help() {
   --threads N           threads of each rank; 0: the processors divided by the ranks (%d)
   --seed N              of weights, shuffling and dropout (%llu)
   --learning-rate RATE  step size (%g)
+  --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
               usual.data.c_str(), usual.epochs, usual.batch_size, usual.layout.c_str(), usual.ranks, usual.threads,
@@ -121,6 +131,7 @@ bool read_options(int argc, char** argv, options& chosen) {
                               {"threads", required_argument, nullptr, 't'},
                               {"seed", required_argument, nullptr, 's'},
                               {"learning-rate", required_argument, nullptr, 'a'},
+                              {"progress-bar", no_argument, nullptr, 'p'},
                               {"help", no_argument, nullptr, 'h'},
                               {}};
   opterr = 0;  // the messages are ours
@@ -164,6 +175,9 @@ bool read_options(int argc, char** argv, options& chosen) {
         }
         break;
       }
+      case 'p':
+        chosen.progress_bar = true;
+        break;
       case 'h':
         show_help();
         return false;
