@@ -7,12 +7,13 @@
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
-#include <string>   // std::string, std::to_string
+#include <string>   // std::string
 #include <vector>   // std::vector
 
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/core/extents.hpp"        // image_extents
 #include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/text.hpp"           // text
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/layout/mapping.hpp"      // dense_strides
 #include "gradus/nn/initializer.hpp"      // initializer, fan
@@ -93,9 +94,9 @@ void assign_logical(Device& device, Element* data, const image_extents& shape, c
 inline void require_values(const parameter_record& record, std::size_t count) {
   const index_t size = record.description.shape.size();
   if (static_cast<index_t>(count) != size) {
-    throw shape_error{"parameter " + record.name,
-                      std::to_string(size) + " values for " + to_string(record.description.shape),
-                      std::to_string(count)};
+    throw shape_error{gradus::detail::text({"parameter ", record.name}),
+                      gradus::detail::text({size, " values for ", to_string(record.description.shape)}),
+                      gradus::detail::text({count})};
   }
 }
 

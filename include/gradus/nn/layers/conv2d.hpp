@@ -9,6 +9,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/conv2d.hpp"       // conv2d_geometry, the passes
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
 #include "gradus/nn/initializer.hpp"       // initializer
@@ -54,14 +55,12 @@ class conv2d_base : public layer_base {
     require_at_least(kind(), "out_channels", 1, options_.out_channels);
     require_at_least(kind(), "groups", 1, options_.groups);
     const value_shape& in = inputs[0];
-    if (in.flattened) {
-      throw shape_error{kind(), "an image", "the vector " + to_string(in), "put the convolution before nn::flatten"};
-    }
+    require_image(kind(), in, "put the convolution before nn::flatten");
     if (in.channels % options_.groups != 0 || options_.out_channels % options_.groups != 0) {
       throw shape_error{kind(),
-                        "groups that divide " + std::to_string(in.channels) + " input and " +
-                            std::to_string(options_.out_channels) + " output channels",
-                        std::to_string(options_.groups)};
+                        gradus::detail::text({"groups that divide ", in.channels, " input and ", options_.out_channels,
+                                              " output channels"}),
+                        gradus::detail::text({options_.groups})};
     }
     const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
     geometry_ = {.in_channels = in.channels,

@@ -6,10 +6,11 @@
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
-#include <string>       // std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/random.hpp"          // random_stream
+#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
 #include "gradus/nn/layer.hpp"             // layer
@@ -41,7 +42,7 @@ class dropout_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
-      throw configuration_error{kind(), "a rate in [0, 1)", std::to_string(options_.rate)};
+      throw configuration_error{kind(), "a rate in [0, 1)", gradus::detail::text({options_.rate})};
     }
     shape_ = inputs[0];
     return inputs[0];

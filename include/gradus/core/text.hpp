@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Texts put together from pieces, for messages.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <cstddef>           // std::size_t
+#include <cstdio>            // std::snprintf
+#include <initializer_list>  // std::initializer_list
+#include <string>            // std::string
+#include <string_view>       // std::string_view
+
+#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+
+namespace gradus::detail {
+
+/// What a message is made of: a text or a number. It refers to the text, so it lives in one expression.
+class text_piece {
+ public:
+  constexpr text_piece(std::string_view text) noexcept
+      : kind_{kind::characters}, characters_{text.data(), text.size()} {}
+  constexpr text_piece(const char* text) noexcept : text_piece{std::string_view{text}} {}
+  text_piece(const std::string& text) noexcept : text_piece{std::string_view{text}} {}
+  constexpr text_piece(int value) noexcept : text_piece{static_cast<long long>(value)} {}
+  constexpr text_piece(long value) noexcept : text_piece{static_cast<long long>(value)} {}
+  constexpr text_piece(long long value) noexcept : kind_{kind::with_sign}, with_sign_{value} {}
+  constexpr text_piece(unsigned value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
+  constexpr text_piece(unsigned long value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
+  constexpr text_piece(unsigned long long value) noexcept : kind_{kind::without_sign}, without_sign_{value} {}
+  /// With six digits after the point, as std::to_string.
+  constexpr text_piece(double value) noexcept : kind_{kind::real}, real_{value} {}
+  text_piece(char) = delete;  // it would be a number
+  text_piece(bool) = delete;
+
+  void append_to(std::string& text) const {
+    char digits[400];  // enough for the largest double
+    switch (kind_) {
+      case kind::characters:
+        text.append(characters_.begin, characters_.size);
+        break;
+      case kind::with_sign:
+        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%lld", with_sign_)));
+        break;
+      case kind::without_sign:
+        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%llu", without_sign_)));
+        break;
+      case kind::real:
+        text.append(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof(digits), "%f", real_)));
+        break;
+    }
+  }
+
+ private:
+  enum class kind : unsigned char { characters, with_sign, without_sign, real };
+  struct characters {
+    const char* begin;
+    std::size_t size;
+  };
+  kind kind_;
+  union {
+    characters characters_;
+    long long with_sign_;
+    unsigned long long without_sign_;
+    double real_;
+  };
+};
+
+/// Appends the pieces to a text.
+GRADUS_NEVER_INLINE inline void append(std::string& to, std::initializer_list<text_piece> pieces) {
+  for (const text_piece& each : pieces) {
+    each.append_to(to);
+  }
+}
+
+/// The pieces in one text: text({"rank ", 3, " of ", size}). One function, whatever the pieces are: chains of + and
+/// std::to_string in messages cost more code than the work around them.
+[[nodiscard]] GRADUS_NEVER_INLINE inline std::string text(std::initializer_list<text_piece> pieces) {
+  std::string joined;
+  append(joined, pieces);
+  return joined;
+}
+
+}  // namespace gradus::detail
