@@ -140,8 +140,8 @@ class network {
       const extents<4> shape = record.description.shape;
       parameters_.emplace_back(record, view{*device_, place.value, shape}, view{*device_, place.gradient, shape});
     }
-    inputs_.assign(most_inputs, const_view{*device_, nullptr, {}});
-    input_gradients_.assign(most_inputs, {view{*device_, nullptr, {}}, {}});
+    inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
+    input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
   }
 
   // ---- running
