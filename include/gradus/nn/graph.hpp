@@ -16,6 +16,7 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
+#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"      // configuration_error, shape_error
 #include "gradus/core/extents.hpp"    // extents, image_extents
 #include "gradus/core/index.hpp"      // index_t
@@ -104,7 +105,8 @@ class graph {
       }
       const value_shape shape = layer->infer(input_shapes);
       for (parameter_description& p : layer->parameters()) {
-        made.parameters.push_back({gradus::detail::text({name, ".", p.name}), std::move(p)});
+        const extents<4> full = p.shape;
+        made.parameters.push_back({gradus::detail::text({name, ".", p.name}), std::move(p), full, full.size()});
       }
       made.layer = std::move(layer);
       shapes_.push_back(shape);
@@ -152,7 +154,7 @@ class graph {
       nodes_[i].first_parameter = parameters_.size();
       for (parameter_record& p : nodes_[i].parameters) {
         p.offset = parameter_elements_;
-        parameter_elements_ += (p.description.shape.size() + unit - 1) / unit * unit;
+        parameter_elements_ += (p.size + unit - 1) / unit * unit;
         parameters_.push_back(&p);
       }
     }
@@ -196,7 +198,9 @@ class graph {
   /// Of one example of a value. @throws std::out_of_range when there is no such value
   [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
   /// The extents of a value for a number of examples. @pre the value exists
-  [[nodiscard]] extents<4> batch_extents(std::size_t v, index_t examples) const { return shapes_[v].batch(examples); }
+  [[nodiscard]] GRADUS_NEVER_INLINE extents<4> batch_extents(std::size_t v, index_t examples) const {
+    return shapes_[v].batch(examples);
+  }
   [[nodiscard]] bool has_loss() const noexcept { return has_loss_; }
   /// The value that forward returns.
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
@@ -309,7 +313,7 @@ class graph {
   static index_t parameter_count(const node& n) {
     index_t total = 0;
     for (const parameter_record& p : n.parameters) {
-      total += p.description.shape.size();
+      total += p.size;
     }
     return total;
   }

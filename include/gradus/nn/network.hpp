@@ -137,8 +137,8 @@ class network {
     for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
       const parameter_record& record = *graph_.parameters()[k];
       const parameter_memory<Element>& place = memory_->parameters()[k];
-      const extents<4> shape = record.description.shape;
-      parameters_.emplace_back(record, view{*device_, place.value, shape}, view{*device_, place.gradient, shape});
+      parameters_.emplace_back(record, view{*device_, place.value, record.shape},
+                               view{*device_, place.gradient, record.shape});
     }
     inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
     input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});

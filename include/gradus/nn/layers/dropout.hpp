@@ -9,6 +9,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"          // GRADUS_NEVER_INLINE
 #include "gradus/core/random.hpp"          // random_stream
 #include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
@@ -54,7 +55,7 @@ class dropout_base : public layer_base {
 
  protected:
   /// One byte an element: whether it was kept.
-  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(shape_.batch(batch).size());
   }
 

@@ -8,6 +8,7 @@
 #include <cstdint>      // std::uint8_t
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
 #include "gradus/core/text.hpp"       // text
 #include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
 #include "gradus/nn/layer.hpp"        // layer
@@ -98,7 +99,7 @@ class max_pool2d_base : public layer_base {
 
  protected:
   /// One byte an output: where in the window its value came from.
-  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(geometry_.output(batch).size());
   }
 
