@@ -5,15 +5,17 @@
 #pragma once
 
 #include <initializer_list>  // std::initializer_list
-#include <string>            // std::string, std::to_string
+#include <string>            // std::string
+#include <string_view>       // std::string_view
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
 #include "gradus/core/index.hpp"      // index_t
+#include "gradus/core/text.hpp"       // text
+#include "gradus/nn/graph.hpp"        // input_list
 #include "gradus/nn/initializer.hpp"  // he_truncated_normal
 #include "gradus/nn/layers.hpp"       // conv2d, batch_norm, relu, ...
 #include "gradus/nn/loss.hpp"         // softmax_cross_entropy
-#include "gradus/nn/network.hpp"      // input_list
 #include "gradus/nn/value.hpp"        // value
 #include "gradus/nn/window.hpp"       // padding, size2d
 
@@ -43,8 +45,8 @@ class block_builder {
   [[nodiscard]] Network& network() noexcept { return *net_; }
   [[nodiscard]] nn::value input() const noexcept { return net_->input(); }
 
-  /// The name of the next block: the prefix and a number.
-  std::string next_name() { return prefix_ + std::to_string(++count_); }
+  /// The name of the next block: the prefix, a number, and an ending.
+  std::string next_name(std::string_view ending = {}) { return gradus::detail::text({prefix_, ++count_, ending}); }
 
   /// The names of the following layers begin with `prefix`.
   void begin(std::string prefix) {
@@ -54,7 +56,7 @@ class block_builder {
 
   nn::value convolution(nn::value x, const convolution_block& block) {
     const std::string name = next_name();
-    x = net_->add(name + "_conv",
+    x = net_->add(gradus::detail::text({name, "_conv"}),
                   nn::conv2d{.out_channels = block.out_channels,
                              .kernel = block.kernel,
                              .stride = block.stride,
@@ -63,9 +65,9 @@ class block_builder {
                              .weight_initial = nn::he_truncated_normal()},
                   x);
     if (normalize_.use) {
-      x = net_->add(name + "_norm", normalize_.layer, x);
+      x = net_->add(gradus::detail::text({name, "_norm"}), normalize_.layer, x);
     }
-    return block.activate ? net_->add(name + "_relu", nn::relu{}, x) : x;
+    return block.activate ? net_->add(gradus::detail::text({name, "_relu"}), nn::relu{}, x) : x;
   }
 
   /// Blocks one after another.
@@ -77,29 +79,29 @@ class block_builder {
   }
 
   nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
-    return net_->add(next_name() + "_max_pool",
+    return net_->add(next_name("_max_pool"),
                      nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
   }
 
   nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
-    return net_->add(next_name() + "_average_pool",
+    return net_->add(next_name("_average_pool"),
                      nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
   }
 
   nn::value concat(std::vector<nn::value> branches) {
-    return net_->add(next_name() + "_concat", nn::concat{}, nn::input_list{std::move(branches)});
+    return net_->add(next_name("_concat"), nn::concat{}, nn::input_list{std::move(branches)});
   }
 
   /// A dense layer with ReLU.
   nn::value dense(nn::value x, index_t out_features) {
     const std::string name = next_name();
-    x = net_->add(name + "_dense", nn::dense{.out_features = out_features, .weight_initial = nn::he_truncated_normal()},
-                  x);
-    return net_->add(name + "_relu", nn::relu{}, x);
+    x = net_->add(gradus::detail::text({name, "_dense"}),
+                  nn::dense{.out_features = out_features, .weight_initial = nn::he_truncated_normal()}, x);
+    return net_->add(gradus::detail::text({name, "_relu"}), nn::relu{}, x);
   }
 
   nn::value dropout(nn::value x, double rate) {
-    const std::string name = next_name() + "_dropout";
+    const std::string name = next_name("_dropout");
     return net_->add(name, nn::dropout{.rate = rate, .name = name}, x);
   }
 

@@ -6,10 +6,11 @@
 
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
-#include <string>   // std::string, std::to_string
+#include <string>   // std::string
 
 #include "gradus/core/error.hpp"      // configuration_error
 #include "gradus/core/index.hpp"      // index_t
+#include "gradus/core/text.hpp"       // text
 #include "gradus/models/blocks.hpp"   // block_builder
 #include "gradus/nn/initializer.hpp"  // he_normal, zeros
 
@@ -46,7 +47,7 @@ class resnet_builder {
     index_t depth = 256;
     for (std::size_t stage = 0; stage < blocks.size(); ++stage, depth *= 2) {
       for (int block = 0; block < blocks[stage]; ++block) {
-        build_.begin("stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_");
+        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
         const index_t stride = block == 0 && stage > 0 ? 2 : 1;
         x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
       }
@@ -61,7 +62,7 @@ class resnet_builder {
     index_t depth = 64;
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
-        build_.begin("stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_");
+        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
         const index_t stride = block == 0 && stage > 0 ? 2 : 1;
         x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
       }
@@ -75,7 +76,7 @@ class resnet_builder {
     index_t depth = 16;
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
-        build_.begin("stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_");
+        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
         x = basic(x, depth, block == 0 && stage > 0 ? 2 : 1);
       }
     }
@@ -108,8 +109,8 @@ class resnet_builder {
 
   nn::value join(nn::value x, nn::value shortcut, bool activate) {
     const std::string name = build_.next_name();
-    x = build_.network().add(name + "_add", nn::add{}, {x, shortcut});
-    return activate ? build_.network().add(name + "_relu", nn::relu{}, x) : x;
+    x = build_.network().add(gradus::detail::text({name, "_add"}), nn::add{}, {x, shortcut});
+    return activate ? build_.network().add(gradus::detail::text({name, "_relu"}), nn::relu{}, x) : x;
   }
 
   nn::value bottleneck(nn::value x, index_t depth, index_t stride) {
@@ -126,28 +127,29 @@ class resnet_builder {
   /// The last convolution of a block, whose normalisation may start at scale 0.
   nn::value last_convolution(nn::value x, index_t channels, index_t kernel, index_t stride) {
     const std::string name = build_.next_name();
-    x = bare_convolution(x, name + "_conv", channels, kernel, stride);
+    x = bare_convolution(x, gradus::detail::text({name, "_conv"}), channels, kernel, stride);
     nn::batch_norm norm{.momentum = 0.1, .epsilon = 1e-5};
     if (options_.zero_last_scale) {
       norm.scale_initial = nn::zeros();
     }
-    return build_.network().add(name + "_norm", norm, x);
+    return build_.network().add(gradus::detail::text({name, "_norm"}), norm, x);
   }
 
   nn::value normalized(nn::value x) {
     const std::string name = build_.next_name();
-    x = build_.network().add(name + "_norm", nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5}, x);
-    return build_.network().add(name + "_relu", nn::relu{}, x);
+    x = build_.network().add(gradus::detail::text({name, "_norm"}), nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5},
+                             x);
+    return build_.network().add(gradus::detail::text({name, "_relu"}), nn::relu{}, x);
   }
 
   nn::value bottleneck_v2(nn::value x, index_t depth, index_t stride) {
     const bool project = build_.network().shape(x).channels != depth;
     const nn::value before = normalized(x);
-    const nn::value shortcut = project ? bare_convolution(before, build_.next_name() + "_shortcut", depth, 1, stride)
+    const nn::value shortcut = project ? bare_convolution(before, build_.next_name("_shortcut"), depth, 1, stride)
                                        : (stride == 1 ? x : build_.max_pool(x, 1, stride));
     nn::value y = convolution(before, depth / 4, 1, stride, true);
     y = convolution(y, depth / 4, 3, 1, true);
-    y = bare_convolution(y, build_.next_name() + "_conv", depth, 1, 1);
+    y = bare_convolution(y, build_.next_name("_conv"), depth, 1, 1);
     return join(y, shortcut, false);
   }
 
@@ -159,14 +161,14 @@ class resnet_builder {
       shortcut = build_.average_pool(shortcut, stride, stride);
     }
     if (const index_t have = build_.network().shape(x).channels; have != depth) {
-      shortcut = build_.network().add(build_.next_name() + "_pad",
+      shortcut = build_.network().add(build_.next_name("_pad"),
                                       nn::pad_channels{.before = (depth - have) / 2, .after = (depth - have + 1) / 2},
                                       shortcut);
     }
     if (options_.version == resnet_version::v2) {
       nn::value y = normalized(x);
       y = convolution(y, depth, 3, stride, true);
-      y = bare_convolution(y, build_.next_name() + "_conv", depth, 3, 1);
+      y = bare_convolution(y, build_.next_name("_conv"), depth, 3, 1);
       return join(y, shortcut, false);
     }
     nn::value y = convolution(x, depth, 3, stride, true);
@@ -206,7 +208,7 @@ void resnet(Network& net, int depth, const resnet_options& options = {}) {
       blocks = {3, 8, 36, 3};
       break;
     default:
-      throw configuration_error{"models.resnet", "a depth of 50, 101 or 152", std::to_string(depth)};
+      throw configuration_error{"models.resnet", "a depth of 50, 101 or 152", gradus::detail::text({depth})};
   }
   detail::resnet_builder<Network>{net, options}.imagenet(blocks);
 }
@@ -226,7 +228,7 @@ void cifar_resnet(Network& net, int depth,
     build.cifar_bottleneck((depth - 2) / 9);
   } else {
     throw configuration_error{"models.cifar_resnet", "a depth of 6 n + 2 (20, 32, ...) or 9 n + 2 (164, 1001, ...)",
-                              std::to_string(depth)};
+                              gradus::detail::text({depth})};
   }
 }
 

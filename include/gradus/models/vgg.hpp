@@ -4,11 +4,11 @@
 // Module: models. Depends on: nn.
 #pragma once
 
-#include <array>   // std::array
-#include <string>  // std::to_string
+#include <array>  // std::array
 
 #include "gradus/core/error.hpp"     // configuration_error
 #include "gradus/core/index.hpp"     // index_t
+#include "gradus/core/text.hpp"      // text
 #include "gradus/models/blocks.hpp"  // block_builder
 
 namespace gradus::models {
@@ -31,12 +31,12 @@ void vgg(Network& net, int depth, index_t classes = 1001) {
       repeats = {2, 2, 4, 4, 4};
       break;
     default:
-      throw configuration_error{"models.vgg", "a depth of 11, 16 or 19", std::to_string(depth)};
+      throw configuration_error{"models.vgg", "a depth of 11, 16 or 19", gradus::detail::text({depth})};
   }
   block_builder build{net, normalization{}};
   nn::value x = build.input();
   for (std::size_t block = 0; block < channels.size(); ++block) {
-    build.begin("block" + std::to_string(block + 1) + "_");
+    build.begin(gradus::detail::text({"block", block + 1, "_"}));
     for (int i = 0; i < repeats[block]; ++i) {
       x = build.convolution(x, {.out_channels = channels[block], .kernel = {3, 3}});
     }

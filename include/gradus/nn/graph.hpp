@@ -11,14 +11,16 @@
 #include <memory>            // std::unique_ptr
 #include <source_location>   // std::source_location
 #include <span>              // std::span
-#include <string>            // std::string, std::to_string
+#include <string>            // std::string
 #include <string_view>       // std::string_view
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
+#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"      // configuration_error, shape_error
 #include "gradus/core/extents.hpp"    // extents, image_extents
 #include "gradus/core/index.hpp"      // index_t
+#include "gradus/core/text.hpp"       // append, text
 #include "gradus/nn/layer.hpp"        // layer_base, layer_memory
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
 #include "gradus/nn/parameter.hpp"    // parameter_record
@@ -79,7 +81,8 @@ class graph {
     require_building("network.add");
     for (const node& other : nodes_) {
       if (other.name == name) {
-        throw configuration_error{"network.add", "a new name for the layer", quoted(name) + " again", {}, where};
+        throw configuration_error{
+            "network.add", "a new name for the layer", gradus::detail::text({"'", name, "' again"}), {}, where};
       }
     }
     node made;
@@ -87,8 +90,11 @@ class graph {
     std::vector<value_shape> input_shapes;
     for (const value input : inputs) {
       if (input.index >= shapes_.size()) {
-        throw configuration_error{
-            "layer " + quoted(name), "values of this network", "a value that it did not make", {}, where};
+        throw configuration_error{gradus::detail::text({"layer '", name, "'"}),
+                                  "values of this network",
+                                  "a value that it did not make",
+                                  {},
+                                  where};
       }
       made.inputs.push_back(input.index);
       input_shapes.push_back(shapes_[input.index]);
@@ -99,7 +105,8 @@ class graph {
       }
       const value_shape shape = layer->infer(input_shapes);
       for (parameter_description& p : layer->parameters()) {
-        made.parameters.push_back({made.name + "." + p.name, std::move(p)});
+        const extents<4> full = p.shape;
+        made.parameters.push_back({gradus::detail::text({name, ".", p.name}), std::move(p), full, full.size()});
       }
       made.layer = std::move(layer);
       shapes_.push_back(shape);
@@ -134,7 +141,8 @@ class graph {
       throw configuration_error{"network.freeze", "a network with at least one layer", "none"};
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"network.freeze", "a batch_size of at least 1", std::to_string(options.batch_size)};
+      throw configuration_error{"network.freeze", "a batch_size of at least 1",
+                                gradus::detail::text({options.batch_size})};
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
@@ -146,7 +154,7 @@ class graph {
       nodes_[i].first_parameter = parameters_.size();
       for (parameter_record& p : nodes_[i].parameters) {
         p.offset = parameter_elements_;
-        parameter_elements_ += (p.description.shape.size() + unit - 1) / unit * unit;
+        parameter_elements_ += (p.size + unit - 1) / unit * unit;
         parameters_.push_back(&p);
       }
     }
@@ -155,7 +163,7 @@ class graph {
       n.first_buffer = buffer_count_;
       buffer_count_ += n.buffers.size();
       for (buffer_description& b : n.buffers) {
-        b.name.insert(0, n.name + ".");
+        b.name = gradus::detail::text({n.name, ".", b.name});
         buffer_elements_ += b.size;
       }
     }
@@ -190,7 +198,9 @@ class graph {
   /// Of one example of a value. @throws std::out_of_range when there is no such value
   [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
   /// The extents of a value for a number of examples. @pre the value exists
-  [[nodiscard]] extents<4> batch_extents(std::size_t v, index_t examples) const { return shapes_[v].batch(examples); }
+  [[nodiscard]] GRADUS_NEVER_INLINE extents<4> batch_extents(std::size_t v, index_t examples) const {
+    return shapes_[v].batch(examples);
+  }
   [[nodiscard]] bool has_loss() const noexcept { return has_loss_; }
   /// The value that forward returns.
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
@@ -209,9 +219,9 @@ class graph {
       if (parameters_[k]->name == name) {
         return k;
       }
-      known.append(k == 0 ? "one of " : ", ").append(parameters_[k]->name);
+      gradus::detail::append(known, {k == 0 ? "one of " : ", ", parameters_[k]->name});
     }
-    throw configuration_error{"network.find_parameter", known, quoted(name)};
+    throw configuration_error{"network.find_parameter", known, gradus::detail::text({"'", name, "'"})};
   }
 
   /// Learnable numbers.
@@ -241,20 +251,18 @@ class graph {
       append_left(text, nodes_[i].name, 24);
       append_left(text, nodes_[i].layer->kind(), 24);
       append_right(text, to_string(shapes_[i + 1]), 20);
-      append_right(text, std::to_string(parameter_count(nodes_[i])), 14);
-      append_right(text, std::to_string(nodes_[i].layer->multiply_adds()), 16);
+      append_right(text, gradus::detail::text({parameter_count(nodes_[i])}), 14);
+      append_right(text, gradus::detail::text({nodes_[i].layer->multiply_adds()}), 16);
       text += '\n';
     }
-    text.append("parameters: ").append(std::to_string(parameter_count()));
-    text.append(", multiply-adds an example: ").append(std::to_string(multiply_adds())).append("\n");
+    gradus::detail::append(text,
+                           {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
     return text;
   }
 
   /// "layer 'conv1' (conv2d)"
   [[nodiscard]] std::string describe(std::size_t layer) const {
-    std::string text = "layer " + quoted(nodes_[layer].name) + " (";
-    text.append(nodes_[layer].layer->kind()).append(")");
-    return text;
+    return gradus::detail::text({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
   }
 
   // ---- checks of a step
@@ -275,27 +283,22 @@ class graph {
     if (images.n > options_.batch_size || images != want.batch(images.n)) {
       image_extents largest = want.batch(options_.batch_size);
       throw shape_error{operation,
-                        "images of (n, " + std::to_string(largest.c) + ", " + std::to_string(largest.h) + ", " +
-                            std::to_string(largest.w) + ") with n at most " + std::to_string(largest.n),
+                        gradus::detail::text({"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w,
+                                              ") with n at most ", largest.n}),
                         to_string(images)};
     }
     if (static_cast<std::size_t>(images.n) != labels) {
-      throw shape_error{operation, "one label an image: " + std::to_string(images.n), std::to_string(labels)};
+      throw shape_error{operation, gradus::detail::text({"one label an image: ", images.n}),
+                        gradus::detail::text({labels})};
     }
   }
 
  private:
-  static std::string quoted(std::string_view name) {
-    std::string text(1, '\'');
-    text.append(name).append(1, '\'');
-    return text;
-  }
-
   /// "layer 'conv1' on (1, 28, 28)"
   static std::string place(std::string_view name, std::span<const value_shape> inputs) {
-    std::string text = "layer " + quoted(name) + (inputs.empty() ? " on no input" : " on ");
+    std::string text = gradus::detail::text({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      text.append(k == 0 ? "" : ", ").append(to_string(inputs[k]));
+      gradus::detail::append(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
     }
     return text;
   }
@@ -310,7 +313,7 @@ class graph {
   static index_t parameter_count(const node& n) {
     index_t total = 0;
     for (const parameter_record& p : n.parameters) {
-      total += p.description.shape.size();
+      total += p.size;
     }
     return total;
   }
@@ -339,7 +342,7 @@ class graph {
       }
       if (!used) {
         throw configuration_error{"network.freeze", "every layer's output to be read by a layer or the loss",
-                                  "the output of layer " + quoted(nodes_[v - 1].name) + " unused"};
+                                  gradus::detail::text({"the output of layer '", nodes_[v - 1].name, "' unused"})};
       }
     }
   }

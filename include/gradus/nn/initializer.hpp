@@ -6,11 +6,11 @@
 
 #include <cmath>        // std::sqrt, std::isfinite
 #include <cstdint>      // std::uint64_t
-#include <string>       // std::to_string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"   // configuration_error
 #include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/text.hpp"    // text
 
 namespace gradus::nn {
 
@@ -34,7 +34,7 @@ class initializer {
   [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
     if (!std::isfinite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
       throw configuration_error{"initializer", "a finite number, not negative for a deviation",
-                                std::to_string(parameter_)};
+                                gradus::detail::text({parameter_})};
     }
     const double deviation = parameter_ * scale(sizes);
     switch (distribution_) {

@@ -6,10 +6,10 @@
 
 #include <cstdint>      // std::int32_t
 #include <span>         // std::span
-#include <string>       // std::to_string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"          // shape_error
+#include "gradus/core/text.hpp"           // text
 #include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
 #include "gradus/nn/value.hpp"            // value_shape
 #include "gradus/tensor/tensor_view.hpp"  // image_view
@@ -55,7 +55,7 @@ inline void require_class_scores(std::string_view kind, const value_shape& score
 inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels, index_t classes) {
   for (const std::int32_t label : labels) {
     if (label < 0 || label >= classes) {
-      throw shape_error{kind, "labels in [0, " + std::to_string(classes) + ")", std::to_string(label),
+      throw shape_error{kind, gradus::detail::text({"labels in [0, ", classes, ")"}), gradus::detail::text({label}),
                         "the last layer has one score a class: compare its out_features with the data set"};
     }
   }

@@ -15,7 +15,9 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
+#include "gradus/core/config.hpp"          // GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"           // index_t
+#include "gradus/core/text.hpp"            // text
 #include "gradus/device/cpu.hpp"           // cpu
 #include "gradus/kernels/cpu.hpp"          // the kernels of the default device
 #include "gradus/kernels/elementwise.hpp"  // relu_backward
@@ -90,16 +92,16 @@ class network {
   /// @param description  the options of the layer: nn::conv2d{...}, nn::relu{}, ...
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   template <class Description>
-  value add(std::string_view name, const Description& description, const input_list& inputs,
-            std::source_location where = std::source_location::current()) {
+  GRADUS_NEVER_INLINE value add(std::string_view name, const Description& description, const input_list& inputs,
+                                std::source_location where = std::source_location::current()) {
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return append(name, made, made, inputs.values(), where);
   }
 
   /// Appends a layer that reads one value.
   template <class Description>
-  value add(std::string_view name, const Description& description, value input,
-            std::source_location where = std::source_location::current()) {
+  GRADUS_NEVER_INLINE value add(std::string_view name, const Description& description, value input,
+                                std::source_location where = std::source_location::current()) {
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return append(name, made, made, {&input, 1}, where);
   }
@@ -135,11 +137,11 @@ class network {
     for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
       const parameter_record& record = *graph_.parameters()[k];
       const parameter_memory<Element>& place = memory_->parameters()[k];
-      const extents<4> shape = record.description.shape;
-      parameters_.emplace_back(record, view{*device_, place.value, shape}, view{*device_, place.gradient, shape});
+      parameters_.emplace_back(record, view{*device_, place.value, record.shape},
+                               view{*device_, place.gradient, record.shape});
     }
-    inputs_.assign(most_inputs, const_view{*device_, nullptr, {}});
-    input_gradients_.assign(most_inputs, {view{*device_, nullptr, {}}, {}});
+    inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
+    input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
   }
 
   // ---- running
@@ -198,7 +200,7 @@ class network {
   [[nodiscard]] non_finite find_non_finite(const_view images, const step_options& options) {
     for (const parameter_type& p : parameters_) {
       if (!memory_->all_finite(p.value().data(), p.size())) {
-        return {"parameter " + p.name()};
+        return {gradus::detail::text({"parameter ", p.name()})};
       }
     }
     if (!memory_->all_finite(images.data(), images.size())) {

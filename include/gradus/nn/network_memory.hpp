@@ -135,15 +135,13 @@ class network_memory {
     std::vector<Element> logical;
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_record& record = *net.parameters()[k];
-      const parameter_description& described = record.description;
       parameters_[k] = {values().data() + record.offset, gradients().data() + record.offset};
       const random_stream stream{net.options().seed, record.name};
-      logical.resize(static_cast<std::size_t>(described.shape.size()));
+      logical.resize(static_cast<std::size_t>(record.size));
       for (std::size_t i = 0; i < logical.size(); ++i) {
-        logical[i] = static_cast<Element>(described.initial(stream, i, described.sizes));
+        logical[i] = static_cast<Element>(record.description.initial(stream, i, record.description.sizes));
       }
-      assign_logical<Element>(*device_, parameters_[k].value, described.shape, strides(described.shape),
-                              logical.data());
+      assign_logical<Element>(*device_, parameters_[k].value, record, strides(record.shape), logical.data());
     }
   }
 

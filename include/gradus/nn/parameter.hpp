@@ -7,12 +7,13 @@
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
-#include <string>   // std::string, std::to_string
+#include <string>   // std::string
 #include <vector>   // std::vector
 
 #include "gradus/core/error.hpp"          // shape_error
-#include "gradus/core/extents.hpp"        // image_extents
+#include "gradus/core/extents.hpp"        // extents, image_extents
 #include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/text.hpp"           // text
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/layout/mapping.hpp"      // dense_strides
 #include "gradus/nn/initializer.hpp"      // initializer, fan
@@ -47,6 +48,8 @@ struct parameter_description {
 struct parameter_record {
   std::string name;  ///< "layer.name", for example "conv1.weight"
   parameter_description description;
+  extents<4> shape;    ///< (o, i, r, s)
+  index_t size = 0;    ///< elements
   index_t offset = 0;  ///< in the network's flat buffers of values and gradients, in elements; set by freeze
 };
 
@@ -54,14 +57,14 @@ namespace detail {
 
 /// Copies a dense tensor of four axes between two orders of its memory; the strides are in elements.
 template <class Element>
-void copy_reordered(const image_extents& shape, const Element* from, const std::array<index_t, 4>& from_strides,
+void copy_reordered(const extents<4>& shape, const Element* from, const std::array<index_t, 4>& from_strides,
                     Element* to, const std::array<index_t, 4>& to_strides) {
-  for (index_t o = 0; o < shape.n; ++o) {
-    for (index_t i = 0; i < shape.c; ++i) {
-      for (index_t r = 0; r < shape.h; ++r) {
+  for (index_t o = 0; o < shape[0]; ++o) {
+    for (index_t i = 0; i < shape[1]; ++i) {
+      for (index_t r = 0; r < shape[2]; ++r) {
         const Element* source = from + o * from_strides[0] + i * from_strides[1] + r * from_strides[2];
         Element* target = to + o * to_strides[0] + i * to_strides[1] + r * to_strides[2];
-        for (index_t q = 0; q < shape.w; ++q, source += from_strides[3], target += to_strides[3]) {
+        for (index_t q = 0; q < shape[3]; ++q, source += from_strides[3], target += to_strides[3]) {
           *target = *source;
         }
       }
@@ -71,31 +74,30 @@ void copy_reordered(const image_extents& shape, const Element* from, const std::
 
 /// The elements of a parameter in the order (o, i, r, s), on the host.
 template <class Element, class Device>
-std::vector<Element> copy_logical(Device& device, const Element* data, const image_extents& shape,
+std::vector<Element> copy_logical(Device& device, const Element* data, const parameter_record& record,
                                   const std::array<index_t, 4>& strides) {
-  std::vector<Element> memory(static_cast<std::size_t>(shape.size()));
+  std::vector<Element> memory(static_cast<std::size_t>(record.size));
   device.copy_to_host(memory.data(), data, memory.size() * sizeof(Element));
   std::vector<Element> logical(memory.size());
-  copy_reordered(shape, memory.data(), strides, logical.data(), dense_strides<row_major, 4>(shape));
+  copy_reordered(record.shape, memory.data(), strides, logical.data(), dense_strides<row_major, 4>(record.shape));
   return logical;
 }
 
 /// Sets the elements of a parameter from the order (o, i, r, s), on the host.
 template <class Element, class Device>
-void assign_logical(Device& device, Element* data, const image_extents& shape, const std::array<index_t, 4>& strides,
-                    const Element* logical) {
-  std::vector<Element> memory(static_cast<std::size_t>(shape.size()));
-  copy_reordered(shape, logical, dense_strides<row_major, 4>(shape), memory.data(), strides);
+void assign_logical(Device& device, Element* data, const parameter_record& record,
+                    const std::array<index_t, 4>& strides, const Element* logical) {
+  std::vector<Element> memory(static_cast<std::size_t>(record.size));
+  copy_reordered(record.shape, logical, dense_strides<row_major, 4>(record.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }
 
 /// @throws shape_error when a parameter is given another number of values than it has elements
 inline void require_values(const parameter_record& record, std::size_t count) {
-  const index_t size = record.description.shape.size();
-  if (static_cast<index_t>(count) != size) {
-    throw shape_error{"parameter " + record.name,
-                      std::to_string(size) + " values for " + to_string(record.description.shape),
-                      std::to_string(count)};
+  if (static_cast<index_t>(count) != record.size) {
+    throw shape_error{gradus::detail::text({"parameter ", record.name}),
+                      gradus::detail::text({record.size, " values for ", to_string(record.description.shape)}),
+                      gradus::detail::text({count})};
   }
 }
 
@@ -117,7 +119,7 @@ class parameter {
   [[nodiscard]] const parameter_description& description() const noexcept { return record_->description; }
   /// (o, i, r, s)
   [[nodiscard]] const image_extents& shape() const noexcept { return record_->description.shape; }
-  [[nodiscard]] index_t size() const { return shape().size(); }
+  [[nodiscard]] index_t size() const { return record_->size; }
   /// The position in the network's flat buffers of values and gradients, in elements.
   [[nodiscard]] index_t offset() const noexcept { return record_->offset; }
   [[nodiscard]] bool decay() const noexcept { return record_->description.decay; }
@@ -126,22 +128,22 @@ class parameter {
 
   /// The values in the order (o, i, r, s), on the host.
   [[nodiscard]] std::vector<Element> copy_values() const {
-    return detail::copy_logical<Element>(value_.device(), value_.data(), shape(), strides());
+    return detail::copy_logical<Element>(value_.device(), value_.data(), *record_, strides());
   }
   /// The gradient in the order (o, i, r, s), on the host.
   [[nodiscard]] std::vector<Element> copy_gradient() const {
-    return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), shape(), strides());
+    return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), *record_, strides());
   }
 
   /// Sets the values from the order (o, i, r, s), on the host.
   /// @throws shape_error when the count is not size()
   void assign_values(std::span<const Element> logical) const {
     detail::require_values(*record_, logical.size());
-    detail::assign_logical<Element>(value_.device(), value_.data(), shape(), strides(), logical.data());
+    detail::assign_logical<Element>(value_.device(), value_.data(), *record_, strides(), logical.data());
   }
 
  private:
-  [[nodiscard]] std::array<index_t, 4> strides() const noexcept { return dense_strides<Layout, 4>(value_.extents()); }
+  [[nodiscard]] std::array<index_t, 4> strides() const noexcept { return dense_strides<Layout, 4>(record_->shape); }
 
   const parameter_record* record_;
   image_view<Element, Layout, Device> value_;

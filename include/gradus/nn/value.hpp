@@ -5,10 +5,11 @@
 #pragma once
 
 #include <cstddef>  // std::size_t
-#include <string>   // std::string, std::to_string
+#include <string>   // std::string
 
 #include "gradus/core/extents.hpp"  // image_extents
 #include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/text.hpp"     // text
 
 namespace gradus::nn {
 
@@ -41,13 +42,10 @@ struct value_shape {
 
 /// "(64, 14, 14)", or "(12544)" for a vector.
 [[nodiscard]] inline std::string to_string(const value_shape& shape) {
-  const bool vector = shape.flattened || (shape.height == 1 && shape.width == 1);
-  const index_t numbers[3] = {vector ? shape.size() : shape.channels, shape.height, shape.width};
-  std::string text;
-  for (int i = 0; i < (vector ? 1 : 3); ++i) {
-    text.append(i == 0 ? "(" : ", ").append(std::to_string(numbers[i]));
+  if (shape.flattened || (shape.height == 1 && shape.width == 1)) {
+    return gradus::detail::text({"(", shape.size(), ")"});
   }
-  return text + ")";
+  return gradus::detail::text({"(", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
 }
 
 }  // namespace gradus::nn

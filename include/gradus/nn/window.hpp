@@ -5,11 +5,11 @@
 #pragma once
 
 #include <algorithm>    // std::max
-#include <string>       // std::to_string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"  // configuration_error, shape_error
 #include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/text.hpp"   // text
 
 namespace gradus::nn {
 
@@ -76,12 +76,13 @@ inline window_axis slide(std::string_view operation, index_t input, index_t kern
     return {outputs, std::max<index_t>(0, (outputs - 1) * stride + kernel - input) / 2};
   }
   if (before < 0 || after < 0) {
-    throw configuration_error{operation, "padding of at least 0", std::to_string(std::min(before, after))};
+    throw configuration_error{operation, "padding of at least 0", gradus::detail::text({std::min(before, after)})};
   }
   const index_t room = input + before + after - kernel;
   if (room < 0) {
-    throw shape_error{operation, "a padded input of at least " + std::to_string(kernel) + " (the kernel's extent)",
-                      std::to_string(input + before + after),
+    throw shape_error{operation,
+                      gradus::detail::text({"a padded input of at least ", kernel, " (the kernel's extent)"}),
+                      gradus::detail::text({input + before + after}),
                       "use padding::same(), a smaller kernel, or fewer poolings before this layer"};
   }
   return {room / stride + 1, before};
@@ -100,11 +101,11 @@ struct window_extents {
 inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
   if (kernel.height < 1 || kernel.width < 1) {
     throw configuration_error{operation, "a kernel of at least 1 x 1",
-                              std::to_string(kernel.height) + " x " + std::to_string(kernel.width)};
+                              gradus::detail::text({kernel.height, " x ", kernel.width})};
   }
   if (stride.height < 1 || stride.width < 1) {
     throw configuration_error{operation, "a stride of at least 1 x 1",
-                              std::to_string(stride.height) + " x " + std::to_string(stride.width)};
+                              gradus::detail::text({stride.height, " x ", stride.width})};
   }
   const window_axis rows =
       slide(operation, input.height, kernel.height, stride.height, pad.rule(), pad.top(), pad.bottom());

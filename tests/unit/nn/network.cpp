@@ -32,6 +32,29 @@ void build_small(Network& net, double dropout_rate = 0.25) {
   net.loss(nn::softmax_cross_entropy{}, x);
 }
 
+/// A layer of a program of its own: twice its input. Without a base of its own.
+struct doubled {
+  template <class Element, class Layout, class Device>
+  class layer final : public nn::layer<Element, Layout, Device> {
+    using base = nn::layer<Element, Layout, Device>;
+
+   public:
+    explicit layer(const doubled& /*options*/) {}
+    [[nodiscard]] std::string_view kind() const noexcept override { return "doubled"; }
+    nn::value_shape infer(std::span<const nn::value_shape> inputs) override { return inputs[0]; }
+    void forward(const typename base::forward_call& call) override {
+      for (gradus::index_t i = 0; i < call.output.size(); ++i) {
+        call.output.data()[i] = 2 * call.inputs[0].data()[i];
+      }
+    }
+    void backward(const typename base::backward_call& call) override {
+      for (gradus::index_t i = 0; i < call.output.size(); ++i) {
+        call.input_gradients[0].view.data()[i] = 2 * call.output_gradient.data()[i];
+      }
+    }
+  };
+};
+
 template <class Call>
 std::string message_of(const Call& call) {
   try {
@@ -208,6 +231,28 @@ BOOST_AUTO_TEST_CASE(initial_values_depend_on_seed_and_name_alone) {
   BOOST_TEST((values(1, "a", false) == values(1, "a", true)));
   BOOST_TEST((values(1, "a", false) != values(2, "a", false)));
   BOOST_TEST((values(1, "a", false) != values(1, "b", false)));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_program_adds_layers_of_its_own, Layout, layouts) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const random_batch<double, Layout> batch{device, {3, 2, 4, 5}, 5};
+  const auto scores_of = [&](bool with_layer) {
+    nn::network<double, Layout> net{device, {2, 4, 5}};
+    nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {2, 2}}, net.input());
+    x = with_layer ? net.add("doubled", doubled{}, x) : x;
+    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 5}, x));
+    net.freeze({.batch_size = 3, .seed = 1});
+    (void)net.train_step(batch.images, batch.labels);
+    const auto scores = net.forward(batch.images);
+    return std::pair{std::vector<double>(scores.data(), scores.data() + scores.size()),
+                     net.find_parameter("conv.bias").copy_gradient()};
+  };
+  const auto [plain, plain_gradient] = scores_of(false);
+  const auto [twice, twice_gradient] = scores_of(true);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    BOOST_TEST(twice[i] == 2 * plain[i], boost::test_tools::tolerance(1e-12));
+  }
+  BOOST_TEST((plain_gradient != twice_gradient));
 }
 
 BOOST_AUTO_TEST_CASE(messages_name_the_layer) {

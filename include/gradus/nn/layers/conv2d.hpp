@@ -9,6 +9,8 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/extents.hpp"         // extents
+#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/conv2d.hpp"       // conv2d_geometry, the passes
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
 #include "gradus/nn/initializer.hpp"       // initializer
@@ -54,14 +56,12 @@ class conv2d_base : public layer_base {
     require_at_least(kind(), "out_channels", 1, options_.out_channels);
     require_at_least(kind(), "groups", 1, options_.groups);
     const value_shape& in = inputs[0];
-    if (in.flattened) {
-      throw shape_error{kind(), "an image", "the vector " + to_string(in), "put the convolution before nn::flatten"};
-    }
+    require_image(kind(), in, "put the convolution before nn::flatten");
     if (in.channels % options_.groups != 0 || options_.out_channels % options_.groups != 0) {
       throw shape_error{kind(),
-                        "groups that divide " + std::to_string(in.channels) + " input and " +
-                            std::to_string(options_.out_channels) + " output channels",
-                        std::to_string(options_.groups)};
+                        gradus::detail::text({"groups that divide ", in.channels, " input and ", options_.out_channels,
+                                              " output channels"}),
+                        gradus::detail::text({options_.groups})};
     }
     const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
     geometry_ = {.in_channels = in.channels,
@@ -77,6 +77,7 @@ class conv2d_base : public layer_base {
                  .pad_top = window.pad_top,
                  .pad_left = window.pad_left,
                  .groups = options_.groups};
+    weight_extents_ = geometry_.weights();
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
   }
 
@@ -102,6 +103,7 @@ class conv2d_base : public layer_base {
  protected:
   conv2d options_;
   kernels::conv2d_geometry geometry_;
+  extents<4> weight_extents_;
   kernels::activation activation_ = kernels::activation::identity;
 };
 
@@ -134,7 +136,7 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   void backward(const typename base::backward_call& call) override {
     conv2d_backward_weights(
         call.device, this->geometry_, call.inputs[0], call.output_gradient,
-        typename base::view{call.output_gradient.device(), call.parameters[0].gradient, this->geometry_.weights()},
+        typename base::view{call.output_gradient.device(), call.parameters[0].gradient, this->weight_extents_},
         this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
       conv2d_backward_data(call.device, this->geometry_, call.output_gradient, weight(call.parameters, call.device),
@@ -145,7 +147,7 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
  private:
   [[nodiscard]] typename base::const_view weight(std::span<const parameter_memory<Element>> parameters,
                                                  Device& device) const {
-    return {device, parameters[0].value, this->geometry_.weights()};
+    return {device, parameters[0].value, this->weight_extents_};
   }
 };
 

@@ -48,11 +48,12 @@ class dense_base : public layer_base {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "out_features", 1, options_.out_features);
     in_ = inputs[0];
+    in_features_ = in_.size();
     return {options_.out_features, 1, 1};
   }
 
   [[nodiscard]] std::vector<parameter_description> parameters() const override {
-    const fan sizes{.in = static_cast<double>(in_.size()), .out = static_cast<double>(options_.out_features)};
+    const fan sizes{.in = static_cast<double>(in_features_), .out = static_cast<double>(options_.out_features)};
     return weight_and_bias({options_.out_features, in_.channels, in_.height, in_.width}, 2, sizes,
                            options_.weight_initial, options_.bias ? &options_.bias_initial : nullptr);
   }
@@ -61,23 +62,24 @@ class dense_base : public layer_base {
     return {.backward_reads_output = false, .fuses_activation = true, .applies_backward_mask = true};
   }
 
-  [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_.size(); }
+  [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_features_; }
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
  protected:
   [[nodiscard]] kernels::matmul_shape forward_shape(index_t batch) const {
-    return {.m = batch, .n = options_.out_features, .k = in_.size(), .transpose_a = false, .transpose_b = true};
+    return {.m = batch, .n = options_.out_features, .k = in_features_, .transpose_a = false, .transpose_b = true};
   }
   [[nodiscard]] kernels::matmul_shape data_shape(index_t batch) const {
-    return {.m = batch, .n = in_.size(), .k = options_.out_features, .transpose_a = false, .transpose_b = false};
+    return {.m = batch, .n = in_features_, .k = options_.out_features, .transpose_a = false, .transpose_b = false};
   }
   [[nodiscard]] kernels::matmul_shape weights_shape(index_t batch) const {
-    return {.m = options_.out_features, .n = in_.size(), .k = batch, .transpose_a = true, .transpose_b = false};
+    return {.m = options_.out_features, .n = in_features_, .k = batch, .transpose_a = true, .transpose_b = false};
   }
 
   dense options_;
   value_shape in_;
+  index_t in_features_ = 0;
   kernels::activation activation_ = kernels::activation::identity;
 };
 

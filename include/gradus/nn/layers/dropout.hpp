@@ -6,10 +6,12 @@
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
-#include <string>       // std::to_string
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"          // GRADUS_NEVER_INLINE
 #include "gradus/core/random.hpp"          // random_stream
+#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
 #include "gradus/nn/layer.hpp"             // layer
@@ -41,7 +43,7 @@ class dropout_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
-      throw configuration_error{kind(), "a rate in [0, 1)", std::to_string(options_.rate)};
+      throw configuration_error{kind(), "a rate in [0, 1)", gradus::detail::text({options_.rate})};
     }
     shape_ = inputs[0];
     return inputs[0];
@@ -53,7 +55,7 @@ class dropout_base : public layer_base {
 
  protected:
   /// One byte an element: whether it was kept.
-  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(shape_.batch(batch).size());
   }
 

@@ -8,6 +8,8 @@
 #include <cstdint>      // std::uint8_t
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
+#include "gradus/core/text.hpp"       // text
 #include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
 #include "gradus/nn/layer.hpp"        // layer
 #include "gradus/nn/window.hpp"       // size2d, padding
@@ -48,9 +50,7 @@ inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<c
                                               size2d stride, padding pad) {
   require_inputs(kind, 1, inputs.size());
   const value_shape& in = inputs[0];
-  if (in.flattened) {
-    throw shape_error{kind, "an image", "the vector " + to_string(in), "put the pooling before nn::flatten"};
-  }
+  require_image(kind, in, "put the pooling before nn::flatten");
   const auto window = slide(kind, {in.height, in.width}, kernel, stride, pad);
   const kernels::pool2d_geometry geometry{.channels = in.channels,
                                           .in_height = in.height,
@@ -88,7 +88,7 @@ class max_pool2d_base : public layer_base {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
       throw configuration_error{kind(), "a kernel of at most 256 elements",
-                                std::to_string(geometry_.kernel_height * geometry_.kernel_width)};
+                                gradus::detail::text({geometry_.kernel_height * geometry_.kernel_width})};
     }
     return pooled_shape(geometry_);
   }
@@ -99,7 +99,7 @@ class max_pool2d_base : public layer_base {
 
  protected:
   /// One byte an output: where in the window its value came from.
-  [[nodiscard]] std::size_t state_bytes(index_t batch) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(geometry_.output(batch).size());
   }
 
