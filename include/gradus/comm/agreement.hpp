@@ -19,6 +19,7 @@
 #include "gradus/comm/communicator.hpp"      // communicator
 #include "gradus/comm/detail/any_group.hpp"  // any_group, group_of
 #include "gradus/comm/detail/wait.hpp"       // ranks_text
+#include "gradus/core/config.hpp"            // GRADUS_COLD
 #include "gradus/core/error.hpp"             // configuration_error
 #include "gradus/core/random.hpp"            // hash_text
 #include "gradus/core/text.hpp"              // append, text
@@ -34,7 +35,7 @@ struct fact {
 namespace detail {
 
 /// Lengths in front of texts: any text can be packed.
-inline std::string pack(std::span<const fact> facts) {
+GRADUS_COLD inline std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
     for (const std::string* text : {&each.name, &each.value}) {
@@ -44,7 +45,7 @@ inline std::string pack(std::span<const fact> facts) {
   return packed;
 }
 
-inline std::vector<fact> unpack(std::string_view packed) {
+GRADUS_COLD inline std::vector<fact> unpack(std::string_view packed) {
   std::vector<fact> facts;
   const auto next = [&packed] {
     std::size_t size = 0;
@@ -64,8 +65,8 @@ inline std::vector<fact> unpack(std::string_view packed) {
 }
 
 /// Throws if the ranks' facts differ; all ranks have the same `facts_of_rank` and so throw the same.
-inline void require_same_facts(std::string_view what, std::span<const std::vector<fact>> facts_of_rank,
-                               const std::source_location& where) {
+GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const std::vector<fact>> facts_of_rank,
+                                           const std::source_location& where) {
   using gradus::detail::append;
   using gradus::detail::text;
   std::size_t most = 0;
@@ -80,22 +81,23 @@ inline void require_same_facts(std::string_view what, std::span<const std::vecto
         break;
       }
     }
-    std::vector<std::string> value_of_rank;
-    value_of_rank.reserve(facts_of_rank.size());
+    std::vector<fact> of_rank;  // what takes this place
+    of_rank.reserve(facts_of_rank.size());
     for (const auto& facts : facts_of_rank) {
-      value_of_rank.push_back(i >= facts.size() ? "nothing"
-                              : facts[i].name == name
-                                  ? facts[i].value
-                                  : text({"'", facts[i].name, "' (", facts[i].value, ") in its place"}));
+      of_rank.push_back({.name = {},
+                         .value = i >= facts.size() ? "nothing"
+                                  : facts[i].name == name
+                                      ? facts[i].value
+                                      : text({"'", facts[i].name, "' (", facts[i].value, ") in its place"})});
     }
     std::string values;  // each with its ranks, in the order of the first of them
     std::vector<int> ranks;
     std::size_t different = 0;
-    for (std::size_t rank = 0; rank < value_of_rank.size(); ++rank) {
-      const std::string& value = value_of_rank[rank];
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      const std::string& value = of_rank[rank].value;
       ranks.clear();
-      for (std::size_t other = 0; other < value_of_rank.size(); ++other) {
-        if (value_of_rank[other] == value) {
+      for (std::size_t other = 0; other < of_rank.size(); ++other) {
+        if (of_rank[other].value == value) {
           ranks.push_back(static_cast<int>(other));
         }
       }
@@ -112,8 +114,8 @@ inline void require_same_facts(std::string_view what, std::span<const std::vecto
 }
 
 /// Returns on all ranks or throws on all of them.
-inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
-                              const std::source_location& where) {
+GRADUS_COLD inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
+                                          const std::source_location& where) {
   const std::string packed = pack(facts);
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto own = static_cast<std::size_t>(group.rank());

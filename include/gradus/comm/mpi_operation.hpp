@@ -23,6 +23,7 @@
 #include "gradus/comm/detail/wait.hpp"  // backoff, clock
 #include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
 #include "gradus/comm/request.hpp"      // operation
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // text
 
@@ -171,7 +172,7 @@ void mpi_operation::add(std::string_view function, const Begin& begin, int expec
 }
 
 /// The last part did not begin.
-inline void mpi_operation::refuse(std::string_view function, int code) {
+GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int code) {
   requests_.back() = MPI_REQUEST_NULL;
   channel_->process().fail(gradus::detail::text({what_.describe(), ": ", function, ": ", mpi_error_text(code)}));
   check_mpi(code, what_.describe(), function);
@@ -205,7 +206,7 @@ inline bool mpi_operation::complete(const std::source_location& where) {
   return true;
 }
 
-inline void mpi_operation::raise_mpi_error(int code, const std::source_location& where) {
+GRADUS_COLD inline void mpi_operation::raise_mpi_error(int code, const std::source_location& where) {
   if (int error_class = MPI_ERR_OTHER;
       MPI_Error_class(code, &error_class) == MPI_SUCCESS && error_class == MPI_ERR_IN_STATUS) {
     for (const MPI_Status& each : statuses_) {
@@ -269,7 +270,7 @@ inline void mpi_operation::wait(const std::source_location& where) {
 }
 
 /// Gets the buffers back from MPI as far as it lets go of them. True if the operation is complete.
-inline bool mpi_operation::settle(std::chrono::milliseconds patience) noexcept {
+GRADUS_COLD inline bool mpi_operation::settle(std::chrono::milliseconds patience) noexcept {
   try {
     mpi_process& process = channel_->process();
     const bool cancels = what_.kind == call_kind::receive;

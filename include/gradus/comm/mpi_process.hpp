@@ -25,7 +25,7 @@
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
 #include "gradus/comm/reduction.hpp"    // reduction, transferable
-#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // append, text
@@ -33,7 +33,7 @@
 namespace gradus::comm::detail {
 
 /// MPI's words for an error code.
-[[nodiscard]] inline std::string mpi_error_text(int code) {
+[[nodiscard]] GRADUS_COLD inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
@@ -43,8 +43,8 @@ namespace gradus::comm::detail {
 }
 
 /// @throws communication_error with MPI's words unless the code says success
-GRADUS_NEVER_INLINE inline void check_mpi(int code, std::string_view operation, std::string_view function,
-                                          std::source_location where = std::source_location::current()) {
+GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
+                                  std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
     throw communication_error{operation, {}, gradus::detail::text({function, ": ", mpi_error_text(code)}), {}, where};
   }
@@ -111,7 +111,7 @@ class activity {
 /// touches MPI any more, apart from notices and the end of the job: buffers that MPI still holds are not written to.
 class mpi_process {
  public:
-  mpi_process() {
+  GRADUS_COLD mpi_process() {
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &notices_), "mpi_environment", "MPI_Comm_dup");
     MPI_Comm_set_errhandler(notices_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(notices_, &rank_);
@@ -151,7 +151,7 @@ class mpi_process {
   }
 
   /// This rank has failed: tells all others, once.
-  void fail(std::string_view reason) noexcept {
+  GRADUS_COLD void fail(std::string_view reason) noexcept {
     if (!record(rank_, reason)) {
       return;
     }
@@ -172,7 +172,7 @@ class mpi_process {
 
   /// An exception has left a communication unfinished that MPI cannot take back. The reason follows by fail(); if the
   /// program goes on instead, this is the failure.
-  void leave_unfinished(const call& what) noexcept {
+  GRADUS_COLD void leave_unfinished(const call& what) noexcept {
     const std::scoped_lock lock{mutex_};
     try {
       unfinished_ = gradus::detail::text({"it left ", what.describe(), " unfinished because of an exception"});
@@ -238,7 +238,7 @@ class mpi_process {
     }
   }
 
-  [[noreturn]] void raise(const call& what, bool ranks_of_world, const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise(const call& what, bool ranks_of_world, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason =
         gradus::detail::text({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
@@ -247,8 +247,8 @@ class mpi_process {
   }
 
   /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
-  [[noreturn]] void raise_time_out(const call& what, std::chrono::milliseconds limit,
-                                   const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise_time_out(const call& what, std::chrono::milliseconds limit,
+                                               const std::source_location& where) {
     std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
@@ -263,7 +263,7 @@ class mpi_process {
   }
 
   /// The end of a job that has failed: gives the other ranks the time to say what they know, then ends all processes.
-  [[noreturn]] void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
+  [[noreturn]] GRADUS_COLD void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
     try {
       for (int other = 0; other < size_; ++other) {
         if (other != rank_) {
@@ -308,7 +308,7 @@ class mpi_process {
 
   static constexpr int notice_tag = 1;
 
-  bool record(int rank, std::string_view reason) noexcept {
+  GRADUS_COLD bool record(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (failed()) {
       return false;
@@ -323,7 +323,7 @@ class mpi_process {
     return true;
   }
 
-  void post(int to, kind what, std::string_view text) {
+  GRADUS_COLD void post(int to, kind what, std::string_view text) {
     const std::scoped_lock lock{mutex_};
     letter& fresh = outbox_.emplace_back();
     fresh.content.what = what;
@@ -348,14 +348,14 @@ class mpi_process {
     return outbox_.empty();
   }
 
-  void flush(std::chrono::milliseconds limit) {
+  GRADUS_COLD void flush(std::chrono::milliseconds limit) {
     const clock::time_point deadline = clock::now() + limit;
     while (!sweep() && clock::now() < deadline) {
       std::this_thread::yield();
     }
   }
 
-  void take(const notice& incoming, const activity& waiting_for) {
+  GRADUS_COLD void take(const notice& incoming, const activity& waiting_for) {
     const std::string_view text{incoming.text, static_cast<std::size_t>(incoming.length)};
     const auto sender = static_cast<std::size_t>(incoming.rank);
     switch (incoming.what) {
@@ -379,7 +379,7 @@ class mpi_process {
   }
 
   /// "; rank 2 is at barrier; no answer from ranks 1, 3"
-  std::string ask_others(const call& waiting_for) {
+  GRADUS_COLD std::string ask_others(const call& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
     {
       const std::scoped_lock lock{mutex_};

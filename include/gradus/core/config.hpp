@@ -12,9 +12,11 @@
 #if defined(__GNUC__) || defined(__clang__)
 #define GRADUS_ALWAYS_INLINE [[gnu::always_inline]] inline
 #define GRADUS_NEVER_INLINE [[gnu::noinline]]
+#define GRADUS_COLD [[gnu::cold, gnu::noinline]]  // messages and failures: small code instead of fast code
 #define GRADUS_RESTRICT __restrict__
 #else
 #define GRADUS_ALWAYS_INLINE inline
 #define GRADUS_NEVER_INLINE
+#define GRADUS_COLD
 #define GRADUS_RESTRICT
 #endif

@@ -9,7 +9,7 @@
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"  // GRADUS_COLD
 #include "gradus/core/text.hpp"    // append
 
 namespace gradus {
@@ -17,9 +17,9 @@ namespace gradus {
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
-GRADUS_NEVER_INLINE inline std::string error_message(std::string_view operation, std::string_view expected,
-                                                     std::string_view actual, std::string_view hint,
-                                                     const std::source_location& where) {
+GRADUS_COLD inline std::string error_message(std::string_view operation, std::string_view expected,
+                                             std::string_view actual, std::string_view hint,
+                                             const std::source_location& where) {
   std::string text{operation};
   if (!expected.empty()) {
     append(text, {": expected ", expected});

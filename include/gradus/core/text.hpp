@@ -10,7 +10,7 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"  // GRADUS_COLD
 
 namespace gradus::detail {
 
@@ -32,7 +32,7 @@ class text_piece {
   text_piece(char) = delete;  // it would be a number
   text_piece(bool) = delete;
 
-  void append_to(std::string& text) const {
+  GRADUS_COLD void append_to(std::string& text) const {
     char digits[400];  // enough for the largest double
     switch (kind_) {
       case kind::characters:
@@ -66,7 +66,7 @@ class text_piece {
 };
 
 /// Appends the pieces to a text.
-GRADUS_NEVER_INLINE inline void append(std::string& to, std::initializer_list<text_piece> pieces) {
+GRADUS_COLD inline void append(std::string& to, std::initializer_list<text_piece> pieces) {
   for (const text_piece& each : pieces) {
     each.append_to(to);
   }
@@ -74,7 +74,7 @@ GRADUS_NEVER_INLINE inline void append(std::string& to, std::initializer_list<te
 
 /// The pieces in one text: text({"rank ", 3, " of ", size}). One function, whatever the pieces are: chains of + and
 /// std::to_string in messages cost more code than the work around them.
-[[nodiscard]] GRADUS_NEVER_INLINE inline std::string text(std::initializer_list<text_piece> pieces) {
+[[nodiscard]] GRADUS_COLD inline std::string text(std::initializer_list<text_piece> pieces) {
   std::string joined;
   append(joined, pieces);
   return joined;

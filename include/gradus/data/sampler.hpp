@@ -11,6 +11,7 @@
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
+#include "gradus/core/config.hpp"  // GRADUS_COLD
 #include "gradus/core/error.hpp"   // configuration_error
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/random.hpp"  // random_stream
@@ -127,7 +128,7 @@ class sampler {
     }
   }
 
-  static void check(index_t examples, const sampler_options& options) {
+  GRADUS_COLD static void check(index_t examples, const sampler_options& options) {
     if (examples < 1) {
       throw configuration_error{"loader", "a set of at least 1 example", "an empty set"};
     }

@@ -4,8 +4,8 @@
 // Module: optim. Depends on: std.
 #pragma once
 
+#include <cstdio>            // std::snprintf
 #include <initializer_list>  // std::initializer_list
-#include <sstream>           // std::ostringstream
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
@@ -13,16 +13,16 @@ namespace gradus::optim::detail {
 
 /// "name(a, b)" with numbers in full precision, so that what differs has descriptions that differ.
 inline std::string describe(std::string_view name, std::initializer_list<double> values) {
-  std::ostringstream text;
-  text.precision(17);
-  text << name << '(';
+  std::string text{name};
+  text.append("(");
   const char* separator = "";
   for (const double value : values) {
-    text << separator << value;
+    char digits[40];
+    std::snprintf(digits, sizeof(digits), "%s%.17g", separator, value);
+    text.append(digits);
     separator = ", ";
   }
-  text << ')';
-  return text.str();
+  return text.append(")");
 }
 
 }  // namespace gradus::optim::detail

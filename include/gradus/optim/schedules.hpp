@@ -8,7 +8,6 @@
 #include <cmath>        // std::cos, std::floor, std::isfinite, std::pow
 #include <cstddef>      // std::size_t
 #include <numbers>      // std::numbers::pi
-#include <sstream>      // std::ostringstream
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
@@ -50,14 +49,11 @@ struct piecewise {
     }
   }
   [[nodiscard]] std::string description() const {
-    std::ostringstream text;
-    text.precision(17);
-    text << "piecewise(" << rates.front();
+    std::string text = detail::describe("piecewise", {rates.front()});
     for (std::size_t i = 0; i < boundaries.size(); ++i) {
-      text << "; " << boundaries[i] << "; " << rates[i + 1];
+      text += detail::describe(" then", {boundaries[i], rates[i + 1]});
     }
-    text << ')';
-    return text.str();
+    return text;
   }
 };
 

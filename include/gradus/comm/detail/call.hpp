@@ -8,7 +8,7 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/reduction.hpp"  // reduction, name_of
-#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // append
 
@@ -62,7 +62,7 @@ struct call {
   [[nodiscard]] std::string_view name() const noexcept { return name_of(kind); }
 
   /// "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
-  [[nodiscard]] GRADUS_NEVER_INLINE std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
     using gradus::detail::append;
     std::string text{name()};
     switch (kind) {

@@ -15,6 +15,7 @@
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, reason_grace
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // text
 
@@ -40,7 +41,7 @@ class thread_world {
   }
 
   /// From now on every operation throws. The first reason stays.
-  void fail(int rank, std::string_view reason) noexcept {
+  GRADUS_COLD void fail(int rank, std::string_view reason) noexcept {
     {
       const std::scoped_lock lock{mutex_};
       record(rank, reason);
@@ -50,7 +51,7 @@ class thread_world {
 
   /// `rank` has withdrawn from an operation because of an exception. The reason follows by fail(); if it does not, this
   /// one is taken after reason_grace.
-  void suspect(int rank, std::string_view reason) noexcept {
+  GRADUS_COLD void suspect(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (failed() || suspected_.load(std::memory_order_relaxed)) {
       return;
@@ -76,7 +77,7 @@ class thread_world {
     }
   }
 
-  [[noreturn]] void raise(const call& what, const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise(const call& what, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason = gradus::detail::text({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
@@ -104,7 +105,7 @@ class thread_world {
   }
 
  private:
-  void record(int rank, std::string_view reason) noexcept {  // with the mutex held
+  GRADUS_COLD void record(int rank, std::string_view reason) noexcept {  // with the mutex held
     if (failed()) {
       return;
     }

@@ -12,8 +12,9 @@
 #include <thread>       // std::this_thread
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"  // configuration_error
-#include "gradus/core/text.hpp"   // append, text
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/text.hpp"    // append, text
 
 namespace gradus::comm {
 
@@ -62,7 +63,7 @@ class backoff {
   int looks_ = 0;
 };
 
-inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
+GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
   if (limit <= std::chrono::milliseconds::zero()) {
     throw configuration_error{gradus::detail::text({communicator, ".set_time_limit"}), "a time above zero",
                               gradus::detail::text({static_cast<long long>(limit.count()), " ms"})};
@@ -70,7 +71,7 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
 }
 
 /// "0.25 s", "600 s"
-[[nodiscard]] inline std::string seconds_text(std::chrono::milliseconds time) {
+[[nodiscard]] GRADUS_COLD inline std::string seconds_text(std::chrono::milliseconds time) {
   const auto milliseconds = static_cast<long long>(time.count());
   char digits[32];
   int size = std::snprintf(digits, sizeof(digits), "%lld.%03lld", milliseconds / 1000, milliseconds % 1000);
@@ -82,7 +83,7 @@ inline void require_time_limit(std::string_view communicator, std::chrono::milli
 }
 
 /// "rank 3", "ranks 0, 2-5"; the ranks ascend.
-[[nodiscard]] inline std::string ranks_text(const std::vector<int>& ranks) {
+[[nodiscard]] GRADUS_COLD inline std::string ranks_text(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;

@@ -14,6 +14,7 @@
 #include <thread>              // std::thread
 #include <utility>             // std::move
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // configuration_error, format_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
@@ -147,7 +148,7 @@ class loader_base {
   }
 
  private:
-  static std::string describe(const set_facts& set, const loader_options& options) {
+  GRADUS_COLD static std::string describe(const set_facts& set, const loader_options& options) {
     const image_extents& one = set.example;
     std::string text =
         gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
@@ -161,7 +162,7 @@ class loader_base {
     return text.append(options.drop_last ? ", the last batch only if it is full" : "");
   }
 
-  void check(const loader_options& options) const {
+  GRADUS_COLD void check(const loader_options& options) const {
     const image_extents& one = set_.example;
     if (one.c < 1 || one.h < 1 || one.w < 1) {
       throw configuration_error{"loader", "images of at least one channel, row and column", to_string(one)};

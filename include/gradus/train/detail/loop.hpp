@@ -14,7 +14,8 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
-#include "gradus/core/error.hpp"       // configuration_error, numeric_error
+#include "gradus/core/config.hpp"      // GRADUS_COLD
+#include "gradus/core/error.hpp"       // numeric_error
 #include "gradus/core/index.hpp"       // index_t
 #include "gradus/core/text.hpp"        // text
 #include "gradus/kernels/softmax.hpp"  // loss_sums
@@ -224,8 +225,8 @@ class loop {
     return report;
   }
 
-  [[noreturn]] static void throw_not_finite(const std::string& first, const nn::step_options& place, int rank,
-                                            int epoch, double loss, double rate) {
+  [[noreturn]] GRADUS_COLD static void throw_not_finite(const std::string& first, const nn::step_options& place,
+                                                        int rank, int epoch, double loss, double rate) {
     using gradus::detail::text;
     throw numeric_error{text({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}),
                         "a finite loss",

@@ -15,6 +15,7 @@
 
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/communicator.hpp"  // all_reduce
+#include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // text
@@ -111,7 +112,9 @@ class training_pass_of final : public training_pass {
   bool next(batch_facts& batch) override { return batches_.next(batch); }
   kernels::loss_sums run(const nn::step_options& place) override { return batches_.train_step(place, *update_); }
   void update(double rate) override { update_->update(rate); }
-  std::string first_not_finite(const nn::step_options& place) override { return batches_.first_not_finite(place); }
+  GRADUS_COLD std::string first_not_finite(const nn::step_options& place) override {
+    return batches_.first_not_finite(place);
+  }
 
  private:
   batches<Network, Loader> batches_;
@@ -169,7 +172,7 @@ class callback_of final : public any_callback {
   void* trainer_;
 };
 
-inline void require_frozen(bool frozen) {
+GRADUS_COLD inline void require_frozen(bool frozen) {
   if (!frozen) {
     throw configuration_error{"trainer", "a frozen network", "one that is still being built",
                               "call freeze({.batch_size = ...}) first"};
@@ -206,7 +209,7 @@ struct composition {
   std::string synchronization;
 };
 
-inline void require_same_composition(comm::detail::any_group& group, const composition& own) {
+GRADUS_COLD inline void require_same_composition(comm::detail::any_group& group, const composition& own) {
   const comm::fact facts[] = {{"network", own.network},
                               {"element type", std::string{own.element}},
                               {"layout", std::string{own.layout}},
@@ -216,8 +219,8 @@ inline void require_same_composition(comm::detail::any_group& group, const compo
   comm::detail::require_agreement(group, "trainer", facts, std::source_location::current());
 }
 
-inline void require_same_fit(comm::detail::any_group& group, const run_information& run,
-                             const optim::schedule& learning_rate, const std::string& loader) {
+GRADUS_COLD inline void require_same_fit(comm::detail::any_group& group, const run_information& run,
+                                         const optim::schedule& learning_rate, const std::string& loader) {
   if (run.epochs < 0) {
     throw configuration_error{"trainer.fit", "epochs of at least 0", gradus::detail::text({run.epochs})};
   }
