@@ -87,13 +87,30 @@ class thread_pool {
   /// @throws the first exception that a task threw; tasks that had not begun by then are left out
   template <class Task>
   void run(index_t count, Task& task) {
+    // Everything but this call is compiled once for all loops.
+    run_calls(
+        count, [](void* object, index_t i) { (*static_cast<Task*>(object))(i); },
+        const_cast<void*>(static_cast<const void*>(std::addressof(task))));
+  }
+
+ private:
+  using call_type = void (*)(void*, index_t);
+
+  static constexpr int spin_limit = 4000;  // some 50 to 100 microseconds
+
+  static bool& inside_task() noexcept {
+    thread_local bool inside = false;
+    return inside;
+  }
+
+  void run_calls(index_t count, call_type call, void* object) {
     if (count <= 0) {
       return;
     }
     std::unique_lock lock{use_, std::defer_lock};
     if (count == 1 || workers_.empty() || inside_task() || !lock.try_lock()) {
       for (index_t i = 0; i < count; ++i) {
-        task(i);
+        call(object, i);
       }
       return;
     }
@@ -101,8 +118,8 @@ class thread_pool {
     failed_.store(false, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
     count_.store(tasks, std::memory_order_relaxed);
-    object_.store(const_cast<void*>(static_cast<const void*>(std::addressof(task))), std::memory_order_relaxed);
-    call_.store([](void* object, index_t i) { (*static_cast<Task*>(object))(i); }, std::memory_order_relaxed);
+    object_.store(object, std::memory_order_relaxed);
+    call_.store(call, std::memory_order_relaxed);
     const std::uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32U) + 1;
     ticket_.store((generation << 32U) | tasks, std::memory_order_release);
     wake_.fetch_add(1, std::memory_order_release);
@@ -122,14 +139,6 @@ class thread_pool {
     if (failed_.load(std::memory_order_relaxed)) {
       std::rethrow_exception(std::exchange(failure_, nullptr));
     }
-  }
-
- private:
-  static constexpr int spin_limit = 4000;  // some 50 to 100 microseconds
-
-  static bool& inside_task() noexcept {
-    thread_local bool inside = false;
-    return inside;
   }
 
   // A ticket is (generation, tasks not yet begun). A thread reads the loop's fields between loading the ticket and
@@ -213,8 +222,6 @@ class thread_pool {
     }
 #endif
   }
-
-  using call_type = void (*)(void*, index_t);
 
   std::vector<std::thread> workers_;
   std::mutex use_;
