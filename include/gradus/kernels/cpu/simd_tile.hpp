@@ -59,11 +59,25 @@ struct tile_call {
   tile_output<Element> output;
 };
 
-/// A part of a panel that is copied: `size` adjacent elements (a vector, 4, 2 or 1).
-struct panel_move {
-  index_t from;
-  index_t to;
-  int size;
+/// Tiles of a few rows along a run of adjacent columns:
+///
+///   c[m * c_step + j] = act(bias[m] + sum over k of a[k * rows + m] * b[offsets[k] + j])   for j < columns
+///
+/// The last tile ends with the run, so it may compute again what the one before has stored: the same values.
+template <class Element>
+struct plane_call {
+  const Element* a = nullptr;
+  const index_t* offsets = nullptr;
+  index_t terms = 0;
+  const Element* b = nullptr;
+  index_t columns = 0;  ///< at least the width of a tile
+  Element* c = nullptr;
+  index_t c_step = 0;
+  const Element* bias = nullptr;  ///< null: none
+  bool relu = false;
+  const Element* ahead = nullptr;  ///< tiles fetch their columns of some rows from here into the cache
+  index_t ahead_step = 0;
+  index_t ahead_rows = 0;
 };
 
 /// The code of one instruction set.
@@ -71,12 +85,14 @@ template <class Element>
 struct tile_kernels {
   static constexpr int most_rows = 14;
   using tile_function = void (*)(const tile_call<Element>&);
+  using plane_function = void (*)(const plane_call<Element>&);
 
-  index_t lanes;                                    ///< elements of a vector
-  index_t rows;                                     ///< rows of the highest tile
-  index_t width;                                    ///< columns of the widest tile, several vectors
-  std::array<tile_function, most_rows + 1> wide;    ///< by rows: tiles of `width` columns; null: not this height
-  std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns
+  index_t lanes;                                     ///< elements of a vector
+  index_t rows;                                      ///< rows of the highest tile
+  index_t width;                                     ///< columns of the widest tile, several vectors
+  std::array<tile_function, most_rows + 1> wide;     ///< by rows: tiles of `width` columns; null: not this height
+  std::array<tile_function, most_rows + 1> narrow;   ///< by rows: tiles of `lanes` columns
+  std::array<plane_function, most_rows + 1> planes;  ///< by rows, of the same heights as `wide`
   /// Stores rows of `count` sums, `pitch` apart, whatever the output is.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
@@ -86,9 +102,6 @@ struct tile_kernels {
   void (*copy_rows)(const Element* from, index_t step, index_t count, index_t width, Element* to);
   /// to[k * width + j] = from[j * step + k] for k < count, j < columns
   void (*transpose)(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to);
-  /// to[k * width + move.to + i] = from[offsets[k] + move.from + i] for k < count and every move, i < move.size
-  void (*gather)(const Element* from, const index_t* offsets, index_t count, const panel_move* moves,
-                 index_t move_count, index_t width, Element* to);
 };
 
 }  // namespace gradus::kernels::detail

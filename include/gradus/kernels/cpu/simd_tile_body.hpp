@@ -239,41 +239,72 @@ void transpose(const Element* from, index_t step, index_t columns, index_t count
   }
 }
 
-template <class Element>
-void gather(const Element* from, const index_t* offsets, index_t count, const panel_move* moves, index_t move_count,
-            index_t width, Element* to) {
+template <class Element, int Rows>
+void multiply_planes(const plane_call<Element>& call) {
+  using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
-  using quarter = typename quarter_of<Element>::type;
-  constexpr int lanes = static_cast<int>(vector_of<Element>::lanes);
-  constexpr int few = static_cast<int>(quarter_of<Element>::lanes);
-  if (move_count == 2 && moves[0].size == lanes && moves[1].size == lanes) {
-    const Element* const first = from + moves[0].from;
-    const Element* const second = from + moves[1].from;
-    Element* const to_second = to + moves[1].to;
-    for (index_t k = 0; k < count; ++k) {
-      const stored one = *reinterpret_cast<const stored*>(first + offsets[k]);
-      const stored two = *reinterpret_cast<const stored*>(second + offsets[k]);
-      *reinterpret_cast<stored*>(to + k * width) = one;
-      *reinterpret_cast<stored*>(to_second + k * width) = two;
+  constexpr int vectors = GRADUS_TILE_VECTORS;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr index_t width = vectors * lanes;
+  for (index_t begin = 0; begin < call.columns; begin += width) {
+    const index_t column = begin + width <= call.columns ? begin : call.columns - width;
+    for (index_t i = 0; i < call.ahead_rows; ++i) {
+      __builtin_prefetch(call.ahead + i * call.ahead_step + begin);
     }
-    return;
-  }
-  for (index_t k = 0; k < count; ++k) {
-    const Element* const source = from + offsets[k];
-    for (const panel_move* move = moves; move != moves + move_count; ++move) {
-      const Element* const a = source + move->from;
-      Element* const b = to + move->to;
-      if (move->size == lanes) {
-        *reinterpret_cast<stored*>(b) = *reinterpret_cast<const stored*>(a);
-      } else if (move->size == few) {
-        *reinterpret_cast<quarter*>(b) = *reinterpret_cast<const quarter*>(a);
-      } else if (move->size == 2) {
-        std::memcpy(b, a, 2 * sizeof(Element));
-      } else {
-        *b = *a;
+    vector sum[Rows][vectors];
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        sum[m][v] = vector{};
       }
     }
-    to += width;
+    const Element* a = call.a;
+    const Element* const b = call.b + column;
+    const index_t* offset = call.offsets;
+    for (const index_t* const end = offset + call.terms; offset != end; ++offset) {
+      vector columns[vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        columns[v] = *reinterpret_cast<const stored*>(b + *offset + v * lanes);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+        const vector row = a[m] - vector{};
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[m][v] += row * columns[v];
+        }
+      }
+      a += Rows;
+    }
+    if (const Element* const bias = call.bias; bias != nullptr) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+        const vector row = bias[m] - vector{};
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[m][v] += row;
+        }
+      }
+    }
+    if (call.relu) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+        }
+      }
+    }
+    Element* c = call.c + column;
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m, c += call.c_step) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        *reinterpret_cast<stored*>(c + v * lanes) = sum[m][v];
+      }
+    }
   }
 }
 
@@ -284,6 +315,14 @@ constexpr std::array<typename tile_kernels<Element>::tile_function, tile_kernels
   return by_rows;
 }
 
+template <class Element, int... Rows>
+constexpr std::array<typename tile_kernels<Element>::plane_function, tile_kernels<Element>::most_rows + 1>
+plane_tiles() {
+  std::array<typename tile_kernels<Element>::plane_function, tile_kernels<Element>::most_rows + 1> by_rows{};
+  ((by_rows[Rows] = &multiply_planes<Element, Rows>), ...);
+  return by_rows;
+}
+
 template <class Element>
 inline constexpr tile_kernels<Element> tile_kernels_of{
     .lanes = vector_of<Element>::lanes,
@@ -291,11 +330,11 @@ inline constexpr tile_kernels<Element> tile_kernels_of{
     .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
     .wide = tiles<Element, GRADUS_TILE_VECTORS, GRADUS_TILE_HEIGHTS>(),
     .narrow = tiles<Element, 1, GRADUS_TILE_ROWS>(),
+    .planes = plane_tiles<Element, GRADUS_TILE_HEIGHTS>(),
     .finish = &finish<Element>,
     .add = &add<Element>,
     .copy_rows = &copy_rows<Element>,
-    .transpose = &transpose<Element>,
-    .gather = &gather<Element>};
+    .transpose = &transpose<Element>};
 
 }  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
 
