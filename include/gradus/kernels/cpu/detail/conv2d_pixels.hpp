@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Correlations by tiles of pixels x output channels. The input is read where it is (nhwc), or from a strip of a few
-// rows with the channels last and the padding written out; a row of taps is one run of memory. Module: kernels. Depends
-// on: tensor.
+// rows with the channels last and the padding written out; a row of taps is one run of memory.
+// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
