@@ -11,19 +11,32 @@
 #include <ostream>           // std::ostream
 #include <string>            // std::string
 
-#include "gradus/core/error.hpp"  // shape_error
-#include "gradus/core/index.hpp"  // index_t
-#include "gradus/core/text.hpp"   // text
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // shape_error
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/text.hpp"    // text
 
 namespace gradus {
 
 namespace detail {
 
+[[noreturn]] GRADUS_COLD inline void refuse_product() {
+  throw shape_error{"extents", "a number of elements that fits 64 bits", "a larger product"};
+}
+
+[[noreturn]] GRADUS_COLD inline void refuse_extent(index_t value) {
+  throw shape_error{"extents", "extents of at least 0", gradus::detail::text({value})};
+}
+
+[[noreturn]] GRADUS_COLD inline void refuse_count(int rank, std::size_t count) {
+  throw shape_error{"extents", gradus::detail::text({rank, " values"}), gradus::detail::text({count})};
+}
+
 /// a * b for non-negative extents.
 /// @throws shape_error when the product does not fit index_t
 constexpr index_t checked_product(index_t a, index_t b) {
   if (a != 0 && b > std::numeric_limits<index_t>::max() / a) {
-    throw shape_error{"extents", "a number of elements that fits 64 bits", "a larger product"};
+    refuse_product();
   }
   return a * b;
 }
@@ -45,12 +58,12 @@ class extents {
   /// @throws shape_error when the count of values is not Rank or a value is negative
   constexpr extents(std::initializer_list<index_t> values) {
     if (values.size() != static_cast<std::size_t>(Rank)) {
-      throw shape_error{"extents", gradus::detail::text({Rank, " values"}), gradus::detail::text({values.size()})};
+      detail::refuse_count(Rank, values.size());
     }
     std::size_t axis = 0;
     for (const index_t value : values) {
       if (value < 0) {
-        throw shape_error{"extents", "extents of at least 0", gradus::detail::text({value})};
+        detail::refuse_extent(value);
       }
       values_[axis++] = value;
     }
@@ -59,7 +72,7 @@ class extents {
   explicit constexpr extents(const std::array<index_t, static_cast<std::size_t>(Rank)>& values) : values_{values} {
     for (const index_t value : values) {
       if (value < 0) {
-        throw shape_error{"extents", "extents of at least 0", gradus::detail::text({value})};
+        detail::refuse_extent(value);
       }
     }
   }
