@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gradus/kernels/cpu/conv2d.hpp"
+#include "instruction_sets.hpp"
 #include "support.hpp"
 
 namespace {
@@ -157,15 +158,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
   gradus::cpu three{{.intra_op_threads = 3}};
   for (const conv::shape& s : shapes) {
     const conv::problem p{s};
-    const auto result = conv::run<element, layout>(p, one, s.batch);
-    BOOST_TEST_CONTEXT(layout::name << ": " << s) {
-      BOOST_TEST((conv::worst<layout>(p, result) < 1e-6));
-      const auto again = conv::run<element, layout>(p, three, s.batch + 2);
-      BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
-      BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
-      BOOST_TEST(conv::same_bits(result.dw, again.dw));
-      BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
-    }
+    for_each_instruction_set([&](gradus::kernels::instruction_set set) {
+      const auto result = conv::run<element, layout>(p, one, s.batch);
+      BOOST_TEST_CONTEXT(layout::name << ", " << gradus::kernels::name_of(set) << ": " << s) {
+        BOOST_TEST((conv::worst<layout>(p, result) < 1e-6));
+        const auto again = conv::run<element, layout>(p, three, s.batch + 2);
+        BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
+        BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
+        BOOST_TEST(conv::same_bits(result.dw, again.dw));
+        BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
+      }
+    });
   }
 }
 

@@ -14,6 +14,7 @@
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
+#include "instruction_sets.hpp"
 
 namespace {
 
@@ -109,14 +110,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
         for (int transposed = 0; transposed < 4; ++transposed) {
           const operands<Element> o{matmul_shape{
               .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
-          BOOST_TEST_CONTEXT(m << " x " << n << " x " << k << ", transposed " << transposed) {
-            for (int which = 0; which < 3; ++which) {
-              const auto result = o.product(one, which);
-              BOOST_TEST(o.difference(result, which) < 1e-6);
-              const auto again = o.product(three, which);
-              BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
+          for_each_instruction_set([&](gradus::kernels::instruction_set set) {
+            BOOST_TEST_CONTEXT(gradus::kernels::name_of(set)
+                               << ": " << m << " x " << n << " x " << k << ", transposed " << transposed) {
+              for (int which = 0; which < 3; ++which) {
+                const auto result = o.product(one, which);
+                BOOST_TEST(o.difference(result, which) < 1e-6);
+                const auto again = o.product(three, which);
+                BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
+              }
             }
-          }
+          });
         }
       }
     }

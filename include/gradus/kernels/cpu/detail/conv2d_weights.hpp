@@ -47,8 +47,10 @@ class weight_gradients {
     result_parts_ =
         std::clamp<index_t>(least_tasks / std::max<index_t>(1, sums), 1, std::max<index_t>(1, padded_ / 64));
     // A piece of a chunk is what lies in a strip at a time.
-    constexpr index_t most_pixels = 256;
+    // The lines that a tile reads of it, and a panel of dy, stay in the first cache.
+    constexpr index_t most_pixels = 144;
     piece_rows_ = std::clamp<index_t>(most_pixels / std::max<index_t>(1, c_.columns), 1, c_.rows);
+    piece_rows_ = ceil_div(c_.rows, ceil_div(c_.rows, piece_rows_));
     piece_images_ = piece_rows_ == c_.rows ? std::max<index_t>(1, most_pixels / (c_.rows * c_.columns)) : 1;
     piece_images_ = std::min(piece_images_, std::max<index_t>(1, batch));
   }
