@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Convolutions beside oneDNN's, in one run: GFLOP/s, share of the measured peak of the cores, ratio to oneDNN's best
-// format. Arguments: threads, seconds for a measurement, a part of the layers' names (all without).
-#include <omp.h>
-
+// Convolutions in one run: GFLOP/s, share of the measured peak of the cores, and, where oneDNN is, the ratio to its
+// best format without reordering. Options: --threads N (1), --filter PART of a layer's name, --pass forward, data or
+// weights,
+// --rounds N (7), --json FILE.
 #include <time.h>
 
 #include <algorithm>
@@ -19,7 +19,11 @@
 #include <unordered_map>
 #include <vector>
 
+#if defined(BENCH_ONEDNN)
+#include <omp.h>
+
 #include <dnnl.hpp>
+#endif
 
 #include "gradus/core/random.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
@@ -31,8 +35,6 @@ namespace {
 using namespace gradus;
 using kernels::conv2d_geometry;
 using kernels::pass;
-using dims = dnnl::memory::dims;
-using tag = dnnl::memory::format_tag;
 
 struct layer {
   std::string name;
@@ -119,11 +121,11 @@ double now(bool one_thread) {
 
 /// Rounds in which everybody takes a turn: other work on the machine meets all alike. A pause lets the threads of the
 /// one before go to sleep.
-void race(std::vector<contestant>& contestants, double seconds, bool pause) {
+void race(std::vector<contestant>& contestants, int rounds, bool pause) {
   for (contestant& c : contestants) {
     c.run();
   }
-  for (int round = 0; round < 5 || (round < 200 && round * contestants[0].best() < seconds); ++round) {
+  for (int round = 0; round < rounds; ++round) {
     for (contestant& c : contestants) {
       if (pause) {
         std::this_thread::sleep_for(std::chrono::milliseconds{3});
@@ -135,6 +137,10 @@ void race(std::vector<contestant>& contestants, double seconds, bool pause) {
     }
   }
 }
+
+#if defined(BENCH_ONEDNN)
+using dims = dnnl::memory::dims;
+using tag = dnnl::memory::format_tag;
 
 /// oneDNN's convolution with every image and weight in `format` (any: its own choice).
 class peer {
@@ -199,6 +205,7 @@ class peer {
   dnnl::primitive primitive_;
   std::unordered_map<int, dnnl::memory> arguments_;
 };
+#endif
 
 /// Memory of the library's own allocator.
 class buffer {
@@ -258,6 +265,7 @@ struct ours {
   buffer x, w, y, bias, workspace;
 };
 
+/// Ratios and their geometric mean.
 struct mean {
   double logarithms = 0;
   int count = 0;
@@ -267,67 +275,123 @@ struct mean {
     least = std::min(least, value);
     ++count;
   }
-  [[nodiscard]] double geometric() const { return std::exp(logarithms / count); }
+  [[nodiscard]] double geometric() const { return count == 0 ? 0 : std::exp(logarithms / count); }
 };
+
+struct options {
+  int threads = 1;
+  int rounds = 7;
+  std::string filter;
+  std::string pass;
+  std::string json;
+};
+
+options read(int argument_count, char** arguments) {
+  options result;
+  for (int i = 1; i + 1 < argument_count; i += 2) {
+    const std::string_view name = arguments[i];
+    const char* const value = arguments[i + 1];
+    if (name == "--threads") {
+      result.threads = std::max(1, std::atoi(value));
+    } else if (name == "--rounds") {
+      result.rounds = std::max(1, std::atoi(value));
+    } else if (name == "--filter") {
+      result.filter = value;
+    } else if (name == "--pass") {
+      result.pass = value;
+    } else if (name == "--json") {
+      result.json = value;
+    } else {
+      std::fprintf(stderr, "no option %s\n", arguments[i]);
+      std::exit(2);
+    }
+  }
+  return result;
+}
 
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  const int threads = argument_count > 1 ? std::atoi(arguments[1]) : 1;
-  const double seconds = argument_count > 2 ? std::atof(arguments[2]) : 0.1;
-  const std::string_view only = argument_count > 3 ? arguments[3] : "";
-  const std::string_view only_pass = argument_count > 4 ? arguments[4] : "";
-  omp_set_num_threads(threads);
-  cpu device{{.intra_op_threads = threads}};
-  const double peak = bench::peak_gflops(threads);
-  std::printf("instruction set %s, %d threads, peak %.1f GFLOP/s\n",
-              std::string{name_of(kernels::current_instruction_set())}.c_str(), threads, peak);
-  std::printf(
-      "%-30s %-8s | %% of peak: nhwc  nchw | oneDNN own  nhwc  nchw | ours / oneDNN's best, best: nhwc  nchw  "
-      "median: nhwc  nchw\n",
-      "layer", "pass");
-  mean nhwc_best, nchw_best, nhwc_median, nchw_median, nhwc_same, nchw_same;
+  const options o = read(argument_count, arguments);
+#if defined(BENCH_ONEDNN)
+  omp_set_num_threads(o.threads);
+#endif
+  cpu device{{.intra_op_threads = o.threads}};
+  const double peak = bench::peak_gflops(o.threads);
+  const std::string set{name_of(kernels::current_instruction_set())};
+  std::FILE* const json = o.json.empty() ? nullptr : std::fopen(o.json.c_str(), "w");
+  if (json != nullptr) {
+    std::fprintf(json, "{\"instruction_set\": \"%s\", \"threads\": %d, \"peak_gflops\": %.1f, \"passes\": [",
+                 set.c_str(), o.threads, peak);
+  }
+  std::printf("instruction set %s, %d threads, peak %.1f GFLOP/s\n", set.c_str(), o.threads, peak);
+  std::printf("%-30s %-8s | %15s | %15s | %17s | %s\n", "", "", "GFLOP/s", "% of peak", "oneDNN % of peak",
+              "to oneDNN's best, best / median");
+  std::printf("%-30s %-8s | %7s %7s | %7s %7s | %5s %5s %5s | %6s %6s %6s %6s\n", "layer", "pass", "nhwc", "nchw",
+              "nhwc", "nchw", "own", "nhwc", "nchw", "nhwc", "nchw", "nhwc", "nchw");
+  mean nhwc_best, nchw_best, nhwc_median, nchw_median;
+  bool first = true;
   for (const layer& l : layers()) {
-    if (l.name.find(only) == std::string::npos) {
+    if (l.name.find(o.filter) == std::string::npos) {
       continue;
     }
     for (const auto& [which, pass_name] :
          {std::pair{pass::forward, "forward"}, {pass::backward_data, "data"}, {pass::backward_weights, "weights"}}) {
       if ((which == pass::backward_data && l.geometry.in_channels <= 3) ||
-          std::string_view{pass_name}.find(only_pass) == std::string_view::npos) {
+          std::string_view{pass_name}.find(o.pass) == std::string_view::npos) {
         continue;
       }
       ours<nhwc> pixels{device, l, which};
       ours<nchw> planes{device, l, which};
+      std::vector<contestant> all{{"nhwc", std::ref(pixels), {}}, {"nchw", std::ref(planes), {}}};
+#if defined(BENCH_ONEDNN)
       peer any{l, which, tag::any};
       peer last{l, which, tag::nhwc};
-      peer first{l, which, tag::nchw};
-      std::vector<contestant> all{{"nhwc", std::ref(pixels), {}},
-                                  {"nchw", std::ref(planes), {}},
-                                  {"any", std::ref(any), {}},
-                                  {"onednn nhwc", std::ref(last), {}},
-                                  {"onednn nchw", std::ref(first), {}}};
-      race(all, seconds, threads > 1);
+      peer channels_first{l, which, tag::nchw};
+      all.push_back({"onednn any", std::ref(any), {}});
+      all.push_back({"onednn nhwc", std::ref(last), {}});
+      all.push_back({"onednn nchw", std::ref(channels_first), {}});
+#endif
+      race(all, o.rounds, o.threads > 1);
       const double work = 2e-9 * static_cast<double>(l.geometry.multiply_adds() * l.batch);
-      const auto share = [&](int i) { return 100 * work / all[static_cast<std::size_t>(i)].best() / peak; };
-      const double best = std::min({all[2].best(), all[3].best(), all[4].best()});
-      const double median = std::min({all[2].median(), all[3].median(), all[4].median()});
-      std::printf("%-30s %-8s |           %5.1f %5.1f |      %5.1f %5.1f %5.1f |  %5.2f %5.2f  %5.2f %5.2f\n",
-                  l.name.c_str(), pass_name, share(0), share(1), share(2), share(3), share(4), best / all[0].best(),
-                  best / all[1].best(), median / all[0].median(), median / all[1].median());
+      const auto gflops = [&](std::size_t i) { return work / all[i].best(); };
+      std::printf("%-30s %-8s | %7.1f %7.1f | %7.1f %7.1f |", l.name.c_str(), pass_name, gflops(0), gflops(1),
+                  100 * gflops(0) / peak, 100 * gflops(1) / peak);
+      if (all.size() > 2) {
+        const double best = std::min({all[2].best(), all[3].best(), all[4].best()});
+        const double median = std::min({all[2].median(), all[3].median(), all[4].median()});
+        std::printf(" %5.1f %5.1f %5.1f | %6.2f %6.2f %6.2f %6.2f", 100 * gflops(2) / peak, 100 * gflops(3) / peak,
+                    100 * gflops(4) / peak, best / all[0].best(), best / all[1].best(), median / all[0].median(),
+                    median / all[1].median());
+        nhwc_best.add(best / all[0].best());
+        nchw_best.add(best / all[1].best());
+        nhwc_median.add(median / all[0].median());
+        nchw_median.add(median / all[1].median());
+      }
+      std::printf("\n");
       std::fflush(stdout);
-      nhwc_best.add(best / all[0].best());
-      nchw_best.add(best / all[1].best());
-      nhwc_median.add(median / all[0].median());
-      nchw_median.add(median / all[1].median());
-      nhwc_same.add(all[3].best() / all[0].best());
-      nchw_same.add(all[4].best() / all[1].best());
+      if (json != nullptr) {
+        std::fprintf(json, "%s\n  {\"layer\": \"%s\", \"pass\": \"%s\"", first ? "" : ",", l.name.c_str(), pass_name);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          std::fprintf(json, ", \"%s\": {\"best_gflops\": %.2f, \"median_gflops\": %.2f}", all[i].name.c_str(),
+                       gflops(i), work / all[i].median());
+        }
+        std::fprintf(json, "}");
+        first = false;
+      }
     }
   }
-  std::printf(
-      "ours / oneDNN's best format: nhwc %.3f (least %.2f), nchw %.3f (least %.2f); of medians nhwc %.3f, nchw "
-      "%.3f\nours / oneDNN in the same layout: nhwc %.3f (least %.2f), nchw %.3f (least %.2f)\n",
-      nhwc_best.geometric(), nhwc_best.least, nchw_best.geometric(), nchw_best.least, nhwc_median.geometric(),
-      nchw_median.geometric(), nhwc_same.geometric(), nhwc_same.least, nchw_same.geometric(), nchw_same.least);
+  if (nhwc_best.count > 0) {
+    std::printf(
+        "geometric means of the ratios to oneDNN's best format: nhwc %.3f (least %.2f), nchw %.3f (least %.2f); of "
+        "medians "
+        "nhwc %.3f, nchw %.3f\n",
+        nhwc_best.geometric(), nhwc_best.least, nchw_best.geometric(), nchw_best.least, nhwc_median.geometric(),
+        nchw_median.geometric());
+  }
+  if (json != nullptr) {
+    std::fprintf(json, "\n]}\n");
+    std::fclose(json);
+  }
   return 0;
 }

@@ -114,7 +114,7 @@ class product {
   }
 
   [[nodiscard]] static index_t most_terms(const tile_kernels<Element>& kernels) {
-    constexpr index_t panel_bytes = 24 * 1024;
+    constexpr index_t panel_bytes = 96 * 1024;  // of the second cache
     return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(Element)));
   }
   [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms(kernels_)}; }

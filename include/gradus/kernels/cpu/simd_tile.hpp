@@ -85,14 +85,13 @@ template <class Element>
 struct tile_kernels {
   static constexpr int most_rows = 14;
   using tile_function = void (*)(const tile_call<Element>&);
-  using plane_function = void (*)(const plane_call<Element>&);
 
-  index_t lanes;                                     ///< elements of a vector
-  index_t rows;                                      ///< rows of the highest tile
-  index_t width;                                     ///< columns of the widest tile, several vectors
-  std::array<tile_function, most_rows + 1> wide;     ///< by rows: tiles of `width` columns; null: not this height
-  std::array<tile_function, most_rows + 1> narrow;   ///< by rows: tiles of `lanes` columns
-  std::array<plane_function, most_rows + 1> planes;  ///< by rows, of the same heights as `wide`
+  instruction_set set;
+  index_t lanes;                                    ///< elements of a vector
+  index_t rows;                                     ///< rows of the highest tile
+  index_t width;                                    ///< columns of the widest tile, several vectors
+  std::array<tile_function, most_rows + 1> wide;    ///< by rows: tiles of `width` columns; null: not this height
+  std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns
   /// Stores rows of `count` sums, `pitch` apart, whatever the output is.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
@@ -103,6 +102,10 @@ struct tile_kernels {
   /// to[k * width + j] = from[j * step + k] for k < count, j < columns
   void (*transpose)(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to);
 };
+
+/// Tiles along runs, by rows, of the same heights as `wide`; a table of its own, because only nchw compiles them.
+template <class Element>
+using plane_tiles = std::array<void (*)(const plane_call<Element>&), tile_kernels<Element>::most_rows + 1>;
 
 }  // namespace gradus::kernels::detail
 
@@ -170,6 +173,20 @@ template <class Element>
   }
 #endif
   return portable::tile_kernels_of<Element>;
+}
+
+/// The same of tiles along runs.
+template <class Element>
+[[nodiscard]] const plane_tiles<Element>& plane_tiles_for([[maybe_unused]] instruction_set which) {
+#if defined(__x86_64__)
+  if (which == instruction_set::avx512) {
+    return avx512::plane_tiles_of<Element>;
+  }
+  if (which == instruction_set::avx2) {
+    return avx2::plane_tiles_of<Element>;
+  }
+#endif
+  return portable::plane_tiles_of<Element>;
 }
 
 /// The code in use.

@@ -316,21 +316,23 @@ constexpr std::array<typename tile_kernels<Element>::tile_function, tile_kernels
 }
 
 template <class Element, int... Rows>
-constexpr std::array<typename tile_kernels<Element>::plane_function, tile_kernels<Element>::most_rows + 1>
-plane_tiles() {
-  std::array<typename tile_kernels<Element>::plane_function, tile_kernels<Element>::most_rows + 1> by_rows{};
+constexpr plane_tiles<Element> plane_tiles_by_rows() {
+  plane_tiles<Element> by_rows{};
   ((by_rows[Rows] = &multiply_planes<Element, Rows>), ...);
   return by_rows;
 }
 
 template <class Element>
+inline constexpr plane_tiles<Element> plane_tiles_of = plane_tiles_by_rows<Element, GRADUS_TILE_HEIGHTS>();
+
+template <class Element>
 inline constexpr tile_kernels<Element> tile_kernels_of{
+    .set = instruction_set::GRADUS_TILE_NAMESPACE,
     .lanes = vector_of<Element>::lanes,
     .rows = GRADUS_TILE_ROWS,
     .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
     .wide = tiles<Element, GRADUS_TILE_VECTORS, GRADUS_TILE_HEIGHTS>(),
     .narrow = tiles<Element, 1, GRADUS_TILE_ROWS>(),
-    .planes = plane_tiles<Element, GRADUS_TILE_HEIGHTS>(),
     .finish = &finish<Element>,
     .add = &add<Element>,
     .copy_rows = &copy_rows<Element>,

@@ -318,7 +318,7 @@ class plane_correlations {
         call.relu = in_place && output.relu;
         const Element* const bias = output.bias == nullptr ? nullptr : output.bias + group * c.results + result;
         call.bias = in_place ? bias : nullptr;
-        kernels_.planes[static_cast<std::size_t>(height)](call);
+        plane_tiles_for<Element>(kernels_.set)[static_cast<std::size_t>(height)](call);
         if (in_place) {
           continue;
         }
