@@ -49,7 +49,7 @@ auto with_correlations(const tile_kernels<Element>& kernels, const conv2d_geomet
       return use(planes);
     }
   }
-  return use(pixel_correlations<Element, Layout>{kernels, g, which, threads});
+  return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads});
 }
 
 /// The layouts that have convolutions here.
@@ -64,7 +64,9 @@ template <real_element Element, detail::convolution_layout Layout>
                                                  pass which) {
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
     if (which == pass::backward_weights) {
-      return detail::weight_gradients<Element, Layout>{kernels, geometry, batch, device.threads()}.workspace_bytes();
+      return detail::weight_gradients<Element>{kernels, geometry, detail::channel_order_of<Layout>, batch,
+                                               device.threads()}
+          .workspace_bytes();
     }
     return detail::with_correlations<Layout>(kernels, geometry, which, device.threads(), [&](const auto& correlations) {
       return correlations.workspace_bytes(batch);
@@ -101,8 +103,9 @@ template <real_element Element, detail::convolution_layout Layout>
 void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                              image_view<const Element, Layout, cpu> dy, image_view<Element, Layout, cpu> dw,
                              Element* dbias, std::span<std::byte> workspace) {
-  const detail::weight_gradients<Element, Layout> gradients{detail::current_tile_kernels<Element>(), geometry,
-                                                            x.extent(axis::n), device.threads()};
+  const detail::weight_gradients<Element> gradients{detail::current_tile_kernels<Element>(), geometry,
+                                                    detail::channel_order_of<Layout>, x.extent(axis::n),
+                                                    device.threads()};
   gradients.run(device, x.data(), dy.data(), dw.data(), dbias, workspace.data());
 }
 

@@ -11,7 +11,7 @@
 #include "gradus/core/index.hpp"               // index_t
 #include "gradus/kernels/conv2d.hpp"           // conv2d_geometry, pass
 #include "gradus/kernels/cpu/simd_panels.hpp"  // pack_panel, next_panel_width, next_tile_rows
-#include "gradus/layout/layouts.hpp"           // nhwc
+#include "gradus/layout/layouts.hpp"           // nchw, nhwc
 #include "gradus/layout/mapping.hpp"           // dense_strides
 
 namespace gradus::kernels::detail {
@@ -67,9 +67,20 @@ struct correlation {
   [[nodiscard]] bool dense() const noexcept { return skip_height == 1 && skip_width == 1; }
 };
 
+/// How a batch of images lies in memory. A value and not a type: the loops are then compiled once for both layouts.
+enum class channel_order : bool { first, last };
+
 template <class Layout>
-[[nodiscard]] correlation forward_correlation(const conv2d_geometry& g) noexcept {
-  const auto w = dense_strides<Layout, 4>(g.weights());
+inline constexpr channel_order channel_order_of =
+    std::is_same_v<Layout, nhwc> ? channel_order::last : channel_order::first;
+
+/// Of the weights of a convolution, in the order (O, I / groups, R, S).
+[[nodiscard]] constexpr std::array<index_t, 4> weight_strides(const conv2d_geometry& g, channel_order order) noexcept {
+  return order == channel_order::last ? dense_strides<nhwc, 4>(g.weights()) : dense_strides<nchw, 4>(g.weights());
+}
+
+[[nodiscard]] inline correlation forward_correlation(const conv2d_geometry& g, channel_order order) noexcept {
+  const auto w = weight_strides(g, order);
   return {.groups = g.groups,
           .terms = g.in_channels / g.groups,
           .results = g.out_channels / g.groups,
@@ -115,9 +126,9 @@ struct backward_axis {
 }
 
 /// The correlation of dy that gives the places of phase `index` of dx.
-template <class Layout>
-[[nodiscard]] correlation backward_correlation(const conv2d_geometry& g, index_t index) noexcept {
-  const auto w = dense_strides<Layout, 4>(g.weights());
+[[nodiscard]] inline correlation backward_correlation(const conv2d_geometry& g, channel_order order,
+                                                      index_t index) noexcept {
+  const auto w = weight_strides(g, order);
   const index_t phases_wide = std::min(g.stride_width, g.in_width);
   const index_t phase_h = index / phases_wide;
   const index_t phase_w = index % phases_wide;
@@ -152,9 +163,9 @@ template <class Layout>
 }
 
 /// The correlations of a pass, one after another.
-template <class Layout>
-[[nodiscard]] correlation correlation_of(const conv2d_geometry& g, pass which, index_t index) noexcept {
-  return which == pass::forward ? forward_correlation<Layout>(g) : backward_correlation<Layout>(g, index);
+[[nodiscard]] inline correlation correlation_of(const conv2d_geometry& g, channel_order order, pass which,
+                                                index_t index) noexcept {
+  return which == pass::forward ? forward_correlation(g, order) : backward_correlation(g, order, index);
 }
 
 /// What a pass does to the results, and where it puts them.
@@ -206,14 +217,15 @@ class result_blocks {
 };
 
 /// Finishes a block of a correlation without taps: its sums are zero. Only backward has such.
-template <class Layout, class Element>
-void store_nothing(const correlation& c, index_t group, const result_block& block, const tile_output<Element>& output) {
+template <class Element>
+void store_nothing(const correlation& c, channel_order order, index_t group, const result_block& block,
+                   const tile_output<Element>& output) {
   const index_t plane = c.destination_height * c.destination_width;
   const index_t channels = c.groups * c.results;
   for (index_t n = block.image; n < block.image + block.images; ++n) {
     for (index_t t = block.row; t < block.row + block.rows; ++t) {
       const index_t pixel = (c.first_height + t * c.skip_height) * c.destination_width + c.first_width;
-      if constexpr (std::is_same_v<Layout, nhwc>) {
+      if (order == channel_order::last) {
         for (index_t u = 0; u < c.columns; ++u) {
           store_strided<Element>(nullptr, c.results,
                                  (n * plane + pixel + u * c.skip_width) * channels + group * c.results, 1, output);

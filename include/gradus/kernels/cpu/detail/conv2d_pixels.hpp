@@ -5,28 +5,26 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <array>        // std::array
-#include <cstddef>      // std::byte, std::size_t
-#include <type_traits>  // std::is_same_v
+#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <array>      // std::array
+#include <cstddef>    // std::byte, std::size_t
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch, for_each_task
-#include "gradus/layout/layouts.hpp"                         // nhwc
 
 namespace gradus::kernels::detail {
 
-template <class Element, class Layout>
+template <class Element>
 class pixel_correlations {
-  static constexpr bool channels_last = std::is_same_v<Layout, nhwc>;
-
  public:
-  pixel_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads)
+  pixel_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, channel_order order, pass which,
+                     index_t threads)
       : kernels_{kernels},
         geometry_{g},
+        order_{order},
         which_{which},
         threads_{threads},
         phases_{which == pass::forward ? 1 : phase_count(g)} {}
@@ -80,7 +78,8 @@ class pixel_correlations {
     index_t rows;
   };
 
-  [[nodiscard]] correlation at(index_t phase) const { return correlation_of<Layout>(geometry_, which_, phase); }
+  [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
+  [[nodiscard]] correlation at(index_t phase) const { return correlation_of(geometry_, order_, which_, phase); }
   [[nodiscard]] index_t panels(const correlation& c) const {
     return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
   }
@@ -94,7 +93,7 @@ class pixel_correlations {
   [[nodiscard]] index_t group_columns(const correlation& c) const {
     constexpr index_t group_bytes = 256 * 1024;
     constexpr index_t most_panels = 16;
-    if (!channels_last || blocks_of_terms(c).count() > 1) {
+    if (!channels_last() || blocks_of_terms(c).count() > 1) {
       return kernels_.width;
     }
     const index_t panel_bytes = kernels_.width * c.terms_of_all_taps() * static_cast<index_t>(sizeof(Element));
@@ -106,7 +105,7 @@ class pixel_correlations {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
     const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(Element))), 32, 512);
-    limits result{.direct = channels_last && c.groups == 1 && c.inside(), .images = 1, .rows = 1};
+    limits result{.direct = channels_last() && c.groups == 1 && c.inside(), .images = 1, .rows = 1};
     result.rows = std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows));
     if (result.rows == c.rows) {
       result.images = std::max<index_t>(1, pixels / (c.rows * c.columns));
@@ -144,9 +143,9 @@ class pixel_correlations {
     m.a_row = memory.template take<index_t>(pixels);
     m.c_row = memory.template take<index_t>(pixels);
     m.segments = memory.template take<index_t>(c.taps_height);
-    const bool keeps_sums = !channels_last || blocks_of_terms(c).count() > 1;
+    const bool keeps_sums = !channels_last() || blocks_of_terms(c).count() > 1;
     m.sums = memory.template take<Element>(keeps_sums ? pixels * kernels_.width : 0);
-    m.planes = memory.template take<Element>(channels_last ? 0 : pixels * kernels_.width);
+    m.planes = memory.template take<Element>(channels_last() ? 0 : pixels * kernels_.width);
     m.tile = memory.template take<Element>(2 * kernels_.rows * group_columns(c));
     m.strip = memory.template take<Element>(
         most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
@@ -154,7 +153,7 @@ class pixel_correlations {
   }
   [[nodiscard]] std::size_t worker_bytes(index_t batch) const {
     const index_t taps = geometry_.kernel_height * geometry_.kernel_width * kernels_.width;
-    std::size_t bytes = channels_last ? 0 : static_cast<std::size_t>(round_up(taps, 16)) * sizeof(Element);
+    std::size_t bytes = channels_last() ? 0 : static_cast<std::size_t>(round_up(taps, 16)) * sizeof(Element);
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);
       if (c.terms_of_all_taps() > 0) {
@@ -167,7 +166,7 @@ class pixel_correlations {
   }
 
   /// @param taps  memory of the worker
-  void pack(index_t task, const Element* w, Element* to, [[maybe_unused]] Element* taps) const {
+  void pack(index_t task, const Element* w, Element* to, Element* taps) const {
     for (index_t phase = 0;; ++phase) {
       const correlation c = at(phase);
       const index_t of_phase = c.groups * panels(c);
@@ -178,7 +177,7 @@ class pixel_correlations {
         const index_t left = c.results - result;
         const index_t width = next_panel_width(kernels_, left);
         Element* const panel = to + group * group_weights + result * c.terms_of_all_taps();
-        if constexpr (channels_last) {
+        if (channels_last()) {
           pack_weights(kernels_, c, term_order::channels_last, w, group, result, std::min(left, kernels_.width), width,
                        panel);
         } else {
@@ -205,7 +204,7 @@ class pixel_correlations {
         std::fill_n(strip, width * c.terms, Element{});
       } else {
         std::fill_n(strip, left * c.terms, Element{});
-        if constexpr (channels_last) {
+        if (channels_last()) {
           const Element* const from =
               x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels + group * c.terms;
           if (c.groups == 1) {
@@ -231,15 +230,15 @@ class pixel_correlations {
                  const Element* packed, const tile_output<Element>& output, scratch memory) const {
     const index_t channels = c.results * c.groups;
     const index_t plane = c.destination_height * c.destination_width;
-    const index_t channel_step = channels_last ? 1 : plane;  // in the destination
-    const index_t pixel_step = channels_last ? channels : 1;
+    const index_t channel_step = channels_last() ? 1 : plane;  // in the destination
+    const index_t pixel_step = channels_last() ? channels : 1;
     const auto place_of = [&](index_t image, index_t row, index_t column) {
       const index_t pixel =
           (c.first_height + row * c.skip_height) * c.destination_width + c.first_width + column * c.skip_width;
       return image * channels * plane + group * c.results * channel_step + pixel * pixel_step;
     };
     if (c.terms_of_all_taps() == 0) {
-      store_nothing<Layout>(c, group, block, output);
+      store_nothing(c, order_, group, block, output);
       return;
     }
     const limits most = limits_of(c);
@@ -299,10 +298,10 @@ class pixel_correlations {
         call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);
         panel.terms = part.terms;
         panel.first = i == 0;
-        panel.last = channels_last && i + 1 == terms.count();
+        panel.last = channels_last() && i + 1 == terms.count();
         multiply_rows(kernels_, call, panel);
       }
-      if constexpr (!channels_last) {
+      if (!channels_last()) {
         store_planes(c, block, m, panel.columns, call.output);
       }
     }
@@ -338,6 +337,7 @@ class pixel_correlations {
 
   const tile_kernels<Element>& kernels_;
   conv2d_geometry geometry_;
+  channel_order order_;
   pass which_;
   index_t threads_;
   index_t phases_;

@@ -14,7 +14,6 @@
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, scratch, for_each_task
-#include "gradus/layout/layouts.hpp"                         // nchw
 
 namespace gradus::kernels::detail {
 
@@ -110,7 +109,9 @@ class plane_correlations {
     }
     return g;
   }
-  [[nodiscard]] correlation at(index_t phase) const { return correlation_of<nchw>(geometry_, which_, phase); }
+  [[nodiscard]] correlation at(index_t phase) const {
+    return correlation_of(geometry_, channel_order::first, which_, phase);
+  }
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t strides = c.step_width * std::max<index_t>(1, c.row_step());
@@ -253,7 +254,7 @@ class plane_correlations {
   void run_block(const correlation& c, index_t group, const result_block& block, const result_block& next,
                  const Element* x, const Element* packed, const tile_output<Element>& output, scratch memory) const {
     if (c.terms_of_all_taps() == 0) {
-      store_nothing<nchw>(c, group, block, output);
+      store_nothing(c, channel_order::first, group, block, output);
       return;
     }
     const index_t plane = c.destination_height * c.destination_width;

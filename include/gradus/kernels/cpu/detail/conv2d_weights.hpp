@@ -4,16 +4,14 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <cstddef>      // std::byte, std::size_t
-#include <type_traits>  // std::is_same_v
+#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <cstddef>    // std::byte, std::size_t
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, result_block
 #include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch, for_each_task
-#include "gradus/layout/layouts.hpp"                         // nhwc
 #include "gradus/layout/mapping.hpp"                         // dense_strides
 
 namespace gradus::kernels::detail {
@@ -22,13 +20,12 @@ namespace gradus::kernels::detail {
 /// own, and the chunks are then added in their order. How the work is cut depends on the shape alone, so the sums do
 /// not depend on the number of threads. In a task, some rows of x lie in a strip (rows, columns, channels) with the
 /// padding written out and one more channel of ones, whose gradient is that of the bias; dy lies in panels.
-template <class Element, class Layout>
+template <class Element>
 class weight_gradients {
-  static constexpr bool channels_last = std::is_same_v<Layout, nhwc>;
-
  public:
-  weight_gradients(const tile_kernels<Element>& kernels, const conv2d_geometry& g, index_t batch, index_t threads)
-      : kernels_{kernels}, c_{forward_correlation<Layout>(g)}, batch_{batch}, threads_{threads} {
+  weight_gradients(const tile_kernels<Element>& kernels, const conv2d_geometry& g, channel_order order, index_t batch,
+                   index_t threads)
+      : kernels_{kernels}, c_{forward_correlation(g, order)}, order_{order}, batch_{batch}, threads_{threads} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
     channel_parts_ = std::max<index_t>(1, ceil_div(c_.terms, most_channels));
@@ -138,7 +135,7 @@ class weight_gradients {
       const index_t to = outside ? width : right;
       std::fill_n(strip, from * pitch, Element{});
       if (from < to) {
-        if constexpr (channels_last) {
+        if (order_ == channel_order::last) {
           const Element* source =
               x + ((image * c_.source_height + h) * c_.source_width + c_.origin_width + from) * all_channels + first;
           if (channels == 1) {
@@ -171,7 +168,7 @@ class weight_gradients {
     const index_t all_channels = c_.groups * c_.results;
     const index_t pixel = row * c_.destination_width;
     const index_t pixels = rows * c_.destination_width;
-    if constexpr (channels_last) {
+    if (order_ == channel_order::last) {
       pack_panel(kernels_, dy + (image * plane + pixel) * all_channels + channel, 1, all_channels, columns, pixels,
                  width, to);
     } else {
@@ -296,6 +293,7 @@ class weight_gradients {
 
   const tile_kernels<Element>& kernels_;
   correlation c_;
+  channel_order order_;
   index_t batch_;
   index_t threads_;
   index_t taps_;
