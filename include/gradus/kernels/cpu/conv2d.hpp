@@ -8,6 +8,7 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"                        // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                       // real_element
 #include "gradus/core/index.hpp"                         // index_t
 #include "gradus/device/cpu.hpp"                         // cpu
@@ -22,30 +23,37 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Calls use(correlations) with the loops for the shape. In nchw, tiles run along rows of pixels, which is lost on rows
-/// that are no multiple of a tile; or x and y are transposed, which is lost on few terms.
+/// Which loops an nchw convolution runs: tiles along rows of pixels, which is lost on rows that are no multiple of a
+/// tile; or x and y transposed, which is lost on few terms.
+template <class Element>
+[[nodiscard]] GRADUS_NEVER_INLINE bool runs_in_place(const plane_correlations<Element>& planes,
+                                                     const tile_kernels<Element>& kernels, const conv2d_geometry& g,
+                                                     pass which) {
+  const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
+  const auto in = static_cast<double>(g.in_channels / g.groups);
+  const auto out = static_cast<double>(g.out_channels / g.groups);
+  const auto strides = static_cast<double>(g.stride_height * g.stride_width);
+  const bool forward = which == pass::forward;
+  // Cycles for one pixel of the result, about.
+  const double multiply = taps * in * out / static_cast<double>(kernels.width) / (forward ? 1 : strides);
+  const double transposed =
+      forward ? 0.5 * in * strides + 1.2 * out : 0.5 * out / strides + (strides > 1 ? 2.4 : 1.2) * in;
+  const double strip = planes.direct() ? 0.0 : 0.4 * (forward ? in * strides : out / strides);
+  // Rows of pixels that do not begin with a line of the cache cost more loads; so many that they do not stay in the
+  // second cache cost far more.
+  const bool aligned = taps * strides == 1 && g.in_height * g.in_width % 16 == 0;
+  const double loads = (aligned ? 0.03 : 0.15) + (taps * (forward ? in : out) > 600 ? 1.0 : 0.0);
+  const double in_place = (planes.waste() - 1 + loads) * multiply + strip + (strides > 1 && !forward ? 2.4 * in : 0.0);
+  return in_place < transposed;
+}
+
+/// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
 auto with_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads,
                        const Use& use) {
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads};
-    const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
-    const auto in = static_cast<double>(g.in_channels / g.groups);
-    const auto out = static_cast<double>(g.out_channels / g.groups);
-    const auto strides = static_cast<double>(g.stride_height * g.stride_width);
-    const bool forward = which == pass::forward;
-    // Cycles for one pixel of the result, about.
-    const double multiply = taps * in * out / static_cast<double>(kernels.width) / (forward ? 1 : strides);
-    const double transposed =
-        forward ? 0.5 * in * strides + 1.2 * out : 0.5 * out / strides + (strides > 1 ? 2.4 : 1.2) * in;
-    const double strip = planes.direct() ? 0.0 : 0.4 * (forward ? in * strides : out / strides);
-    // Rows of pixels that do not begin with a line of the cache cost more loads; so many that they do not stay in the
-    // second cache cost far more.
-    const bool aligned = taps * strides == 1 && g.in_height * g.in_width % 16 == 0;
-    const double loads = (aligned ? 0.03 : 0.15) + (taps * (forward ? in : out) > 600 ? 1.0 : 0.0);
-    const double in_place =
-        (planes.waste() - 1 + loads) * multiply + strip + (strides > 1 && !forward ? 2.4 * in : 0.0);
-    if (in_place < transposed) {
+    if (runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
