@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Correlations in nchw: tiles of output channels x adjacent pixels. The pixels of a term are adjacent where they are,
-// or in a strip of some rows with the padding written out, so nothing is packed but the weights. Module: kernels.
-// Depends on: tensor.
+// or in a strip of some rows with the padding written out, so nothing is packed but the weights.
+// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
