@@ -38,6 +38,9 @@ namespace models = gradus::models;
 namespace nn = gradus::nn;
 using gradus::index_t;
 
+/// Small, so that the first losses can be compared: with a large one rounding grows step by step.
+constexpr double learning_rate = 0.001;
+
 struct problem {
   std::string model;
   index_t batch = 64;
@@ -94,7 +97,7 @@ class gradus_side {
 
   double step() {
     const auto sums = net_.train_step(images_, labels_, {.step = steps_++});
-    state_->update(device_, segments_, net_.values().data(), net_.gradients().data(), 0.01);
+    state_->update(device_, segments_, net_.values().data(), net_.gradients().data(), learning_rate);
     return sums.loss / static_cast<double>(labels_.size());
   }
 
@@ -131,7 +134,7 @@ class torch_side {
       net_.use_channels_last();
       images_ = images_.contiguous(at::MemoryFormat::ChannelsLast);
     }
-    optimizer_ = std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{0.01}.momentum(0.9));
+    optimizer_ = std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{learning_rate}.momentum(0.9));
   }
 
   double step() {
