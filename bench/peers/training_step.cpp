@@ -134,7 +134,8 @@ class torch_side {
       net_.use_channels_last();
       images_ = images_.contiguous(at::MemoryFormat::ChannelsLast);
     }
-    optimizer_ = std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{learning_rate}.momentum(0.9));
+    optimizer_ =
+        std::make_unique<torch::optim::SGD>(net_.parameters(), torch::optim::SGDOptions{learning_rate}.momentum(0.9));
   }
 
   double step() {
