@@ -4,8 +4,7 @@
 
 Every bench/compile_time/*.cpp (the umbrella header, a deep expression, the standard headers as a baseline) and
 the examples train_mnist and resnet50, each --repeats times; the fastest run counts. One compiler runs at a time, on a
-machine with nothing else to do. What does not
-compile is reported as such, with the first error.
+machine with nothing else to do. What does not compile is reported as such, with the first error.
 """
 
 import argparse

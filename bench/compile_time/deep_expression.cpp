@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What expressions cost: eight of different shape, one of them some thirty operations deep, one differentiated.
+// What expressions cost: ten of different shape, one of them of some hundred operations, one differentiated.
 #include <gradus/tensor/expressions.hpp>
 #include <gradus/tensor/tensor.hpp>
 

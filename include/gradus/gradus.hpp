@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gradus/comm/agreement.hpp"            // comm::require_agreement
+#include "gradus/comm/any_group.hpp"            // comm::any_group, comm::group_of
 #include "gradus/comm/communicator.hpp"         // comm::communicator, comm::all_reduce, ...
 #include "gradus/comm/ring.hpp"                 // comm::ring
 #include "gradus/comm/self.hpp"                 // comm::self

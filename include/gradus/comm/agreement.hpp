@@ -16,13 +16,13 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/comm/communicator.hpp"      // communicator
-#include "gradus/comm/detail/any_group.hpp"  // any_group, group_of
-#include "gradus/comm/detail/wait.hpp"       // ranks_text
-#include "gradus/core/config.hpp"            // GRADUS_COLD
-#include "gradus/core/error.hpp"             // configuration_error
-#include "gradus/core/random.hpp"            // hash_text
-#include "gradus/core/text.hpp"              // append, text
+#include "gradus/comm/any_group.hpp"     // any_group, group_of
+#include "gradus/comm/communicator.hpp"  // communicator
+#include "gradus/comm/detail/wait.hpp"   // ranks_text
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/core/random.hpp"        // hash_text
+#include "gradus/core/text.hpp"          // append, text
 
 namespace gradus::comm {
 
@@ -113,10 +113,20 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
   }
 }
 
-/// Returns on all ranks or throws on all of them.
+}  // namespace detail
+
+/// Compares facts between all ranks: returns on all of them, or throws on all of them.
+///
+/// To be called by all ranks, before the first step and whenever something changed that must be the same everywhere.
+/// Ranks that agree exchange 16 bytes each; only if they do not, the texts.
+///
+/// @param what   what the facts describe, for the message: "training plan"
+/// @param facts  in the same order on all ranks
+/// @throws configuration_error that names the first fact that differs and the values with the ranks that hold them
+/// @throws communication_error if a rank fails or does not come
 GRADUS_COLD inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
-                                          const std::source_location& where) {
-  const std::string packed = pack(facts);
+                                          std::source_location where = std::source_location::current()) {
+  const std::string packed = detail::pack(facts);
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto own = static_cast<std::size_t>(group.rank());
   constexpr std::size_t digest_bytes = 16;  // hash and size; all ranks have the same byte order
@@ -147,29 +157,19 @@ GRADUS_COLD inline void require_agreement(any_group& group, std::string_view wha
   group.all_gather(my_text, texts, where);
   std::vector<std::vector<fact>> facts_of_rank(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    facts_of_rank[rank] = unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
+    facts_of_rank[rank] = detail::unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
   }
-  require_same_facts(what, facts_of_rank, where);
+  detail::require_same_facts(what, facts_of_rank, where);
 }
 
-}  // namespace detail
-
-/// Compares facts between all ranks: returns on all of them, or throws on all of them.
-///
-/// To be called by all ranks, before the first step and whenever something changed that must be the same everywhere.
-/// Ranks that agree exchange 16 bytes each; only if they do not, the texts.
-///
-/// @param what   what the facts describe, for the message: "training plan"
-/// @param facts  in the same order on all ranks
-/// @throws configuration_error that names the first fact that differs and the values with the ranks that hold them
-/// @throws communication_error if a rank fails or does not come
+/// The same for a communicator that has a type.
 template <class Communicator>
 void require_agreement(Communicator& communicator, std::string_view what, std::span<const fact> facts,
                        std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  detail::group_of<Communicator> group{communicator};
-  detail::require_agreement(group, what, facts, where);
+  group_of<Communicator> group{communicator};
+  require_agreement(static_cast<any_group&>(group), what, facts, where);
 }
 
 /// The same for facts written in the call: require_agreement(world, "options", {{"seed", "1"}}).

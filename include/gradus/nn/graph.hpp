@@ -148,6 +148,10 @@ class graph {
       scores_ = shapes_.size() - 1;
     }
     require_all_used();
+    parameters_.clear();  // of an attempt before
+    parameter_elements_ = 0;
+    buffer_count_ = 0;
+    buffer_elements_ = 0;
     options_ = options;
     const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
     for (std::size_t i = nodes_.size(); i-- > 0;) {
@@ -168,6 +172,9 @@ class graph {
       }
     }
   }
+
+  /// Undoes freeze: the network could not take its memory.
+  void thaw() noexcept { options_ = {}; }
 
   /// What the plan is made from.
   /// @param memory  one entry a layer
@@ -214,12 +221,14 @@ class graph {
 
   /// The position of the parameter "layer.name" in parameters(). @throws configuration_error when there is none
   [[nodiscard]] std::size_t find_parameter(std::string_view name) const {
-    std::string known;
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (parameters_[k]->name == name) {
         return k;
       }
-      gradus::detail::append(known, {k == 0 ? "one of " : ", ", parameters_[k]->name});
+    }
+    std::string known;
+    for (const parameter_record* const p : parameters_) {
+      gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
     }
     throw configuration_error{"network.find_parameter", known, gradus::detail::text({"'", name, "'"})};
   }

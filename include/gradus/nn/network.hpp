@@ -123,25 +123,15 @@ class network {
 
   /// Plans the network, takes its memory, and sets the parameters to their initial values.
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
-  /// @throws device_error when the memory does not suffice
+  /// @throws device_error when the memory does not suffice; then it may be frozen with a smaller batch
   void freeze(const freeze_options& options) {
     graph_.freeze(options, sizeof(Element));
-    std::vector<layer_memory> needed(layers_.size());
-    std::size_t most_inputs = 0;
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      needed[i] = layers_[i]->memory(*device_, options.batch_size);
-      most_inputs = std::max(most_inputs, graph_.nodes()[i].inputs.size());
+    try {
+      take_memory(options);
+    } catch (...) {
+      graph_.thaw();
+      throw;
     }
-    memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed),
-                                                                        &dense_strides<Layout, 4>);
-    for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
-      const parameter_record& record = *graph_.parameters()[k];
-      const parameter_memory<Element>& place = memory_->parameters()[k];
-      parameters_.emplace_back(record, view{*device_, place.value, record.shape},
-                               view{*device_, place.gradient, record.shape});
-    }
-    inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
-    input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
   }
 
   // ---- running
@@ -277,10 +267,33 @@ class network {
   value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
                const std::source_location& where) {
     std::unique_ptr<layer_base> owner{owned};
-    layers_.reserve(layers_.size() + 1);
-    const value output = graph_.append(name, std::move(owner), inputs, where);
     layers_.push_back(layer);
-    return output;
+    try {
+      return graph_.append(name, std::move(owner), inputs, where);
+    } catch (...) {
+      layers_.pop_back();
+      throw;
+    }
+  }
+
+  void take_memory(const freeze_options& options) {
+    std::vector<layer_memory> needed(layers_.size());
+    std::size_t most_inputs = 0;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      needed[i] = layers_[i]->memory(*device_, options.batch_size);
+      most_inputs = std::max(most_inputs, graph_.nodes()[i].inputs.size());
+    }
+    memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed),
+                                                                        &dense_strides<Layout, 4>);
+    parameters_.clear();
+    for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
+      const parameter_record& record = *graph_.parameters()[k];
+      const parameter_memory<Element>& place = memory_->parameters()[k];
+      parameters_.emplace_back(record, view{*device_, place.value, record.shape},
+                               view{*device_, place.gradient, record.shape});
+    }
+    inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
+    input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
   }
 
   [[nodiscard]] step_context training_context(const step_options& options) const noexcept {

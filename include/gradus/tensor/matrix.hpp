@@ -17,21 +17,6 @@
 
 namespace gradus::detail {
 
-/// What the results of this header have in common: values in memory, and the expression they came from.
-template <class Result, class Child>
-class computed_node : public Result {
- public:
-  static constexpr int complexity = 1 + Child::complexity;
-  computed_node(Result result, Child child) : Result{std::move(result)}, child_{std::move(child)} {}
-  [[nodiscard]] const Child& child() const noexcept { return child_; }
-  [[nodiscard]] bool reads(const void* data) const noexcept { return child_.reads(data); }
-  template <class Leaf>
-  static constexpr bool has_leaf = Child::template has_leaf<Leaf>;
-
- private:
-  Child child_;
-};
-
 /// The elements of a stored node in the memory order of `To` (logical axis i of the result is axis `Axes[i]` of node).
 template <class To, class Node>
 [[nodiscard]] auto reordered(const Node& node, const std::array<int, static_cast<std::size_t>(Node::rank)>& axes) {

@@ -51,14 +51,12 @@ template <class X>
   }
 }
 
-/// The result of an expression, in memory, with the expression it came from.
-template <class Child>
-class stored_node : public evaluated_leaf<Child> {
+/// Values in memory, and the expression that they came from.
+template <class Result, class Child>
+class computed_node : public Result {
  public:
   static constexpr int complexity = 1 + Child::complexity;
-
-  explicit stored_node(Child child) : evaluated_leaf<Child>{evaluate_stored(child)}, child_{std::move(child)} {}
-
+  computed_node(Result result, Child child) : Result{std::move(result)}, child_{std::move(child)} {}
   [[nodiscard]] const Child& child() const noexcept { return child_; }
   [[nodiscard]] bool reads(const void* data) const noexcept { return child_.reads(data); }
   template <class Leaf>
@@ -66,6 +64,14 @@ class stored_node : public evaluated_leaf<Child> {
 
  private:
   Child child_;
+};
+
+/// The result of an expression, in memory, with the expression it came from.
+template <class Child>
+class stored_node : public computed_node<evaluated_leaf<Child>, Child> {
+ public:
+  explicit stored_node(Child child)
+      : computed_node<evaluated_leaf<Child>, Child>{evaluate_stored(child), std::move(child)} {}
 };
 
 /// The node itself when its values lie in memory, else its result.

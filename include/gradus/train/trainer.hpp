@@ -10,19 +10,19 @@
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 #include <vector>       // std::vector
 
-#include "gradus/comm/communicator.hpp"      // broadcast
-#include "gradus/comm/detail/any_group.hpp"  // group_of
-#include "gradus/core/element.hpp"           // element_name
-#include "gradus/core/error.hpp"             // configuration_error
-#include "gradus/core/index.hpp"             // index_t
-#include "gradus/core/text.hpp"              // text
-#include "gradus/optim/schedule.hpp"         // optim::schedule
-#include "gradus/optim/segment.hpp"          // optim::segment
-#include "gradus/optim/update_rule.hpp"      // explain_update_rule
-#include "gradus/parallel/all_reduce.hpp"    // parallel::all_reduce
-#include "gradus/train/detail/loop.hpp"      // evaluate, loop
-#include "gradus/train/detail/parts.hpp"     // callback_of, evaluation_pass_of, ranks_of, training_pass_of
-#include "gradus/train/report.hpp"           // epoch_report, evaluation_report, run_information
+#include "gradus/comm/any_group.hpp"       // group_of
+#include "gradus/comm/communicator.hpp"    // broadcast
+#include "gradus/core/element.hpp"         // element_name
+#include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/core/text.hpp"            // text
+#include "gradus/optim/schedule.hpp"       // optim::schedule
+#include "gradus/optim/segment.hpp"        // optim::segment
+#include "gradus/optim/update_rule.hpp"    // explain_update_rule
+#include "gradus/parallel/all_reduce.hpp"  // parallel::all_reduce
+#include "gradus/train/detail/loop.hpp"    // evaluate, loop
+#include "gradus/train/detail/parts.hpp"   // callback_of, evaluation_pass_of, training_pass_of
+#include "gradus/train/report.hpp"         // epoch_report, evaluation_report, run_information
 
 namespace gradus::train {
 
@@ -64,7 +64,7 @@ class trainer {
         segments_{detail::segments_of(network)},
         rule_{network.device(), rule, static_cast<index_t>(network.values().size())},
         synchronization_{options, communicator, {network.values(), network.gradients(), segments_}} {
-    comm::detail::group_of<Communicator> group{communicator};
+    comm::group_of<Communicator> group{communicator};
     detail::require_same_composition(group, {.network = network.describe(),
                                              .element = element_name<element>,
                                              .layout = Network::layout_type::name,
@@ -88,12 +88,11 @@ class trainer {
                               .steps_per_epoch = loader.steps_per_epoch(),
                               .examples_per_epoch = loader.examples_per_epoch(),
                               .parameters = network_->parameter_count()};
-    comm::detail::group_of<Communicator> group{*communicator_};
+    comm::group_of<Communicator> group{*communicator_};
     detail::require_same_fit(group, run, options.learning_rate, loader.description());
     step_update update{*this};
     detail::training_pass_of<Network, Loader> data{*network_, loader, update};
-    detail::ranks_of<Communicator> ranks{*communicator_};
-    loop_.fit(data, ranks, run, options.learning_rate, {adapter<Callbacks>{callbacks, this}.self()...});
+    loop_.fit(data, group, run, options.learning_rate, {adapter<Callbacks>{callbacks, this}.self()...});
   }
 
   /// The mean loss and accuracy over a loader's data set, with the examples shared as the loader shares them. With a
@@ -107,8 +106,8 @@ class trainer {
       comm::broadcast(*communicator_, network_->buffer_values(), 0).wait();
     }
     detail::evaluation_pass_of<Network, Loader> data{*network_, loader};
-    detail::ranks_of<Communicator> ranks{*communicator_};
-    return detail::evaluate(data, shared ? &ranks : nullptr, began);
+    comm::group_of<Communicator> group{*communicator_};
+    return detail::evaluate(data, shared ? &group : nullptr, began);
   }
 
   [[nodiscard]] Network& network() noexcept { return *network_; }

@@ -255,6 +255,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_program_adds_layers_of_its_own, Layout, layouts)
   BOOST_TEST((plain_gradient != twice_gradient));
 }
 
+BOOST_AUTO_TEST_CASE(a_network_without_memory_can_be_frozen_smaller) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const random_batch<float, gradus::nhwc> batch{device, {2, 1, 28, 28}, 10};
+  nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
+  net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 10}, net.input()));
+  BOOST_CHECK_THROW(net.freeze({.batch_size = gradus::index_t{1} << 44U, .seed = 1}), gradus::device_error);
+  BOOST_TEST(!net.frozen());
+  require_text(message_of([&] { (void)net.forward(batch.images); }), "expected a frozen network");
+  net.freeze({.batch_size = 2, .seed = 1});
+  BOOST_TEST(net.parameters().size() == 2U);
+  BOOST_TEST(net.values().size() >= 7850U);
+  BOOST_TEST(net.values().size() < 7850U + 32U);
+  BOOST_TEST(net.train_step(batch.images, batch.labels).loss > 0);
+}
+
 BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nchw> net{device, {1, 4, 4}};

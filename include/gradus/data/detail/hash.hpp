@@ -31,7 +31,7 @@ namespace gradus::data::detail {
 }
 
 /// 16 hexadecimal digits.
-[[nodiscard]] inline std::string hash_text(std::uint64_t hash) {
+[[nodiscard]] inline std::string hexadecimal(std::uint64_t hash) {
   std::string text(16, '0');
   for (std::size_t i = 16; i-- > 0; hash >>= 4U) {
     text[i] = "0123456789abcdef"[hash & 15U];

@@ -19,7 +19,7 @@
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
-#include "gradus/data/detail/hash.hpp"  // hash_text
+#include "gradus/data/detail/hash.hpp"  // hexadecimal
 #include "gradus/data/sampler.hpp"      // sampler, shard
 
 namespace gradus::data {
@@ -152,7 +152,7 @@ class loader_base {
     const image_extents& one = set.example;
     std::string text =
         gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
-                              " classes (content ", hash_text(set.hash), "), batches of ", options.batch_size, " over ",
+                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size, " over ",
                               options.shard.ranks, options.shard.ranks == 1 ? " rank" : " ranks"});
     if (options.shuffle) {
       gradus::detail::append(text, {", shuffled with seed ", options.seed});

@@ -10,10 +10,9 @@
 #include <cstdint>           // std::uint64_t
 #include <exception>         // std::exception
 #include <initializer_list>  // std::initializer_list
-#include <span>              // std::span
 #include <string>            // std::string
-#include <string_view>       // std::string_view
 
+#include "gradus/comm/any_group.hpp"   // comm::any_group
 #include "gradus/core/config.hpp"      // GRADUS_COLD
 #include "gradus/core/error.hpp"       // numeric_error
 #include "gradus/core/index.hpp"       // index_t
@@ -30,27 +29,6 @@ using clock = std::chrono::steady_clock;
 inline double seconds_since(clock::time_point began) {
   return std::chrono::duration<double>(clock::now() - began).count();
 }
-
-/// The ranks that train together.
-class ranks {
- public:
-  ranks(int rank, int size) noexcept : rank_{rank}, size_{size} {}
-  ranks(const ranks&) = delete;
-  ranks& operator=(const ranks&) = delete;
-
-  [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] int size() const noexcept { return size_; }
-  /// Sums over the ranks; every rank gets the sums.
-  virtual void sum(std::span<double> values) = 0;
-  virtual void fail(std::string_view reason) noexcept = 0;
-
- protected:
-  ~ranks() = default;
-
- private:
-  int rank_;
-  int size_;
-};
 
 /// What a step says of its batch.
 struct batch_facts {
@@ -124,7 +102,7 @@ struct sums {
 };
 
 /// @param group  ranks that share the data set, or nullptr
-inline evaluation_report evaluate(pass& data, ranks* group, clock::time_point began) {
+inline evaluation_report evaluate(pass& data, comm::any_group* group, clock::time_point began) {
   sums total;
   batch_facts batch;
   data.start_epoch(0);
@@ -146,8 +124,8 @@ class loop {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_done_; }
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
-  void fit(training_pass& data, ranks& group, const run_information& run, const optim::schedule& learning_rate,
-           callback_list callbacks) {
+  void fit(training_pass& data, comm::any_group& group, const run_information& run,
+           const optim::schedule& learning_rate, callback_list callbacks) {
     try {
       for (any_callback* const each : callbacks) {
         each->on_start(run);
@@ -173,7 +151,7 @@ class loop {
   }
 
  private:
-  epoch_report run_epoch(training_pass& data, ranks& group, const run_information& run, int epoch,
+  epoch_report run_epoch(training_pass& data, comm::any_group& group, const run_information& run, int epoch,
                          const optim::schedule& learning_rate, callback_list callbacks) {
     const auto began = clock::now();
     epoch_report report{.epoch = epoch, .epochs = run.epochs};
@@ -235,7 +213,7 @@ class loop {
   }
 
   /// Whether a rank says so; every rank gets the same answer.
-  static bool any_rank(ranks& group, bool says_so) {
+  static bool any_rank(comm::any_group& group, bool says_so) {
     if (group.size() == 1) {
       return says_so;
     }

@@ -4,17 +4,15 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
-#include <cstddef>          // std::size_t
-#include <cstdint>          // std::uint64_t
-#include <source_location>  // std::source_location
-#include <span>             // std::span
-#include <string>           // std::string
-#include <string_view>      // std::string_view
-#include <type_traits>      // std::is_same_v, std::is_void_v
-#include <vector>           // std::vector
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::is_same_v, std::is_void_v
+#include <vector>       // std::vector
 
 #include "gradus/comm/agreement.hpp"     // require_agreement
-#include "gradus/comm/communicator.hpp"  // all_reduce
+#include "gradus/comm/any_group.hpp"     // any_group
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
@@ -26,19 +24,6 @@
 #include "gradus/train/report.hpp"       // epoch_report, flow, run_information, step_report
 
 namespace gradus::train::detail {
-
-template <class Communicator>
-class ranks_of final : public ranks {
- public:
-  explicit ranks_of(Communicator& communicator) noexcept
-      : ranks{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
-
-  void sum(std::span<double> values) override { comm::all_reduce(*communicator_, values).wait(); }
-  void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
-
- private:
-  Communicator* communicator_;
-};
 
 /// The batches of a loader, for a network.
 template <class Network, class Loader>
@@ -209,17 +194,17 @@ struct composition {
   std::string synchronization;
 };
 
-GRADUS_COLD inline void require_same_composition(comm::detail::any_group& group, const composition& own) {
+GRADUS_COLD inline void require_same_composition(comm::any_group& group, const composition& own) {
   const comm::fact facts[] = {{"network", own.network},
                               {"element type", std::string{own.element}},
                               {"layout", std::string{own.layout}},
                               {"seed", gradus::detail::text({own.seed})},
                               {"update rule", own.rule},
                               {"synchronization", own.synchronization}};
-  comm::detail::require_agreement(group, "trainer", facts, std::source_location::current());
+  comm::require_agreement(group, "trainer", facts);
 }
 
-GRADUS_COLD inline void require_same_fit(comm::detail::any_group& group, const run_information& run,
+GRADUS_COLD inline void require_same_fit(comm::any_group& group, const run_information& run,
                                          const optim::schedule& learning_rate, const std::string& loader) {
   if (run.epochs < 0) {
     throw configuration_error{"trainer.fit", "epochs of at least 0", gradus::detail::text({run.epochs})};
@@ -227,7 +212,7 @@ GRADUS_COLD inline void require_same_fit(comm::detail::any_group& group, const r
   const comm::fact facts[] = {{"epochs", gradus::detail::text({run.epochs})},
                               {"learning rate", learning_rate.description()},
                               {"loader", loader}};
-  comm::detail::require_agreement(group, "trainer.fit", facts, std::source_location::current());
+  comm::require_agreement(group, "trainer.fit", facts);
 }
 
 }  // namespace gradus::train::detail

@@ -9,11 +9,11 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce, broadcast
+#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce
 
-namespace gradus::comm::detail {
+namespace gradus::comm {
 
-/// What agreement checks ask of a communicator. Every call waits.
+/// The ranks of a communicator, for checks and for sums of a few numbers. Every call waits.
 class any_group {
  public:
   any_group(int rank, int size) noexcept : rank_{rank}, size_{size} {}
@@ -22,8 +22,14 @@ class any_group {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// As comm::all_gather. @throws communication_error if a rank fails or does not come
   virtual void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
-                          const std::source_location& where) = 0;
+                          std::source_location where = std::source_location::current()) = 0;
+  /// Sums over the ranks; every rank gets the sums. @throws communication_error if a rank fails or does not come
+  virtual void sum(std::span<double> values, std::source_location where = std::source_location::current()) = 0;
+  /// Tells the other ranks that this one has failed.
+  virtual void fail(std::string_view reason) noexcept = 0;
 
  protected:
   ~any_group() = default;
@@ -33,20 +39,26 @@ class any_group {
   int size_;
 };
 
-/// The same of a communicator that has a type.
+/// The ranks of a communicator that has a type. The communicator must outlive it.
 template <class Communicator>
 class group_of final : public any_group {
+  static_assert(explain_communicator<Communicator>());
+
  public:
   explicit group_of(Communicator& communicator) noexcept
       : any_group{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
 
   void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
-                  const std::source_location& where) override {
+                  std::source_location where) override {
     comm::all_gather(*communicator_, input, output, where).wait(where);
   }
+  void sum(std::span<double> values, std::source_location where) override {
+    comm::all_reduce(*communicator_, values, reduction::sum, where).wait(where);
+  }
+  void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
 
  private:
   Communicator* communicator_;
 };
 
-}  // namespace gradus::comm::detail
+}  // namespace gradus::comm
