@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <iostream>
 
 #include "gradus/gradus.hpp"
 #include "gradus/models/resnet.hpp"
@@ -27,8 +26,7 @@ void train(gradus::index_t batch_size, gradus::index_t steps, gradus::index_t pi
 
   gradus::comm::self alone;
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, alone};
-  trainer.fit(loader, {.epochs = 1, .learning_rate = 0.01},
-              gradus::train::progress{std::cout, {.lines_every_seconds = 5}});
+  trainer.fit(loader, {.epochs = 1, .learning_rate = 0.01}, gradus::train::progress{{.lines_every_seconds = 5}});
 }
 
 }  // namespace
@@ -38,8 +36,8 @@ int main(int argc, char** argv) {
   try {
     train(argument(1, 16), argument(2, 10), argument(3, 224));
   } catch (const std::exception& failure) {
-    std::cerr << "resnet50: " << failure.what()
-              << "\nusage: resnet50 [BATCH [STEPS [PIXELS]]], whole numbers above 0\n";
+    std::fprintf(stderr, "resnet50: %s\nusage: resnet50 [BATCH [STEPS [PIXELS]]], whole numbers above 0\n",
+                 failure.what());
     return 1;
   }
   return 0;

@@ -4,14 +4,12 @@
 #include <getopt.h>  // getopt_long
 
 #include <algorithm>
-#include <charconv>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <iostream>
 #include <stdexcept>
 #include <string>
 
@@ -44,21 +42,29 @@ struct options {
   bool progress_bar = gradus::train::output_is_terminal();
 };
 
+struct images {
+  gradus::data::image_dataset training;
+  gradus::data::image_dataset test;
+};
+
+images load(const std::string& folder) {
+  return {gradus::data::load_mnist(folder, gradus::data::split::training),
+          gradus::data::load_mnist(folder, gradus::data::split::test)};
+}
+
 /// What every rank does. The batch is shared by all ranks.
 template <class Layout, class Communicator>
-void train(Communicator& communicator, const options& chosen) {
+void train(Communicator& communicator, const images& sets, const options& chosen) {
   const int share = std::max(1, gradus::available_processors() / communicator.size());
   gradus::cpu device{{.intra_op_threads = chosen.threads > 0 ? chosen.threads : share}};
 
-  const auto training = gradus::data::load_mnist(chosen.data, gradus::data::split::training);
-  const auto test = gradus::data::load_mnist(chosen.data, gradus::data::split::test);
   const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
   gradus::data::loader<float, Layout> training_loader{
-      device, training, {.batch_size = chosen.batch_size, .shuffle = true, .seed = chosen.seed, .shard = mine}};
+      device, sets.training, {.batch_size = chosen.batch_size, .shuffle = true, .seed = chosen.seed, .shard = mine}};
   gradus::data::loader<float, Layout> test_loader{
       device,
-      test,
-      {.batch_size = std::min<gradus::index_t>(250 * communicator.size(), test.size()),
+      sets.test,
+      {.batch_size = std::min<gradus::index_t>(250 * communicator.size(), sets.test.size()),
        .shuffle = false,
        .shard = mine}};
 
@@ -69,19 +75,10 @@ void train(Communicator& communicator, const options& chosen) {
 
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
   trainer.fit(training_loader, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
-              gradus::train::progress{std::cout, {.terminal = chosen.progress_bar}});
+              gradus::train::progress{{.terminal = chosen.progress_bar}});
   const auto result = trainer.evaluate(test_loader);
   if (communicator.rank() == 0) {
     std::printf("test accuracy: %.4f\n", result.accuracy);
-  }
-}
-
-template <class Communicator>
-void train_in_layout(Communicator& communicator, const options& chosen) {
-  if (chosen.layout == "nchw") {
-    train<gradus::nchw>(communicator, chosen);
-  } else {
-    train<gradus::nhwc>(communicator, chosen);
   }
 }
 
@@ -90,15 +87,15 @@ void train_in_layout(Communicator& communicator, const options& chosen) {
 }
 
 /// Reads the whole text as a number from `least` to `most`.
-template <class Number>
-void read(const char* name, const char* text, std::uint64_t least, std::uint64_t most, Number& value) {
-  const char* const end = text + std::strlen(text);
-  std::uint64_t number = 0;
-  const auto [stop, failure] = std::from_chars(text, end, number);
-  if (failure != std::errc{} || stop != end || number < least || number > most) {
+std::uint64_t read(const char* name, const char* text, std::uint64_t least, std::uint64_t most) {
+  char* end = nullptr;
+  errno = 0;
+  const std::uint64_t number = std::strtoull(text, &end, 10);
+  const bool digits = *text >= '0' && *text <= '9';  // strtoull would take a sign
+  if (!digits || *end != '\0' || errno != 0 || number < least || number > most) {
     refuse(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), text);
   }
-  value = static_cast<Number>(number);
+  return number;
 }
 
 void show_help() {
@@ -147,10 +144,10 @@ bool read_options(int argc, char** argv, options& chosen) {
         chosen.data = optarg;
         break;
       case 'e':
-        read("epochs", optarg, 0, INT32_MAX, chosen.epochs);
+        chosen.epochs = static_cast<int>(read("epochs", optarg, 0, INT32_MAX));
         break;
       case 'b':
-        read("batch-size", optarg, 1, PTRDIFF_MAX, chosen.batch_size);
+        chosen.batch_size = static_cast<gradus::index_t>(read("batch-size", optarg, 1, PTRDIFF_MAX));
         break;
       case 'l':
         chosen.layout = optarg;
@@ -159,13 +156,13 @@ bool read_options(int argc, char** argv, options& chosen) {
         }
         break;
       case 'r':
-        read("ranks", optarg, 1, 32767, chosen.ranks);
+        chosen.ranks = static_cast<int>(read("ranks", optarg, 1, 32767));
         break;
       case 't':
-        read("threads", optarg, 0, 4096, chosen.threads);
+        chosen.threads = static_cast<int>(read("threads", optarg, 0, 4096));
         break;
       case 's':
-        read("seed", optarg, 0, UINT64_MAX, chosen.seed);
+        chosen.seed = read("seed", optarg, 0, UINT64_MAX);
         break;
       case 'a': {
         char* end = optarg;
@@ -198,14 +195,21 @@ int main(int argc, char** argv) {
       return 0;
     }
   } catch (const std::exception& failure) {
-    std::cerr << "train_mnist: " << failure.what() << "\nTry --help.\n";
+    std::fprintf(stderr, "train_mnist: %s\nTry --help.\n", failure.what());
     return 2;
   }
 #ifdef GRADUS_EXAMPLE_WITH_MPI
   gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
 #endif
   try {
-    const auto run = [&](auto& communicator) { train_in_layout(communicator, chosen); };
+    const images sets = load(chosen.data);
+    const auto run = [&](auto& communicator) {
+      if (chosen.layout == "nchw") {
+        train<gradus::nchw>(communicator, sets, chosen);
+      } else {
+        train<gradus::nhwc>(communicator, sets, chosen);
+      }
+    };
     if (chosen.ranks > 1) {
       gradus::comm::run_ranks(chosen.ranks, run);
     } else {
@@ -217,7 +221,7 @@ int main(int argc, char** argv) {
 #endif
     }
   } catch (const std::exception& failure) {
-    std::cerr << "train_mnist: " << failure.what() << '\n';
+    std::fprintf(stderr, "train_mnist: %s\n", failure.what());
     return 1;
   }
   return 0;

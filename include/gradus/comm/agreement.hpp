@@ -68,7 +68,6 @@ GRADUS_COLD inline std::vector<fact> unpack(std::string_view packed) {
 GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const std::vector<fact>> facts_of_rank,
                                            const std::source_location& where) {
   using gradus::detail::append;
-  using gradus::detail::text;
   std::size_t most = 0;
   for (const auto& facts : facts_of_rank) {
     most = std::max(most, facts.size());
@@ -85,10 +84,10 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
     of_rank.reserve(facts_of_rank.size());
     for (const auto& facts : facts_of_rank) {
       of_rank.push_back({.name = {},
-                         .value = i >= facts.size() ? "nothing"
-                                  : facts[i].name == name
-                                      ? facts[i].value
-                                      : text({"'", facts[i].name, "' (", facts[i].value, ") in its place"})});
+                         .value = i >= facts.size()       ? "nothing"
+                                  : facts[i].name == name ? facts[i].value
+                                                          : gradus::detail::text({"'", facts[i].name, "' (",
+                                                                                  facts[i].value, ") in its place"})});
     }
     std::string values;  // each with its ranks, in the order of the first of them
     std::vector<int> ranks;
@@ -107,8 +106,11 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
       }
     }
     if (different > 1) {
-      throw configuration_error{what, text({"the same ", name, " on all ranks"}), values,
-                                "start all ranks with the same program, options and data", where};
+      throw configuration_error{what,
+                                {"the same ", name, " on all ranks"},
+                                values,
+                                "start all ranks with the same program, options and data",
+                                where};
     }
   }
 }

@@ -4,12 +4,13 @@
 // Module: comm. Depends on: core.
 #pragma once
 
+#include <cstddef>          // std::byte
 #include <cstdint>          // std::uint8_t
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce
+#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce, broadcast
 
 namespace gradus::comm {
 
@@ -26,6 +27,9 @@ class any_group {
   /// As comm::all_gather. @throws communication_error if a rank fails or does not come
   virtual void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
                           std::source_location where = std::source_location::current()) = 0;
+  /// Copies the bytes of rank `root` to all ranks. @throws communication_error if a rank fails or does not come
+  virtual void broadcast(std::span<std::byte> bytes, int root,
+                         std::source_location where = std::source_location::current()) = 0;
   /// Sums over the ranks; every rank gets the sums. @throws communication_error if a rank fails or does not come
   virtual void sum(std::span<double> values, std::source_location where = std::source_location::current()) = 0;
   /// Tells the other ranks that this one has failed.
@@ -51,6 +55,10 @@ class group_of final : public any_group {
   void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
                   std::source_location where) override {
     comm::all_gather(*communicator_, input, output, where).wait(where);
+  }
+  void broadcast(std::span<std::byte> bytes, int root, std::source_location where) override {
+    const std::span data{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+    comm::broadcast(*communicator_, data, root, where).wait(where);
   }
   void sum(std::span<double> values, std::source_location where) override {
     comm::all_reduce(*communicator_, values, reduction::sum, where).wait(where);

@@ -24,7 +24,6 @@
 #include "gradus/comm/mpi_process.hpp"      // check_mpi, mpi_element, mpi_operation_of
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/text.hpp"             // text
 
 namespace gradus::comm {
 
@@ -79,7 +78,7 @@ class mpi {
   /// MPI counts with int: longer arrays go in parts of at most so many elements. For tests of that.
   void set_largest_count(int elements) {
     if (elements < 1) {
-      throw configuration_error{"comm::mpi.set_largest_count", "at least 1", gradus::detail::text({elements})};
+      throw configuration_error{"comm::mpi.set_largest_count", "at least 1", {elements}};
     }
     largest_count_ = elements;
   }

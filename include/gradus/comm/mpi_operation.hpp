@@ -7,7 +7,8 @@
 #include <mpi.h>
 
 #include <chrono>           // std::chrono::milliseconds
-#include <cstddef>          // std::byte, std::size_t
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint8_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::uncaught_exceptions
 #include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
@@ -49,9 +50,9 @@ class mpi_operation final : public operation {
   void add(std::string_view function, const Begin& begin, int expected = -1);
 
   /// Memory of the operation's own, at least so many bytes.
-  std::byte* staging(std::size_t bytes) {
+  std::uint8_t* staging(std::size_t bytes) {
     if (staging_.size() < bytes) {
-      staging_.resize(bytes);
+      staging_ = std::vector<std::uint8_t>(bytes);
     }
     return staging_.data();
   }
@@ -85,7 +86,7 @@ class mpi_operation final : public operation {
   std::vector<int> expected_;  // of receives: elements of each part
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Comm new_communicator_ = MPI_COMM_NULL;
-  std::vector<std::byte> staging_;
+  std::vector<std::uint8_t> staging_;
   void* copy_to_ = nullptr;
   std::size_t copy_bytes_ = 0;
 };
@@ -181,7 +182,9 @@ GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int cod
 /// Looks whether all parts are complete, and finishes the operation if so.
 inline bool mpi_operation::complete(const std::source_location& where) {
   int flag = 0;
-  statuses_.resize(requests_.size());
+  if (statuses_.size() < requests_.size()) {
+    statuses_ = std::vector<MPI_Status>(requests_.size());
+  }
   const int code = channel_->process().enter(
       [&] { return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, statuses_.data()); });
   if (code != MPI_SUCCESS) {

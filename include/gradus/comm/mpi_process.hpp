@@ -46,7 +46,7 @@ namespace gradus::comm::detail {
 GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
                                   std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
-    throw communication_error{operation, {}, gradus::detail::text({function, ": ", mpi_error_text(code)}), {}, where};
+    throw communication_error{operation, {}, {function, ": ", mpi_error_text(code)}, {}, where};
   }
 }
 
@@ -126,8 +126,8 @@ class mpi_process {
       MPI_Comm_free(&node);
     }
     spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
-    answers_.resize(static_cast<std::size_t>(size_));
-    ended_.resize(static_cast<std::size_t>(size_));
+    answers_ = std::vector<std::string>(static_cast<std::size_t>(size_));
+    ended_ = std::vector<int>(static_cast<std::size_t>(size_));
   }
 
   mpi_process(const mpi_process&) = delete;
@@ -440,7 +440,7 @@ class mpi_process {
   std::string unfinished_;
   std::list<letter> outbox_;
   std::vector<std::string> answers_;
-  std::vector<char> ended_;
+  std::vector<int> ended_;  // 1 where a rank has ended
   std::atomic<clock::rep> last_look_{0};
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_unfinished_{false};

@@ -8,6 +8,8 @@
 #include <source_location>  // std::source_location
 #include <utility>          // std::exchange
 
+#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+
 namespace gradus::comm {
 
 /// What a communicator keeps of one communication under way. Only those who write a communicator or a collective
@@ -82,7 +84,7 @@ class [[nodiscard]] request {
   /// Returns when the communication is complete; then the buffers may be used.
   /// @throws communication_error when a rank has failed, the ranks disagree about the call, or the communicator's time
   ///         limit is over
-  void wait(std::source_location where = std::source_location::current()) {
+  GRADUS_NEVER_INLINE void wait(std::source_location where = std::source_location::current()) {
     if (pending_ != nullptr) {
       const release_on_exit guard{*this, true};
       pending_->wait(where);
@@ -105,7 +107,7 @@ class [[nodiscard]] request {
     }
   };
 
-  void drop() noexcept { abandon(std::uncaught_exceptions() > 0); }
+  GRADUS_NEVER_INLINE void drop() noexcept { abandon(std::uncaught_exceptions() > 0); }
 
   void abandon(bool unwinding) noexcept {
     if (pending_ != nullptr) {

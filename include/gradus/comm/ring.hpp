@@ -54,8 +54,7 @@ class ring_all_reduce final : public operation {
    public:
     group(Communicator own, ring_options options) : channel{std::move(own)}, options_{options} {
       if (options.segment_bytes < 1) {
-        throw configuration_error{"comm::ring", "segment_bytes of at least 1",
-                                  gradus::detail::text({options.segment_bytes})};
+        throw configuration_error{"comm::ring", "segment_bytes of at least 1", {options.segment_bytes}};
       }
     }
 

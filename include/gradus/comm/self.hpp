@@ -13,7 +13,6 @@
 
 #include "gradus/comm/communicator.hpp"  // communicator, reduction, request
 #include "gradus/core/error.hpp"         // communication_error, configuration_error
-#include "gradus/core/text.hpp"          // text
 
 namespace gradus::comm {
 
@@ -104,7 +103,7 @@ class self {
 
   void require_working(std::string_view operation) const {
     if (failure_ != nullptr && !failure_->empty()) {
-      throw communication_error{operation, {}, gradus::detail::text({"rank 0 failed: ", *failure_})};
+      throw communication_error{operation, {}, {"rank 0 failed: ", *failure_}};
     }
   }
 

@@ -21,8 +21,8 @@
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"            // call
 #include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
+#include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error
-#include "gradus/core/text.hpp"                   // text
 
 namespace gradus::comm {
 
@@ -42,7 +42,7 @@ class threads {
   [[nodiscard]] static std::vector<threads> create(int size,
                                                    std::source_location where = std::source_location::current()) {
     if (size < 1 || size > 32767) {
-      throw configuration_error{"comm::threads", "1 to 32767 ranks", gradus::detail::text({size}), {}, where};
+      throw configuration_error{"comm::threads", "1 to 32767 ranks", {size}, {}, where};
     }
     const auto channel = std::make_shared<detail::thread_channel>(std::make_shared<detail::thread_world>(size));
     std::vector<threads> ranks;
@@ -66,7 +66,7 @@ class threads {
     return *this;
   }
 
-  ~threads() { leave(); }
+  GRADUS_NEVER_INLINE ~threads() { leave(); }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->world().size(); }
@@ -213,12 +213,14 @@ template <class Function>
 auto run_ranks(int size, Function&& function, std::source_location where = std::source_location::current()) {
   using result = std::invoke_result_t<Function&, threads&>;
   constexpr bool returns_nothing = std::is_void_v<result>;
-  using kept = std::conditional_t<returns_nothing, char, result>;
+  struct outcome {
+    std::optional<std::conditional_t<returns_nothing, char, result>> value;
+    std::exception_ptr failure;
+  };
 
   std::vector<threads> handles = threads::create(size, where);
   const std::size_t count = handles.size();
-  std::vector<std::optional<kept>> results(count);
-  std::vector<std::exception_ptr> failures(count);
+  std::vector<outcome> outcomes(count);
   std::atomic<int> first_failed{-1};
 
   const auto run = [&](std::size_t rank) noexcept {
@@ -227,10 +229,10 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
       if constexpr (returns_nothing) {
         function(world);
       } else {
-        results[rank].emplace(function(world));
+        outcomes[rank].value.emplace(function(world));
       }
     } catch (...) {
-      failures[rank] = std::current_exception();
+      outcomes[rank].failure = std::current_exception();
       detail::fail_with_current_exception(world);
       first_failed = world.failed_rank();
     }
@@ -257,17 +259,17 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
     run(0);
   }
   if (first_failed >= 0) {
-    std::exception_ptr first = failures[static_cast<std::size_t>(first_failed)];
+    std::exception_ptr first = outcomes[static_cast<std::size_t>(first_failed)].failure;
     for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first to fail threw nothing: it left too early
-      first = failures[rank];
+      first = outcomes[rank].failure;
     }
     std::rethrow_exception(first);
   }
   if constexpr (!returns_nothing) {
     std::vector<result> values;
     values.reserve(count);
-    for (std::optional<kept>& each : results) {
-      values.push_back(std::move(*each));
+    for (outcome& each : outcomes) {
+      values.push_back(std::move(*each.value));
     }
     return values;
   }

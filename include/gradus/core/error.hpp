@@ -10,28 +10,34 @@
 #include <string_view>      // std::string_view
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/text.hpp"    // append
+#include "gradus/core/text.hpp"    // append, message
 
 namespace gradus {
 
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
-GRADUS_COLD inline std::string error_message(std::string_view operation, std::string_view expected,
-                                             std::string_view actual, std::string_view hint,
+GRADUS_COLD inline std::string error_message(message operation, message expected, message actual, message hint,
                                              const std::source_location& where) {
-  std::string text{operation};
+  std::string text;
+  operation.append_to(text);
   if (!expected.empty()) {
-    append(text, {": expected ", expected});
+    text += ": expected ";
+    expected.append_to(text);
   }
   if (!actual.empty()) {
-    append(text, {expected.empty() ? ": " : ", got ", actual});
+    text += expected.empty() ? ": " : ", got ";
+    actual.append_to(text);
   }
   if (!text.ends_with('.')) {
-    append(text, {"."});
+    text += '.';
   }
   if (!hint.empty()) {
-    append(text, {" Hint: ", hint, hint.ends_with('.') ? "" : "."});
+    text += " Hint: ";
+    hint.append_to(text);
+    if (!text.ends_with('.')) {
+      text += '.';
+    }
   }
   std::string_view file{where.file_name()};
   if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
@@ -46,65 +52,71 @@ GRADUS_COLD inline std::string error_message(std::string_view operation, std::st
 /// The base of every exception that the library throws.
 ///
 /// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` says what
-/// went wrong. The message is complete in release builds too.
+/// went wrong. Each of the four is a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in
+/// release builds too.
 class error : public std::runtime_error {
  public:
-  explicit error(std::string_view operation, std::string_view expected, std::string_view actual,
-                 std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit error(detail::message operation, detail::message expected, detail::message actual, detail::message hint = {},
+                 std::source_location where = std::source_location::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)} {}
 
-  /// what() without the place, to be quoted by an error that knows more: "layer 'conv1': " + message().
+  /// what() without the place.
   [[nodiscard]] std::string_view message() const noexcept {
     const std::string_view text{what()};
     return text.substr(0, text.rfind(" ["));
+  }
+
+  /// Makes what() read "operation: message() [file:line]": for a caller who knows more, and rethrows.
+  GRADUS_COLD void add_context(detail::message operation, const std::source_location& where) {
+    std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
   }
 };
 
 /// Two shapes that had to agree did not, or a shape is impossible.
 class shape_error : public error {
  public:
-  explicit shape_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                       std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit shape_error(detail::message operation, detail::message expected, detail::message actual,
+                       detail::message hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// A file or a message does not have the format it should have.
 class format_error : public error {
  public:
-  explicit format_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                        std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit format_error(detail::message operation, detail::message expected, detail::message actual,
+                        detail::message hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// A device cannot do what was asked: out of memory, not present, a failed call of its runtime.
 class device_error : public error {
  public:
-  explicit device_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                        std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit device_error(detail::message operation, detail::message expected, detail::message actual,
+                        detail::message hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// A rank failed, disagreed, or did not arrive in time.
 class communication_error : public error {
  public:
-  explicit communication_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                               std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit communication_error(detail::message operation, detail::message expected, detail::message actual,
+                               detail::message hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// An option has a value that makes no sense, or options contradict each other.
 class configuration_error : public error {
  public:
-  explicit configuration_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                               std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit configuration_error(detail::message operation, detail::message expected, detail::message actual,
+                               detail::message hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// Training produced a value that is not finite.
 class numeric_error : public error {
  public:
-  explicit numeric_error(std::string_view operation, std::string_view expected, std::string_view actual,
-                         std::string_view hint = {}, std::source_location where = std::source_location::current())
+  explicit numeric_error(detail::message operation, detail::message expected, detail::message actual,
+                         detail::message hint = {}, std::source_location where = std::source_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 

@@ -11,7 +11,7 @@
 #include <ostream>           // std::ostream
 #include <string>            // std::string
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"   // shape_error
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/text.hpp"    // text
@@ -25,11 +25,11 @@ namespace detail {
 }
 
 [[noreturn]] GRADUS_COLD inline void refuse_extent(index_t value) {
-  throw shape_error{"extents", "extents of at least 0", gradus::detail::text({value})};
+  throw shape_error{"extents", "extents of at least 0", {value}};
 }
 
 [[noreturn]] GRADUS_COLD inline void refuse_count(int rank, std::size_t count) {
-  throw shape_error{"extents", gradus::detail::text({rank, " values"}), gradus::detail::text({count})};
+  throw shape_error{"extents", {rank, " values"}, {count}};
 }
 
 /// a * b for non-negative extents.
@@ -131,7 +131,7 @@ struct image_extents {
   constexpr image_extents(const extents<4>& shape) noexcept : n{shape[0]}, c{shape[1]}, h{shape[2]}, w{shape[3]} {}
 
   /// n, c, h, w. @throws shape_error when one is negative
-  constexpr operator extents<4>() const { return extents<4>{n, c, h, w}; }
+  GRADUS_NEVER_INLINE constexpr operator extents<4>() const { return extents<4>{n, c, h, w}; }
 
   /// n * c * h * w. @throws shape_error when it does not fit index_t
   [[nodiscard]] constexpr index_t size() const {

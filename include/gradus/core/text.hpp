@@ -72,6 +72,37 @@ GRADUS_COLD inline void append(std::string& to, std::initializer_list<text_piece
   }
 }
 
+/// A part of an error's message: a text, or pieces in braces: {"rank ", 3, " of ", size}. It refers to both, so it
+/// lives in one expression. As small as a std::string_view: the place that throws puts nothing together.
+class message {
+ public:
+  constexpr message() noexcept = default;
+  constexpr message(std::string_view text) noexcept : begin_{text.data()}, size_{text.size()} {}
+  constexpr message(const char* text) noexcept : message(std::string_view{text}) {}  // braces would make pieces
+  message(const std::string& text) noexcept : message(std::string_view{text}) {}
+  constexpr message(std::initializer_list<text_piece> pieces) noexcept
+      : begin_{pieces.begin()}, size_{pieces.size() | of_pieces} {}
+
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+
+  GRADUS_COLD void append_to(std::string& text) const {
+    if ((size_ & of_pieces) == 0) {
+      text.append(static_cast<const char*>(begin_), size_);
+      return;
+    }
+    const auto* const pieces = static_cast<const text_piece*>(begin_);
+    for (std::size_t i = 0; i < (size_ & ~of_pieces); ++i) {
+      pieces[i].append_to(text);
+    }
+  }
+
+ private:
+  static constexpr std::size_t of_pieces = ~(~std::size_t{0} >> 1U);  // the highest bit of the size
+
+  const void* begin_ = nullptr;
+  std::size_t size_ = 0;
+};
+
 /// The pieces in one text: text({"rank ", 3, " of ", size}). One function, whatever the pieces are: chains of + and
 /// std::to_string in messages cost more code than the work around them.
 [[nodiscard]] GRADUS_COLD inline std::string text(std::initializer_list<text_piece> pieces) {

@@ -4,17 +4,20 @@
 // Module: data. Depends on: core.
 #pragma once
 
-#include <cerrno>        // errno
-#include <cstddef>       // std::size_t
-#include <cstdint>       // std::uint8_t
-#include <cstdio>        // std::FILE, std::fopen, std::fread
-#include <cstring>       // std::strerror
-#include <filesystem>    // std::filesystem::path, std::filesystem::status
-#include <memory>        // std::unique_ptr
-#include <span>          // std::span
-#include <string>        // std::string
-#include <system_error>  // std::error_code
-#include <utility>       // std::move
+#include <cerrno>       // errno
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <cstdio>       // std::FILE, std::fopen, std::fread
+#include <cstring>      // std::strerror
+#include <memory>       // std::unique_ptr
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/stat.h>  // stat
+#endif
 
 #include "gradus/core/error.hpp"  // format_error
 #include "gradus/core/text.hpp"   // text
@@ -46,44 +49,71 @@ class byte_source {
 class file_source final : public byte_source {
  public:
   /// @throws format_error when the path names no file, something else than a file, or one that cannot be opened
-  explicit file_source(const std::filesystem::path& path) : byte_source{path.string()} {
-    std::error_code failure;
-    const auto kind = std::filesystem::status(path, failure).type();
-    if (kind == std::filesystem::file_type::not_found) {
-      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file", "no such file",
-                         "check the folder and the spelling"};
-    }
-    if (failure) {
-      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file that can be read", failure.message()};
-    }
-    if (kind == std::filesystem::file_type::directory) {
-      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file", "a directory"};
-    }
-    if (kind != std::filesystem::file_type::regular) {
-      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a regular file",
-                         "a device, a pipe or a socket"};
-    }
+  explicit file_source(const std::string& path) : byte_source{path} {
+    require_regular();
     errno = 0;
     file_.reset(std::fopen(name().c_str(), "rb"));
     if (!file_) {
-      throw format_error{gradus::detail::text({"open '", name(), "'"}), "a file that can be read", std::strerror(errno),
-                         "check the permissions"};
+      refuse("a file that can be read", std::strerror(errno), "check the permissions");
     }
   }
 
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
     if (count < into.size() && std::ferror(file_.get()) != 0) {
-      throw format_error{gradus::detail::text({"read '", name(), "'"}), "bytes", std::strerror(errno)};
+      throw format_error{{"read '", name(), "'"}, "bytes", std::strerror(errno)};
     }
     return count;
   }
 
  private:
+  /// Opening a pipe would wait for a writer, and a directory can be opened but not read.
+  void require_regular() const {
+#if defined(__unix__) || defined(__APPLE__)
+    struct stat facts;
+    if (stat(name().c_str(), &facts) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) {
+        refuse("a file", "no such file", "check the folder and the spelling");
+      }
+      refuse("a file that can be read", std::strerror(errno));
+    }
+    if (S_ISDIR(facts.st_mode)) {
+      refuse("a file", "a directory");
+    }
+    if (!S_ISREG(facts.st_mode)) {
+      refuse("a regular file", "a device, a pipe or a socket");
+    }
+#endif
+  }
+
+  [[noreturn]] void refuse(std::string_view expected, std::string_view actual, std::string_view hint = {}) const {
+    throw format_error{{"open '", name(), "'"}, expected, actual, hint};
+  }
+
   struct closer {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
   std::unique_ptr<std::FILE, closer> file_;
 };
 
+namespace detail {
+
+/// The path of a file in a folder.
+[[nodiscard]] inline std::string file_in(std::string_view folder, std::string_view name) {
+  const bool separated = folder.empty() || folder.ends_with('/');
+  return gradus::detail::text({folder, separated ? "" : "/", name});
+}
+
+/// Whether a path names something.
+[[nodiscard]] inline bool file_exists(const std::string& path) noexcept {
+#if defined(__unix__) || defined(__APPLE__)
+  struct stat facts;
+  return stat(path.c_str(), &facts) == 0;
+#else
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"), &std::fclose};
+  return file != nullptr;
+#endif
+}
+
+}  // namespace detail
 }  // namespace gradus::data

@@ -4,7 +4,6 @@
 // Module: data. Depends on: core.
 #pragma once
 
-#include <array>        // std::array
 #include <cmath>        // std::isfinite
 #include <concepts>     // std::convertible_to
 #include <cstddef>      // std::size_t
@@ -18,7 +17,6 @@
 #include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
 #include "gradus/data/detail/hash.hpp"  // hash_bytes
 
 namespace gradus::data {
@@ -125,7 +123,7 @@ class image_dataset {
     const auto channels = static_cast<std::size_t>(shape_.c);
     const std::uint8_t* bytes = pixels_.data() + static_cast<std::size_t>(i) * channels * plane;
     for (std::size_t c = 0; c < channels; ++c) {
-      const auto& numbers = table_of<Element>()[c];
+      const auto* const numbers = table_of<Element>().data() + c * bytes_values;
       for (std::size_t k = 0; k < plane; ++k) {
         planes[k] = static_cast<Element>(numbers[bytes[k]]);
       }
@@ -148,8 +146,7 @@ class image_dataset {
   }
 
  private:
-  template <class Element>
-  using table = std::array<Element, 256>;  // of a channel: the number that each byte becomes
+  static constexpr std::size_t bytes_values = 256;
 
   template <class Element>
   [[nodiscard]] const auto& table_of() const noexcept {
@@ -165,23 +162,22 @@ class image_dataset {
       throw shape_error{"image_dataset", "at least one channel, row and column", to_string(shape_)};
     }
     if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
-      throw shape_error{"image_dataset", gradus::detail::text({shape_.size(), " pixels as in ", to_string(shape_)}),
-                        gradus::detail::text({pixels_.size()})};
+      throw shape_error{"image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()}};
     }
     if (static_cast<index_t>(labels_.size()) != shape_.n) {
-      throw shape_error{"image_dataset", gradus::detail::text({shape_.n, " labels, one for each image"}),
-                        gradus::detail::text({labels_.size()})};
+      throw shape_error{"image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()}};
     }
   }
 
   void check_labels() const {
     if (classes_ < 1) {
-      throw configuration_error{"image_dataset", "classes of at least 1", gradus::detail::text({classes_})};
+      throw configuration_error{"image_dataset", "classes of at least 1", {classes_}};
     }
     for (std::size_t i = 0; i < labels_.size(); ++i) {
       if (labels_[i] < 0 || labels_[i] >= classes_) {
-        throw format_error{"image_dataset", gradus::detail::text({"labels from 0 to ", classes_ - 1}),
-                           gradus::detail::text({"label ", labels_[i], " of example ", i}),
+        throw format_error{"image_dataset",
+                           {"labels from 0 to ", classes_ - 1},
+                           {"label ", labels_[i], " of example ", i},
                            "check the number of classes"};
       }
     }
@@ -192,38 +188,37 @@ class image_dataset {
     check_values("mean", normalisation_.mean);
     check_values("deviation", normalisation_.deviation);
     if (!std::isfinite(normalisation_.scale) || normalisation_.scale == 0) {
-      throw configuration_error{"normalisation", "a scale that is finite and not 0",
-                                gradus::detail::text({normalisation_.scale})};
+      throw configuration_error{"normalisation", "a scale that is finite and not 0", {normalisation_.scale}};
     }
     for (const double deviation : normalisation_.deviation) {
       if (deviation <= 0) {
-        throw configuration_error{"normalisation", "deviations above 0", gradus::detail::text({deviation}),
+        throw configuration_error{"normalisation",
+                                  "deviations above 0",
+                                  {deviation},
                                   "a channel that never varies has no deviation: use 1 for it"};
       }
     }
-    float_tables_.resize(channels);
-    double_tables_.resize(channels);
+    float_tables_ = std::vector<float>(channels * bytes_values);
+    double_tables_ = std::vector<double>(channels * bytes_values);
     for (std::size_t c = 0; c < channels; ++c) {
       const double mean = normalisation_.mean.empty() ? 0.0 : normalisation_.mean[c];
       const double deviation = normalisation_.deviation.empty() ? 1.0 : normalisation_.deviation[c];
-      for (std::size_t byte = 0; byte < 256; ++byte) {
+      for (std::size_t byte = 0; byte < bytes_values; ++byte) {
         const double value = (normalisation_.scale * static_cast<double>(byte) - mean) / deviation;
-        double_tables_[c][byte] = value;
-        float_tables_[c][byte] = static_cast<float>(value);
+        double_tables_[c * bytes_values + byte] = value;
+        float_tables_[c * bytes_values + byte] = static_cast<float>(value);
       }
     }
   }
 
   void check_values(const char* what, const std::vector<double>& values) const {
     if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
-      throw configuration_error{"normalisation",
-                                gradus::detail::text({"a ", what, " for each of ", shape_.c, " channels, or none"}),
-                                gradus::detail::text({values.size()})};
+      throw configuration_error{
+          "normalisation", {"a ", what, " for each of ", shape_.c, " channels, or none"}, {values.size()}};
     }
     for (const double value : values) {
       if (!std::isfinite(value)) {
-        throw configuration_error{"normalisation", gradus::detail::text({"a finite ", what}),
-                                  gradus::detail::text({value})};
+        throw configuration_error{"normalisation", {"a finite ", what}, {value}};
       }
     }
   }
@@ -242,8 +237,8 @@ class image_dataset {
   std::vector<std::int32_t> labels_;
   int classes_;
   normalisation normalisation_;
-  std::vector<table<float>> float_tables_;  // by channel
-  std::vector<table<double>> double_tables_;
+  std::vector<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
+  std::vector<double> double_tables_;
   std::uint64_t hash_ = 0;
 };
 static_assert(dataset<image_dataset, float>);

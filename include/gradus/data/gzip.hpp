@@ -6,20 +6,18 @@
 
 #include <zlib.h>  // inflate
 
-#include <array>         // std::array
-#include <cstddef>       // std::size_t
-#include <cstdint>       // std::uint8_t
-#include <filesystem>    // std::filesystem::path
-#include <limits>        // std::numeric_limits
-#include <memory>        // std::unique_ptr, std::make_unique
-#include <span>          // std::span
-#include <string>        // std::string
-#include <string_view>   // std::string_view
-#include <system_error>  // std::error_code
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <limits>       // std::numeric_limits
+#include <memory>       // std::unique_ptr, std::make_unique
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"        // format_error, device_error
 #include "gradus/core/text.hpp"         // text
-#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+#include "gradus/data/byte_source.hpp"  // byte_source, file_exists, file_in, file_source
 #include "gradus/data/idx.hpp"          // idx_array, read_idx
 #include "gradus/data/mnist.hpp"        // make_mnist
 
@@ -30,11 +28,10 @@ namespace gradus::data {
 class gzip_source final : public byte_source {
  public:
   /// @throws format_error when the file cannot be opened
-  explicit gzip_source(const std::filesystem::path& path) : byte_source{path.string()}, file_{path} {
+  explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
     constexpr int gzip_only = 15 + 16;  // the largest window, with the head and the checksum of gzip
     if (inflateInit2(&stream_, gzip_only) != Z_OK) {
-      throw device_error{gradus::detail::text({"gzip '", name(), "'"}), "memory to decompress",
-                         "an allocation that failed"};
+      throw device_error{{"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed"};
     }
   }
   ~gzip_source() override { inflateEnd(&stream_); }
@@ -68,8 +65,9 @@ class gzip_source final : public byte_source {
     }
     if (members_ > 0) {
       if (*stream_.next_in != 0x1f) {
-        throw format_error{gradus::detail::text({"gzip '", name(), "'"}),
-                           "the end of the file after the compressed data", "more bytes",
+        throw format_error{{"gzip '", name(), "'"},
+                           "the end of the file after the compressed data",
+                           "more bytes",
                            "the file was changed after it was made"};
       }
       inflateReset(&stream_);
@@ -114,8 +112,8 @@ class gzip_source final : public byte_source {
 
 /// Opens a file: its content decompressed if its name ends in .gz, as it is otherwise.
 /// @throws format_error when it cannot be opened
-[[nodiscard]] inline std::unique_ptr<byte_source> open_file(const std::filesystem::path& path) {
-  if (path.extension() == ".gz") {
+[[nodiscard]] inline std::unique_ptr<byte_source> open_file(const std::string& path) {
+  if (path.ends_with(".gz")) {
     return std::make_unique<gzip_source>(path);
   }
   return std::make_unique<file_source>(path);
@@ -124,18 +122,16 @@ class gzip_source final : public byte_source {
 namespace detail {
 
 /// The file `name` of a folder, or `name`.gz if there is only that.
-inline std::filesystem::path plain_or_gzip(const std::filesystem::path& directory, std::string_view name) {
-  const auto plain = directory / name;
-  auto compressed = plain;
-  compressed += ".gz";
-  std::error_code ignored;  // what is wrong is said when the file is opened
-  if (std::filesystem::exists(plain, ignored)) {
-    return plain;
+inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
+  const std::string plain = file_in(directory, name);
+  for (const std::string_view ending : {"", ".gz"}) {
+    std::string path = gradus::detail::text({plain, ending});
+    if (file_exists(path)) {
+      return path;
+    }
   }
-  if (std::filesystem::exists(compressed, ignored)) {
-    return compressed;
-  }
-  throw format_error{"load_mnist", gradus::detail::text({"'", plain.string(), "' or the same with .gz"}),
+  throw format_error{"load_mnist",
+                     {"'", plain, "' or the same with .gz"},
                      "no such file",
                      "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
                      "/usr/share/datasets/fashion-mnist"};
@@ -146,7 +142,7 @@ inline std::filesystem::path plain_or_gzip(const std::filesystem::path& director
 /// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz.
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline image_dataset load_mnist(const std::filesystem::path& directory, split part,
+[[nodiscard]] inline image_dataset load_mnist(const std::string& directory, split part,
                                               const mnist_options& options = {}) {
   const auto names = detail::names_of(part);
   const auto images = open_file(detail::plain_or_gzip(directory, names.images));

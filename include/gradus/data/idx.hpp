@@ -8,7 +8,6 @@
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t, std::uint64_t
-#include <filesystem>   // std::filesystem::path
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -62,8 +61,10 @@ inline std::string idx_type(std::uint8_t code) {
 /// Fills `into` or throws.
 inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
-    throw format_error{gradus::detail::text({"read_idx '", source.name(), "'"}), "the header of an IDX file",
-                       "a file that ends inside the header", "the file is not IDX or was not copied completely"};
+    throw format_error{{"read_idx '", source.name(), "'"},
+                       "the header of an IDX file",
+                       "a file that ends inside the header",
+                       "the file is not IDX or was not copied completely"};
   }
 }
 
@@ -74,16 +75,16 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
                        "give the file the ending .gz and read it with gradus/data/gzip.hpp"};
   }
   if (magic[0] != 0 || magic[1] != 0) {
-    throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file",
-                       gradus::detail::text({hexadecimal(magic[0]), " ", hexadecimal(magic[1])}),
+    throw format_error{operation,
+                       "the first bytes 0x00 0x00 of an IDX file",
+                       {hexadecimal(magic[0]), " ", hexadecimal(magic[1])},
                        "the file is not IDX"};
   }
   if (magic[2] != 0x08) {
-    throw format_error{operation, gradus::detail::text({"elements of type ", idx_type(0x08)}),
-                       gradus::detail::text({"type ", idx_type(magic[2])})};
+    throw format_error{operation, {"elements of type ", idx_type(0x08)}, {"type ", idx_type(magic[2])}};
   }
   if (magic[3] < 1 || magic[3] > 4) {
-    throw format_error{operation, "1 to 4 axes", gradus::detail::text({magic[3]})};
+    throw format_error{operation, "1 to 4 axes", {magic[3]}};
   }
   return magic[3];
 }
@@ -104,7 +105,7 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
   std::array<std::uint8_t, 4> magic{};
   detail::read_idx_header(source, magic);
   idx_array array;
-  array.extents.resize(detail::check_idx_magic(operation, magic));
+  array.extents = std::vector<index_t>(detail::check_idx_magic(operation, magic));
   std::uint64_t declared = 1;
   for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
     std::array<std::uint8_t, 4> bytes{};
@@ -112,12 +113,14 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
     const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
                                  std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
     if (extent == 0) {
-      throw format_error{operation, "extents of at least 1", gradus::detail::text({"extent 0 of axis ", axis})};
+      throw format_error{operation, "extents of at least 1", {"extent 0 of axis ", axis}};
     }
     array.extents[axis] = static_cast<index_t>(extent);
     if (extent > options.maximum_bytes / declared) {
-      throw format_error{operation, gradus::detail::text({"at most ", options.maximum_bytes, " bytes of values"}),
-                         "a header that declares more", "raise idx_options::maximum_bytes if the file is right"};
+      throw format_error{operation,
+                         {"at most ", options.maximum_bytes, " bytes of values"},
+                         "a header that declares more",
+                         "raise idx_options::maximum_bytes if the file is right"};
     }
     declared *= extent;
   }
@@ -129,13 +132,17 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
     values.resize(begin + static_cast<std::size_t>(piece));
     const std::size_t got = source.read(std::span{values}.subspan(begin));
     if (got < piece) {
-      throw format_error{operation, gradus::detail::text({declared, " bytes of values as its header declares"}),
-                         gradus::detail::text({begin + got}), "the file was not copied completely"};
+      throw format_error{operation,
+                         {declared, " bytes of values as its header declares"},
+                         {begin + got},
+                         "the file was not copied completely"};
     }
   }
   std::array<std::uint8_t, 1> more{};
   if (source.read(more) != 0) {
-    throw format_error{operation, gradus::detail::text({"the end after ", declared, " bytes of values"}), "more bytes",
+    throw format_error{operation,
+                       {"the end after ", declared, " bytes of values"},
+                       "more bytes",
                        "the header and the content do not belong together"};
   }
   return array;
@@ -143,7 +150,7 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
 
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
-[[nodiscard]] inline idx_array read_idx(const std::filesystem::path& path, const idx_options& options = {}) {
+[[nodiscard]] inline idx_array read_idx(const std::string& path, const idx_options& options = {}) {
   file_source source{path};
   return read_idx(source, options);
 }

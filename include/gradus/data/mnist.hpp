@@ -6,7 +6,6 @@
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t
-#include <filesystem>   // std::filesystem::path
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
@@ -15,8 +14,7 @@
 #include "gradus/core/error.hpp"        // format_error, configuration_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
-#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+#include "gradus/data/byte_source.hpp"  // byte_source, file_in, file_source
 #include "gradus/data/dataset.hpp"      // image_dataset, normalisation
 #include "gradus/data/idx.hpp"          // read_idx
 
@@ -37,31 +35,34 @@ namespace detail {
 /// Joins a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
 inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
   if (options.classes < 1) {
-    throw configuration_error{"load_mnist", "classes of at least 1", gradus::detail::text({options.classes})};
+    throw configuration_error{"load_mnist", "classes of at least 1", {options.classes}};
   }
   idx_array pixels = read_idx(images, options.limits);
   const auto& shape = pixels.extents;
   if (shape.size() != 3 && shape.size() != 4) {
-    throw format_error{gradus::detail::text({"load_mnist '", images.name(), "'"}),
+    throw format_error{{"load_mnist '", images.name(), "'"},
                        "images: 3 axes (n, h, w) or 4 (n, c, h, w)",
-                       gradus::detail::text({shape.size(), shape.size() == 1 ? " axis" : " axes"}),
+                       {shape.size(), shape.size() == 1 ? " axis" : " axes"},
                        shape.size() == 1 ? "this looks like a file of labels" : ""};
   }
   const idx_array bytes = read_idx(labels, options.limits);
   if (bytes.extents.size() != 1) {
-    throw format_error{gradus::detail::text({"load_mnist '", labels.name(), "'"}), "labels: 1 axis",
-                       gradus::detail::text({bytes.extents.size(), " axes"}), "this looks like a file of images"};
+    throw format_error{{"load_mnist '", labels.name(), "'"},
+                       "labels: 1 axis",
+                       {bytes.extents.size(), " axes"},
+                       "this looks like a file of images"};
   }
   if (bytes.extents[0] != shape[0]) {
-    throw format_error{gradus::detail::text({"load_mnist '", labels.name(), "'"}),
-                       gradus::detail::text({shape[0], " labels as there are images in '", images.name(), "'"}),
-                       gradus::detail::text({bytes.extents[0]}), "the two files do not belong together"};
+    throw format_error{{"load_mnist '", labels.name(), "'"},
+                       {shape[0], " labels as there are images in '", images.name(), "'"},
+                       {bytes.extents[0]},
+                       "the two files do not belong together"};
   }
   for (std::size_t i = 0; i < bytes.values.size(); ++i) {
     if (bytes.values[i] >= options.classes) {
-      throw format_error{gradus::detail::text({"load_mnist '", labels.name(), "'"}),
-                         gradus::detail::text({"labels from 0 to ", options.classes - 1}),
-                         gradus::detail::text({"label ", bytes.values[i], " of example ", i}),
+      throw format_error{{"load_mnist '", labels.name(), "'"},
+                         {"labels from 0 to ", options.classes - 1},
+                         {"label ", bytes.values[i], " of example ", i},
                          "check the number of classes"};
     }
   }
@@ -87,11 +88,11 @@ constexpr mnist_names names_of(split part) noexcept {
 /// include gradus/data/gzip.hpp and call load_mnist.
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline image_dataset load_mnist_plain(const std::filesystem::path& directory, split part,
+[[nodiscard]] inline image_dataset load_mnist_plain(const std::string& directory, split part,
                                                     const mnist_options& options = {}) {
   const auto names = detail::names_of(part);
-  file_source images{directory / names.images};
-  file_source labels{directory / names.labels};
+  file_source images{detail::file_in(directory, names.images)};
+  file_source labels{detail::file_in(directory, names.labels)};
   return detail::make_mnist(images, labels, options);
 }
 

@@ -15,7 +15,6 @@
 #include "gradus/core/error.hpp"   // configuration_error
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/random.hpp"  // random_stream
-#include "gradus/core/text.hpp"    // text
 
 namespace gradus::data {
 
@@ -72,7 +71,7 @@ class sampler {
   ///         shard is impossible
   sampler(index_t examples, const sampler_options& options) : options_{options} {
     check(examples, options);
-    order_.resize(static_cast<std::size_t>(examples));
+    order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);
   }
 
@@ -133,19 +132,19 @@ class sampler {
       throw configuration_error{"loader", "a set of at least 1 example", "an empty set"};
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"loader", "a batch_size of at least 1", gradus::detail::text({options.batch_size})};
+      throw configuration_error{"loader", "a batch_size of at least 1", {options.batch_size}};
     }
     if (options.batch_size > examples) {
       throw configuration_error{"loader",
-                                gradus::detail::text({"a batch_size of at most ", examples, ", the size of the set"}),
-                                gradus::detail::text({options.batch_size}), "use a smaller batch"};
+                                {"a batch_size of at most ", examples, ", the size of the set"},
+                                {options.batch_size},
+                                "use a smaller batch"};
     }
     if (options.shard.ranks < 1) {
-      throw configuration_error{"loader", "shard.ranks of at least 1", gradus::detail::text({options.shard.ranks})};
+      throw configuration_error{"loader", "shard.ranks of at least 1", {options.shard.ranks}};
     }
     if (options.shard.rank < 0 || options.shard.rank >= options.shard.ranks) {
-      throw configuration_error{"loader", gradus::detail::text({"a shard.rank from 0 to ", options.shard.ranks - 1}),
-                                gradus::detail::text({options.shard.rank})};
+      throw configuration_error{"loader", {"a shard.rank from 0 to ", options.shard.ranks - 1}, {options.shard.rank}};
     }
   }
 

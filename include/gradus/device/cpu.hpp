@@ -17,7 +17,6 @@
 
 #include "gradus/core/error.hpp"            // configuration_error, device_error
 #include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/text.hpp"             // text
 #include "gradus/device/device_policy.hpp"  // device_policy
 #include "gradus/device/thread_pool.hpp"    // detail::thread_pool, available_processors
 
@@ -54,7 +53,9 @@ class cpu : public kernels::overload_set {
     const std::size_t rounded = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
     void* pointer = rounded < bytes ? nullptr : std::aligned_alloc(unit, rounded);
     if (pointer == nullptr) {
-      throw device_error{"cpu.allocate", gradus::detail::text({bytes, " bytes of memory"}), "an allocation that failed",
+      throw device_error{"cpu.allocate",
+                         {bytes, " bytes of memory"},
+                         "an allocation that failed",
                          "use a smaller batch or a smaller network"};
     }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -115,7 +116,7 @@ class cpu : public kernels::overload_set {
 
   static int checked_threads(int threads) {
     if (threads < 0 || threads > 4096) {
-      throw configuration_error{"cpu", "0 (all processors) to 4096 intra_op_threads", gradus::detail::text({threads})};
+      throw configuration_error{"cpu", "0 (all processors) to 4096 intra_op_threads", {threads}};
     }
     return threads == 0 ? available_processors() : threads;
   }

@@ -53,8 +53,8 @@ concept has_device_synchronize = requires(D& device) {
 ///      ordered after earlier work of the device; after `copy_to_host` the host may read the bytes;
 ///   4. `device.synchronize()` returns when all earlier work is done.
 /// Semantics: tests/conformance/device. Evaluation of expressions and the heavy kernels are overload sets on the device
-/// type, in the modules tensor and kernels; a device that networks run on derives from `kernels::overload_set`. A device
-/// is an object and outlives the tensors on it.
+/// type, in the modules tensor and kernels; a device that networks run on derives from `kernels::overload_set`. A
+/// device is an object and outlives the tensors on it.
 template <class D>
 concept device_policy = has_device_name<D> && has_device_memory<D> && has_device_copies<D> && has_device_synchronize<D>;
 

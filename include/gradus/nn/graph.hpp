@@ -16,14 +16,14 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"      // configuration_error, shape_error
+#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"      // configuration_error, error, shape_error
 #include "gradus/core/extents.hpp"    // extents, image_extents
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // append, text
 #include "gradus/nn/layer.hpp"        // layer_base, layer_memory
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
-#include "gradus/nn/parameter.hpp"    // parameter_record
+#include "gradus/nn/parameter.hpp"    // parameter_description
 #include "gradus/nn/plan.hpp"         // execution_plan, graph_description
 #include "gradus/nn/value.hpp"        // value, value_shape
 
@@ -55,8 +55,9 @@ class graph {
   struct node {
     std::string name;
     std::unique_ptr<layer_base> layer;
-    std::vector<std::size_t> inputs;  ///< values
-    std::vector<parameter_record> parameters;
+    void* passes;                                   ///< the same layer, as the network that calls append runs it
+    std::vector<std::size_t> inputs;                ///< values
+    std::vector<parameter_description> parameters;  ///< named "layer.weight"
     // Set by freeze.
     std::size_t first_parameter = 0;          ///< its position in parameters()
     std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
@@ -76,13 +77,12 @@ class graph {
 
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
-  value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
+  value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes, std::span<const value> inputs,
                const std::source_location& where) {
     require_building("network.add");
     for (const node& other : nodes_) {
       if (other.name == name) {
-        throw configuration_error{
-            "network.add", "a new name for the layer", gradus::detail::text({"'", name, "' again"}), {}, where};
+        throw configuration_error{"network.add", "a new name for the layer", {"'", name, "' again"}, {}, where};
       }
     }
     node made;
@@ -90,11 +90,8 @@ class graph {
     std::vector<value_shape> input_shapes;
     for (const value input : inputs) {
       if (input.index >= shapes_.size()) {
-        throw configuration_error{gradus::detail::text({"layer '", name, "'"}),
-                                  "values of this network",
-                                  "a value that it did not make",
-                                  {},
-                                  where};
+        throw configuration_error{
+            {"layer '", name, "'"}, "values of this network", "a value that it did not make", {}, where};
       }
       made.inputs.push_back(input.index);
       input_shapes.push_back(shapes_[input.index]);
@@ -104,17 +101,17 @@ class graph {
         throw configuration_error{layer->kind(), "at least 1 input value", "0"};
       }
       const value_shape shape = layer->infer(input_shapes);
-      for (parameter_description& p : layer->parameters()) {
-        const extents<4> full = p.shape;
-        made.parameters.push_back({gradus::detail::text({name, ".", p.name}), std::move(p), full, full.size()});
+      made.parameters = layer->parameters();
+      for (parameter_description& p : made.parameters) {
+        p.name = gradus::detail::text({name, ".", p.name});
       }
       made.layer = std::move(layer);
+      made.passes = passes;
       shapes_.push_back(shape);
       nodes_.push_back(std::move(made));
-    } catch (const shape_error& failure) {
-      throw shape_error{place(made.name, input_shapes), {}, failure.message(), {}, where};
-    } catch (const configuration_error& failure) {
-      throw configuration_error{place(made.name, input_shapes), {}, failure.message(), {}, where};
+    } catch (error& failure) {
+      failure.add_context(place(made.name, input_shapes), where);
+      throw;
     }
     return {shapes_.size() - 1};
   }
@@ -141,8 +138,7 @@ class graph {
       throw configuration_error{"network.freeze", "a network with at least one layer", "none"};
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"network.freeze", "a batch_size of at least 1",
-                                gradus::detail::text({options.batch_size})};
+      throw configuration_error{"network.freeze", "a batch_size of at least 1", {options.batch_size}};
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
@@ -156,9 +152,9 @@ class graph {
     const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
     for (std::size_t i = nodes_.size(); i-- > 0;) {
       nodes_[i].first_parameter = parameters_.size();
-      for (parameter_record& p : nodes_[i].parameters) {
+      for (parameter_description& p : nodes_[i].parameters) {
         p.offset = parameter_elements_;
-        parameter_elements_ += (p.size + unit - 1) / unit * unit;
+        parameter_elements_ += (p.shape.size() + unit - 1) / unit * unit;
         parameters_.push_back(&p);
       }
     }
@@ -180,10 +176,8 @@ class graph {
   /// @param memory  one entry a layer
   [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
                                                     std::size_t element_bytes) const {
-    graph_description description;
-    description.nodes.resize(nodes_.size());
-    description.scores = scores_;
-    description.has_loss = has_loss_;
+    graph_description description{
+        .nodes = std::vector<graph_description::node>(nodes_.size()), .scores = scores_, .has_loss = has_loss_};
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
@@ -213,7 +207,7 @@ class graph {
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
 
   /// All parameters, the last layer's first. @pre frozen
-  [[nodiscard]] std::span<const parameter_record* const> parameters() const noexcept { return parameters_; }
+  [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
   /// The size of a flat buffer for all parameters, in elements. @pre frozen
   [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
   /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre frozen
@@ -227,10 +221,10 @@ class graph {
       }
     }
     std::string known;
-    for (const parameter_record* const p : parameters_) {
+    for (const parameter_description* const p : parameters_) {
       gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
     }
-    throw configuration_error{"network.find_parameter", known, gradus::detail::text({"'", name, "'"})};
+    throw configuration_error{"network.find_parameter", known, {"'", name, "'"}};
   }
 
   /// Learnable numbers.
@@ -252,7 +246,7 @@ class graph {
   }
 
   /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals.
-  [[nodiscard]] std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{"input"};
     append_right(text, to_string(shapes_.front()), 36);
     text += '\n';
@@ -276,7 +270,7 @@ class graph {
 
   // ---- checks of a step
 
-  void require_loss(std::string_view operation) const {
+  GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
     require_frozen(operation);
     if (!has_loss_) {
       throw configuration_error{operation, "a network with a loss", "none",
@@ -292,13 +286,11 @@ class graph {
     if (images.n > options_.batch_size || images != want.batch(images.n)) {
       image_extents largest = want.batch(options_.batch_size);
       throw shape_error{operation,
-                        gradus::detail::text({"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w,
-                                              ") with n at most ", largest.n}),
+                        {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
                         to_string(images)};
     }
     if (static_cast<std::size_t>(images.n) != labels) {
-      throw shape_error{operation, gradus::detail::text({"one label an image: ", images.n}),
-                        gradus::detail::text({labels})};
+      throw shape_error{operation, {"one label an image: ", images.n}, {labels}};
     }
   }
 
@@ -312,17 +304,17 @@ class graph {
     return text;
   }
 
-  static void append_left(std::string& text, std::string_view piece, std::size_t width) {
+  GRADUS_COLD static void append_left(std::string& text, std::string_view piece, std::size_t width) {
     text.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
   }
-  static void append_right(std::string& text, std::string_view piece, std::size_t width) {
+  GRADUS_COLD static void append_right(std::string& text, std::string_view piece, std::size_t width) {
     text.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
   }
 
   static index_t parameter_count(const node& n) {
     index_t total = 0;
-    for (const parameter_record& p : n.parameters) {
-      total += p.size;
+    for (const parameter_description& p : n.parameters) {
+      total += p.shape.size();
     }
     return total;
   }
@@ -350,8 +342,9 @@ class graph {
         }
       }
       if (!used) {
-        throw configuration_error{"network.freeze", "every layer's output to be read by a layer or the loss",
-                                  gradus::detail::text({"the output of layer '", nodes_[v - 1].name, "' unused"})};
+        throw configuration_error{"network.freeze",
+                                  "every layer's output to be read by a layer or the loss",
+                                  {"the output of layer '", nodes_[v - 1].name, "' unused"}};
       }
     }
   }
@@ -361,7 +354,7 @@ class graph {
   std::size_t scores_ = 0;
   bool has_loss_ = false;
   freeze_options options_;  // batch_size 0: not frozen
-  std::vector<const parameter_record*> parameters_;
+  std::vector<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t buffer_count_ = 0;
   index_t buffer_elements_ = 0;

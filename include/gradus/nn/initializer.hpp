@@ -10,7 +10,6 @@
 
 #include "gradus/core/error.hpp"   // configuration_error
 #include "gradus/core/random.hpp"  // random_stream
-#include "gradus/core/text.hpp"    // text
 
 namespace gradus::nn {
 
@@ -33,8 +32,7 @@ class initializer {
   /// @throws configuration_error when the rule's number is not finite, or is negative where it is a deviation
   [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
     if (!std::isfinite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
-      throw configuration_error{"initializer", "a finite number, not negative for a deviation",
-                                gradus::detail::text({parameter_})};
+      throw configuration_error{"initializer", "a finite number, not negative for a deviation", {parameter_}};
     }
     const double deviation = parameter_ * scale(sizes);
     switch (distribution_) {

@@ -12,10 +12,10 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"          // explain_real_element
 #include "gradus/core/error.hpp"            // shape_error
 #include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/text.hpp"             // text
 #include "gradus/device/device_policy.hpp"  // explain_device_policy
 #include "gradus/kernels/conv2d.hpp"        // activation, backward_epilogue
 #include "gradus/layout/layout_policy.hpp"  // explain_layout_policy
@@ -180,25 +180,24 @@ class layer : public layer_passes<Element, Layout, Device>, public Base {
 namespace detail {
 
 /// @throws configuration_error when a layer that takes `expected` values is given another number
-inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
+GRADUS_NEVER_INLINE inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
   if (expected != actual) {
-    throw configuration_error{kind, gradus::detail::text({expected, " input value(s)"}),
-                              gradus::detail::text({actual})};
+    throw configuration_error{kind, {expected, " input value(s)"}, {actual}};
   }
 }
 
 /// @throws configuration_error when an option is below its least value
-inline void require_at_least(std::string_view kind, std::string_view option, index_t least, index_t actual) {
+GRADUS_NEVER_INLINE inline void require_at_least(std::string_view kind, std::string_view option, index_t least,
+                                                 index_t actual) {
   if (actual < least) {
-    throw configuration_error{kind, gradus::detail::text({option, " of at least ", least}),
-                              gradus::detail::text({actual})};
+    throw configuration_error{kind, {option, " of at least ", least}, {actual}};
   }
 }
 
 /// @throws shape_error when a layer of images is given a vector
-inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
+GRADUS_NEVER_INLINE inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
   if (input.flattened) {
-    throw shape_error{kind, "an image", gradus::detail::text({"the vector ", to_string(input)}), hint};
+    throw shape_error{kind, "an image", {"the vector ", to_string(input)}, hint};
   }
 }
 

@@ -8,8 +8,8 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"          // shape_error
-#include "gradus/core/text.hpp"           // text
 #include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
 #include "gradus/nn/value.hpp"            // value_shape
 #include "gradus/tensor/tensor_view.hpp"  // image_view
@@ -44,7 +44,7 @@ struct softmax_cross_entropy {
 namespace detail {
 
 /// @throws shape_error when the value is no vector with one score a class
-inline void require_class_scores(std::string_view kind, const value_shape& scores) {
+GRADUS_NEVER_INLINE inline void require_class_scores(std::string_view kind, const value_shape& scores) {
   if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
     throw shape_error{kind, "a vector with one score a class", to_string(scores),
                       "end the network with nn::dense{.out_features = classes}"};
@@ -52,10 +52,13 @@ inline void require_class_scores(std::string_view kind, const value_shape& score
 }
 
 /// @throws shape_error when a label is no class
-inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels, index_t classes) {
+GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels,
+                                               index_t classes) {
   for (const std::int32_t label : labels) {
     if (label < 0 || label >= classes) {
-      throw shape_error{kind, gradus::detail::text({"labels in [0, ", classes, ")"}), gradus::detail::text({label}),
+      throw shape_error{kind,
+                        {"labels in [0, ", classes, ")"},
+                        {label},
                         "the last layer has one score a class: compare its out_features with the data set"};
     }
   }

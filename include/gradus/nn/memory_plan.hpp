@@ -34,7 +34,7 @@ struct memory_plan {
 /// Cost: quadratic in the number of buffers.
 [[nodiscard]] inline memory_plan plan_memory(const std::vector<buffer_lifetime>& buffers) {
   memory_plan plan;
-  plan.offsets.resize(buffers.size());
+  plan.offsets = std::vector<std::size_t>(buffers.size());
   std::vector<std::size_t> order;  // the largest buffer first
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,

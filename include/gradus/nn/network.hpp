@@ -15,7 +15,7 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/core/config.hpp"          // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/text.hpp"            // text
 #include "gradus/device/cpu.hpp"           // cpu
@@ -29,6 +29,7 @@
 #include "gradus/nn/network_memory.hpp"    // network_memory, buffer
 #include "gradus/nn/parameter.hpp"         // parameter
 #include "gradus/nn/plan.hpp"              // execution_plan
+#include "gradus/nn/step_observer.hpp"     // step_observer
 #include "gradus/nn/value.hpp"             // value, value_shape
 #include "gradus/tensor/tensor_view.hpp"   // image_view
 
@@ -137,21 +138,19 @@ class network {
   // ---- running
 
   /// Forward, loss and backward of one batch; the gradients are those of the sum of losses / global_examples.
-  ///
-  /// An `observer` may have any of the members
-  ///   before_layer(std::size_t layer, pass), after_layer(std::size_t layer, pass)
-  ///   gradients_ready(std::size_t first, std::size_t count)   parameters() whose gradients are now complete
-  /// @param images  (n, channels, height, width) with 0 <= n <= batch_size; without examples all gradients are zero
-  /// @param labels  n class indices
+  /// @param images    (n, channels, height, width) with 0 <= n <= batch_size; without examples all gradients are zero
+  /// @param labels    n class indices
+  /// @param observer  is told what the step does, or nullptr
   /// @throws shape_error when shapes disagree or a label is no class
-  template <class Observer>
-  kernels::loss_sums train_step(const_view images, std::span<const std::int32_t> labels, const step_options& options,
-                                Observer&& observer) {
+  kernels::loss_sums train_step(const_view images, std::span<const std::int32_t> labels,
+                                const step_options& options = {}, step_observer* observer = nullptr) {
     graph_.require_loss("network.train_step");
     graph_.check_batch("network.train_step", images.extents(), labels.size());
     if (images.extent(0) == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
-      notify_gradients(observer, 0, parameters_.size());
+      if (observer != nullptr) {
+        observer->gradients_ready(0, parameters_.size());
+      }
       return {};
     }
     const step_context context = training_context(options);
@@ -161,16 +160,10 @@ class network {
     return sums;
   }
 
-  kernels::loss_sums train_step(const_view images, std::span<const std::int32_t> labels,
-                                const step_options& options = {}) {
-    return train_step(images, labels, options, silent{});
-  }
-
   /// The scores of a batch, outside training. The view is valid until the network runs again.
   const_view forward(const_view images) {
     graph_.check_batch("network.forward", images.extents(), static_cast<std::size_t>(images.extent(0)));
-    silent observer;
-    run_forward(images, step_context{.training = false, .seed = seed(), .step = 0, .first_example = 0}, observer);
+    run_forward(images, step_context{.training = false, .seed = seed(), .step = 0, .first_example = 0}, nullptr);
     return value_view(graph_.scores(), images);
   }
 
@@ -187,18 +180,16 @@ class network {
 
   /// Runs forward as train_step does and names the first thing that is not finite: for the diagnosis of a loss that is
   /// NaN or infinite. Allocates.
-  [[nodiscard]] non_finite find_non_finite(const_view images, const step_options& options) {
-    for (const parameter_type& p : parameters_) {
-      if (!memory_->all_finite(p.value().data(), p.size())) {
-        return {gradus::detail::text({"parameter ", p.name()})};
-      }
+  [[nodiscard]] GRADUS_COLD non_finite find_non_finite(const_view images, const step_options& options) {
+    if (std::string name = memory_->first_non_finite_parameter(graph_); !name.empty()) {
+      return {gradus::detail::text({"parameter ", name})};
     }
     if (!memory_->all_finite(images.data(), images.size())) {
       return {"the input"};
     }
-    finder observer{*this, images.extent(0), {}};
-    run_forward(images, training_context(options), observer);
-    return {observer.place};
+    finder observer{*this, images.extent(0)};
+    run_forward(images, training_context(options), &observer);
+    return {std::move(observer.place)};
   }
 
   // ---- what it consists of
@@ -211,7 +202,7 @@ class network {
   [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_.shape(0); }
   /// The shape of what forward returns, for one example.
   [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
-  [[nodiscard]] std::size_t layers() const noexcept { return layers_.size(); }
+  [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
   /// What a step does. @pre frozen
   [[nodiscard]] const execution_plan& plan() const noexcept { return memory_->plan(); }
@@ -246,51 +237,51 @@ class network {
   using passes = layer_passes<Element, Layout, Device>;
   using gradient_type = input_gradient<Element, Layout, Device>;
 
-  struct silent {};
-
   /// Looks at every layer's output before its memory is used again.
-  struct finder {
-    network& net;
-    index_t examples;
-    std::string place;
+  class finder final : public step_observer {
+   public:
+    finder(network& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
 
-    void after_layer(std::size_t layer, kernels::pass /*which*/) {
-      const Element* const output = net.memory_->value(layer + 1);
+    void after_layer(std::size_t layer, kernels::pass /*which*/) override {
+      const Element* const output = net_.memory_->value(layer + 1);
       if (place.empty() && output != nullptr &&
-          !net.memory_->all_finite(output, net.graph_.batch_extents(layer + 1, examples).size())) {
-        place = net.graph_.describe(layer);
+          !net_.memory_->all_finite(output, net_.graph_.batch_extents(layer + 1, examples_).size())) {
+        place = net_.graph_.describe(layer);
       }
     }
+
+    std::string place;
+
+   private:
+    network& net_;
+    index_t examples_;
   };
 
   /// Takes over `owned`. The layer comes in both of its forms, so that no code of this is compiled for each kind.
   value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
                const std::source_location& where) {
-    std::unique_ptr<layer_base> owner{owned};
-    layers_.push_back(layer);
-    try {
-      return graph_.append(name, std::move(owner), inputs, where);
-    } catch (...) {
-      layers_.pop_back();
-      throw;
-    }
+    return graph_.append(name, std::unique_ptr<layer_base>{owned}, layer, inputs, where);
+  }
+
+  [[nodiscard]] passes& layer_at(std::size_t i) const noexcept {
+    return *static_cast<passes*>(graph_.nodes()[i].passes);
   }
 
   void take_memory(const freeze_options& options) {
-    std::vector<layer_memory> needed(layers_.size());
+    std::vector<layer_memory> needed(layers());
     std::size_t most_inputs = 0;
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      needed[i] = layers_[i]->memory(*device_, options.batch_size);
+    for (std::size_t i = 0; i < layers(); ++i) {
+      needed[i] = layer_at(i).memory(*device_, options.batch_size);
       most_inputs = std::max(most_inputs, graph_.nodes()[i].inputs.size());
     }
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed),
                                                                         &dense_strides<Layout, 4>);
     parameters_.clear();
     for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
-      const parameter_record& record = *graph_.parameters()[k];
+      const parameter_description& described = *graph_.parameters()[k];
       const parameter_memory<Element>& place = memory_->parameters()[k];
-      parameters_.emplace_back(record, view{*device_, place.value, record.shape},
-                               view{*device_, place.gradient, record.shape});
+      parameters_.emplace_back(described, view{*device_, place.value, described.shape},
+                               view{*device_, place.gradient, described.shape});
     }
     inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
     input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
@@ -300,24 +291,24 @@ class network {
     return {.training = true, .seed = seed(), .step = options.step, .first_example = options.first_example};
   }
 
-  [[nodiscard]] const_view value_view(std::size_t v, const const_view& images) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE const_view value_view(std::size_t v, const const_view& images) const {
     const Element* const data = memory_->value(v);
     return {*device_, data == nullptr ? images.data() : data, graph_.batch_extents(v, images.extent(0))};
   }
 
-  [[nodiscard]] view gradient_view(std::size_t v, index_t examples) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE view gradient_view(std::size_t v, index_t examples) const {
     return {*device_, memory_->gradient(v), graph_.batch_extents(v, examples)};
   }
 
   /// What a layer writes of the gradient of a value.
-  [[nodiscard]] gradient_type planned_gradient(const execution_plan::gradient_target& target, std::size_t v,
-                                               index_t examples) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE gradient_type planned_gradient(const execution_plan::gradient_target& target,
+                                                                   std::size_t v, index_t examples) const {
     return {view{*device_, target.wanted ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
             {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
   }
 
   /// The values that a layer reads. Valid until the next call.
-  std::span<const const_view> read_inputs(const graph::node& n, const const_view& images) {
+  GRADUS_NEVER_INLINE std::span<const const_view> read_inputs(const graph::node& n, const const_view& images) {
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
       inputs_[k] = value_view(n.inputs[k], images);
     }
@@ -327,7 +318,7 @@ class network {
   void forward_layer(std::size_t i, const const_view& images, const step_context& context) {
     const graph::node& n = graph_.nodes()[i];
     const std::size_t residual = plan().nodes[i].residual;
-    layers_[i]->forward({*device_, read_inputs(n, images),
+    layer_at(i).forward({*device_, read_inputs(n, images),
                          view{*device_, memory_->value(i + 1), graph_.batch_extents(i + 1, images.extent(0))},
                          residual == execution_plan::none ? nullptr : value_view(residual, images).data(),
                          memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
@@ -355,7 +346,7 @@ class network {
       input_gradients_[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
     }
     const bool adds = planned.residual != execution_plan::none;
-    layers_[i]->backward({*device_, read_inputs(n, images), value_view(i + 1, images), gradient_view(i + 1, examples),
+    layer_at(i).backward({*device_, read_inputs(n, images), value_view(i + 1, images), gradient_view(i + 1, examples),
                           std::span{input_gradients_.data(), n.inputs.size()},
                           adds ? planned_gradient(planned.residual_target, planned.residual, examples)
                                : gradient_type{view{*device_, nullptr, {}}, {}},
@@ -371,56 +362,54 @@ class network {
   }
 
   /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
-  void mask_if_planned(const execution_plan::gradient_target& target, std::size_t v, index_t examples) {
+  GRADUS_NEVER_INLINE void mask_if_planned(const execution_plan::gradient_target& target, std::size_t v,
+                                           index_t examples) {
     if (target.mask_after) {
       const view gradient = gradient_view(v, examples);
       relu_backward(*device_, gradient.size(), gradient.data(), memory_->value(v), gradient.data(), false);
     }
   }
 
-  template <class Observer>
-  void run_forward(const const_view& images, const step_context& context, Observer& observer) {
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      if (plan().nodes[i].forward) {
-        if constexpr (requires { observer.before_layer(i, kernels::pass::forward); }) {
-          observer.before_layer(i, kernels::pass::forward);
-        }
-        forward_layer(i, images, context);
-        if constexpr (requires { observer.after_layer(i, kernels::pass::forward); }) {
-          observer.after_layer(i, kernels::pass::forward);
-        }
+  GRADUS_NEVER_INLINE void run_forward(const const_view& images, const step_context& context, step_observer* observer) {
+    for (std::size_t i = 0; i < layers(); ++i) {
+      if (!plan().nodes[i].forward) {
+        continue;
+      }
+      if (observer != nullptr) {
+        observer->before_layer(i, kernels::pass::forward);
+      }
+      forward_layer(i, images, context);
+      if (observer != nullptr) {
+        observer->after_layer(i, kernels::pass::forward);
       }
     }
   }
 
-  template <class Observer>
-  void run_backward(const const_view& images, const step_context& context, Observer& observer) {
-    for (std::size_t i = layers_.size(); i-- > 0;) {
-      if (plan().nodes[i].backward) {
-        if constexpr (requires { observer.before_layer(i, kernels::pass::backward_data); }) {
-          observer.before_layer(i, kernels::pass::backward_data);
-        }
+  GRADUS_NEVER_INLINE void run_backward(const const_view& images, const step_context& context,
+                                        step_observer* observer) {
+    for (std::size_t i = layers(); i-- > 0;) {
+      const bool runs = plan().nodes[i].backward;
+      if (runs && observer != nullptr) {
+        observer->before_layer(i, kernels::pass::backward_data);
+      }
+      if (runs) {
         backward_layer(i, images, context);
-        if constexpr (requires { observer.after_layer(i, kernels::pass::backward_data); }) {
-          observer.after_layer(i, kernels::pass::backward_data);
-        }
       }
-      notify_gradients(observer, graph_.nodes()[i].first_parameter, graph_.nodes()[i].parameters.size());
-    }
-  }
-
-  template <class Observer>
-  static void notify_gradients(Observer& observer, std::size_t first, std::size_t count) {
-    if constexpr (requires { observer.gradients_ready(first, count); }) {
-      if (count != 0) {
-        observer.gradients_ready(first, count);
+      if (observer == nullptr) {
+        continue;
+      }
+      if (runs) {
+        observer->after_layer(i, kernels::pass::backward_data);
+      }
+      const graph::node& n = graph_.nodes()[i];
+      if (!n.parameters.empty()) {
+        observer->gradients_ready(n.first_parameter, n.parameters.size());
       }
     }
   }
 
   Device* device_;
   graph graph_;
-  std::vector<passes*> layers_;  // of the graph's layers
   std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
   std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a frozen network
   std::vector<parameter_type> parameters_;

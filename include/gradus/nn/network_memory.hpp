@@ -14,6 +14,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/extents.hpp"        // extents
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // random_stream
@@ -96,7 +97,17 @@ class network_memory {
     return static_cast<std::size_t>(arena_.size() + workspace_.size() + values_.size() + gradients_.size());
   }
 
-  [[nodiscard]] bool all_finite(const Element* data, index_t count) const {
+  /// The name of the first parameter with a value that is not finite, or nothing.
+  [[nodiscard]] GRADUS_COLD std::string first_non_finite_parameter(const graph& net) const {
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      if (!all_finite(parameters_[k].value, net.parameters()[k]->shape.size())) {
+        return net.parameters()[k]->name;
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] GRADUS_COLD bool all_finite(const Element* data, index_t count) const {
     std::vector<Element> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Element));
     for (const Element element : host) {
@@ -110,11 +121,11 @@ class network_memory {
  private:
   using bytes_tensor = tensor<std::uint8_t, 1, row_major, Device>;
 
-  static bytes_tensor take(Device& device, std::size_t bytes) {
+  GRADUS_NEVER_INLINE static bytes_tensor take(Device& device, std::size_t bytes) {
     return {device, extents<1>{static_cast<index_t>(bytes)}};
   }
 
-  static std::span<Element> elements(bytes_tensor& memory) {
+  GRADUS_NEVER_INLINE static std::span<Element> elements(bytes_tensor& memory) {
     return {reinterpret_cast<Element*>(memory.data()), static_cast<std::size_t>(memory.size()) / sizeof(Element)};
   }
 
@@ -131,26 +142,24 @@ class network_memory {
   }
 
   void make_parameters(const graph& net, strides_of_extents strides) {
-    parameters_.resize(net.parameters().size());
-    std::vector<Element> logical;
+    parameters_ = std::vector<parameter_memory<Element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
-      const parameter_record& record = *net.parameters()[k];
-      parameters_[k] = {values().data() + record.offset, gradients().data() + record.offset};
-      const random_stream stream{net.options().seed, record.name};
-      logical.resize(static_cast<std::size_t>(record.size));
+      const parameter_description& described = *net.parameters()[k];
+      parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
+      const random_stream stream{net.options().seed, described.name};
+      std::vector<Element> logical(static_cast<std::size_t>(described.shape.size()));
       for (std::size_t i = 0; i < logical.size(); ++i) {
-        logical[i] = static_cast<Element>(record.description.initial(stream, i, record.description.sizes));
+        logical[i] = static_cast<Element>(described.initial(stream, i, described.sizes));
       }
-      assign_logical<Element>(*device_, parameters_[k].value, record, strides(record.shape), logical.data());
+      assign_logical<Element>(*device_, parameters_[k].value, described, strides(described.shape), logical.data());
     }
   }
 
   void make_buffers(const graph& net) {
     Element* memory = buffer_values().data();
-    std::vector<Element> initial;
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        initial.assign(static_cast<std::size_t>(b.size), static_cast<Element>(b.initial));
+        const std::vector<Element> initial(static_cast<std::size_t>(b.size), static_cast<Element>(b.initial));
         device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(Element));
         buffer_memory_.push_back(memory);
         buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});

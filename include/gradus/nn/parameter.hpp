@@ -13,7 +13,6 @@
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/core/extents.hpp"        // extents, image_extents
 #include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/text.hpp"           // text
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/layout/mapping.hpp"      // dense_strides
 #include "gradus/nn/initializer.hpp"      // initializer, fan
@@ -23,12 +22,13 @@ namespace gradus::nn {
 
 /// What a layer asks the network for: one learnable tensor.
 struct parameter_description {
-  std::string name;     ///< inside the layer: "weight", "bias", ...
+  std::string name;  ///< inside the layer: "weight", "bias", ...; the network puts its name before it: "conv1.weight"
   image_extents shape;  ///< (o, i, r, s); unused axes are 1
   int rank = 4;         ///< axes that files show: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
   initializer initial;  ///< the values before training
   fan sizes;            ///< for the initialiser
   bool decay = true;    ///< whether weight decay applies; not to biases and normalisation (Goyal et al. 2017)
+  index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by freeze
 };
 
 /// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
@@ -43,15 +43,6 @@ struct parameter_description {
   }
   return result;
 }
-
-/// A learnable tensor as the network keeps it.
-struct parameter_record {
-  std::string name;  ///< "layer.name", for example "conv1.weight"
-  parameter_description description;
-  extents<4> shape;    ///< (o, i, r, s)
-  index_t size = 0;    ///< elements
-  index_t offset = 0;  ///< in the network's flat buffers of values and gradients, in elements; set by freeze
-};
 
 namespace detail {
 
@@ -74,30 +65,29 @@ void copy_reordered(const extents<4>& shape, const Element* from, const std::arr
 
 /// The elements of a parameter in the order (o, i, r, s), on the host.
 template <class Element, class Device>
-std::vector<Element> copy_logical(Device& device, const Element* data, const parameter_record& record,
+std::vector<Element> copy_logical(Device& device, const Element* data, const parameter_description& described,
                                   const std::array<index_t, 4>& strides) {
-  std::vector<Element> memory(static_cast<std::size_t>(record.size));
+  std::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
   device.copy_to_host(memory.data(), data, memory.size() * sizeof(Element));
   std::vector<Element> logical(memory.size());
-  copy_reordered(record.shape, memory.data(), strides, logical.data(), dense_strides<row_major, 4>(record.shape));
+  copy_reordered(described.shape, memory.data(), strides, logical.data(), dense_strides<row_major, 4>(described.shape));
   return logical;
 }
 
 /// Sets the elements of a parameter from the order (o, i, r, s), on the host.
 template <class Element, class Device>
-void assign_logical(Device& device, Element* data, const parameter_record& record,
+void assign_logical(Device& device, Element* data, const parameter_description& described,
                     const std::array<index_t, 4>& strides, const Element* logical) {
-  std::vector<Element> memory(static_cast<std::size_t>(record.size));
-  copy_reordered(record.shape, logical, dense_strides<row_major, 4>(record.shape), memory.data(), strides);
+  std::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
+  copy_reordered(described.shape, logical, dense_strides<row_major, 4>(described.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }
 
 /// @throws shape_error when a parameter is given another number of values than it has elements
-inline void require_values(const parameter_record& record, std::size_t count) {
-  if (static_cast<index_t>(count) != record.size) {
-    throw shape_error{gradus::detail::text({"parameter ", record.name}),
-                      gradus::detail::text({record.size, " values for ", to_string(record.description.shape)}),
-                      gradus::detail::text({count})};
+inline void require_values(const parameter_description& described, std::size_t count) {
+  if (static_cast<index_t>(count) != described.shape.size()) {
+    throw shape_error{
+        {"parameter ", described.name}, {described.shape.size(), " values for ", to_string(described.shape)}, {count}};
   }
 }
 
@@ -110,42 +100,44 @@ inline void require_values(const parameter_record& record, std::size_t count) {
 template <class Element, class Layout, class Device>
 class parameter {
  public:
-  parameter(const parameter_record& record, image_view<Element, Layout, Device> value,
+  parameter(const parameter_description& described, image_view<Element, Layout, Device> value,
             image_view<Element, Layout, Device> gradient)
-      : record_{&record}, value_{value}, gradient_{gradient} {}
+      : description_{&described}, value_{value}, gradient_{gradient} {}
 
   /// "layer.name", for example "conv1.weight".
-  [[nodiscard]] const std::string& name() const noexcept { return record_->name; }
-  [[nodiscard]] const parameter_description& description() const noexcept { return record_->description; }
+  [[nodiscard]] const std::string& name() const noexcept { return description_->name; }
+  [[nodiscard]] const parameter_description& description() const noexcept { return *description_; }
   /// (o, i, r, s)
-  [[nodiscard]] const image_extents& shape() const noexcept { return record_->description.shape; }
-  [[nodiscard]] index_t size() const { return record_->size; }
+  [[nodiscard]] const image_extents& shape() const noexcept { return description_->shape; }
+  [[nodiscard]] index_t size() const { return description_->shape.size(); }
   /// The position in the network's flat buffers of values and gradients, in elements.
-  [[nodiscard]] index_t offset() const noexcept { return record_->offset; }
-  [[nodiscard]] bool decay() const noexcept { return record_->description.decay; }
+  [[nodiscard]] index_t offset() const noexcept { return description_->offset; }
+  [[nodiscard]] bool decay() const noexcept { return description_->decay; }
   [[nodiscard]] image_view<Element, Layout, Device> value() const noexcept { return value_; }
   [[nodiscard]] image_view<Element, Layout, Device> gradient() const noexcept { return gradient_; }
 
   /// The values in the order (o, i, r, s), on the host.
   [[nodiscard]] std::vector<Element> copy_values() const {
-    return detail::copy_logical<Element>(value_.device(), value_.data(), *record_, strides());
+    return detail::copy_logical<Element>(value_.device(), value_.data(), *description_, strides());
   }
   /// The gradient in the order (o, i, r, s), on the host.
   [[nodiscard]] std::vector<Element> copy_gradient() const {
-    return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), *record_, strides());
+    return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), *description_, strides());
   }
 
   /// Sets the values from the order (o, i, r, s), on the host.
   /// @throws shape_error when the count is not size()
   void assign_values(std::span<const Element> logical) const {
-    detail::require_values(*record_, logical.size());
-    detail::assign_logical<Element>(value_.device(), value_.data(), *record_, strides(), logical.data());
+    detail::require_values(*description_, logical.size());
+    detail::assign_logical<Element>(value_.device(), value_.data(), *description_, strides(), logical.data());
   }
 
  private:
-  [[nodiscard]] std::array<index_t, 4> strides() const noexcept { return dense_strides<Layout, 4>(record_->shape); }
+  [[nodiscard]] std::array<index_t, 4> strides() const noexcept {
+    return dense_strides<Layout, 4>(description_->shape);
+  }
 
-  const parameter_record* record_;
+  const parameter_description* description_;
   image_view<Element, Layout, Device> value_;
   image_view<Element, Layout, Device> gradient_;
 };

@@ -79,7 +79,8 @@ namespace detail {
 /// Assigns slots and fuses activations.
 class plan_builder {
  public:
-  explicit plan_builder(const graph_description& graph) : graph_{graph}, count_{graph.nodes.size()} {}
+  explicit plan_builder(const graph_description& graph)
+      : graph_{graph}, count_{graph.nodes.size()}, consumers_(count_ + 1), states_(count_ + 1) {}
 
   execution_plan build() {
     find_consumers();
@@ -93,7 +94,6 @@ class plan_builder {
   [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
 
   void find_consumers() {
-    consumers_.resize(count_ + 1);
     for (const auto& node : graph_.nodes) {
       for (const std::size_t value : node.inputs) {
         ++consumers_[value];
@@ -105,10 +105,9 @@ class plan_builder {
   }
 
   void assign_slots() {
-    plan_.nodes.resize(count_);
-    plan_.slot_of_value.resize(count_ + 1);
+    plan_.nodes = std::vector<execution_plan::node>(count_);
+    plan_.slot_of_value = std::vector<std::size_t>(count_ + 1);
     plan_.slots.push_back({});  // the input
-    states_.resize(count_ + 1);
     for (std::size_t i = 0; i < count_; ++i) {
       const auto& node = graph_.nodes[i];
       const std::size_t first_input = node.inputs.front();
@@ -220,7 +219,7 @@ class plan_builder {
     for (std::size_t i = count_; i-- > 0;) {
       auto& node = plan_.nodes[i];
       const auto& described = graph_.nodes[i];
-      node.targets.resize(described.inputs.size());
+      node.targets = std::vector<execution_plan::gradient_target>(described.inputs.size());
       const std::size_t out = plan_.slot_of_value[i + 1];
       // A layer that nothing differentiable reads has no gradient to pass on.
       node.backward = node.backward && differentiable[i + 1] != 0 && states_[out].last_target != nullptr;

@@ -9,7 +9,6 @@
 
 #include "gradus/core/error.hpp"  // configuration_error, shape_error
 #include "gradus/core/index.hpp"  // index_t
-#include "gradus/core/text.hpp"   // text
 
 namespace gradus::nn {
 
@@ -76,13 +75,13 @@ inline window_axis slide(std::string_view operation, index_t input, index_t kern
     return {outputs, std::max<index_t>(0, (outputs - 1) * stride + kernel - input) / 2};
   }
   if (before < 0 || after < 0) {
-    throw configuration_error{operation, "padding of at least 0", gradus::detail::text({std::min(before, after)})};
+    throw configuration_error{operation, "padding of at least 0", {std::min(before, after)}};
   }
   const index_t room = input + before + after - kernel;
   if (room < 0) {
     throw shape_error{operation,
-                      gradus::detail::text({"a padded input of at least ", kernel, " (the kernel's extent)"}),
-                      gradus::detail::text({input + before + after}),
+                      {"a padded input of at least ", kernel, " (the kernel's extent)"},
+                      {input + before + after},
                       "use padding::same(), a smaller kernel, or fewer poolings before this layer"};
   }
   return {room / stride + 1, before};
@@ -100,12 +99,10 @@ struct window_extents {
 /// @throws shape_error when the kernel does not fit the padded image
 inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
   if (kernel.height < 1 || kernel.width < 1) {
-    throw configuration_error{operation, "a kernel of at least 1 x 1",
-                              gradus::detail::text({kernel.height, " x ", kernel.width})};
+    throw configuration_error{operation, "a kernel of at least 1 x 1", {kernel.height, " x ", kernel.width}};
   }
   if (stride.height < 1 || stride.width < 1) {
-    throw configuration_error{operation, "a stride of at least 1 x 1",
-                              gradus::detail::text({stride.height, " x ", stride.width})};
+    throw configuration_error{operation, "a stride of at least 1 x 1", {stride.height, " x ", stride.width}};
   }
   const window_axis rows =
       slide(operation, input.height, kernel.height, stride.height, pad.rule(), pad.top(), pad.bottom());

@@ -13,7 +13,6 @@
 #include <utility>      // std::forward, std::move
 
 #include "gradus/core/error.hpp"      // configuration_error
-#include "gradus/core/text.hpp"       // text
 #include "gradus/optim/describe.hpp"  // detail::describe
 
 namespace gradus::optim {
@@ -22,14 +21,14 @@ namespace detail {
 
 inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
   if (!(rate >= 0.0) || !std::isfinite(rate)) {
-    throw configuration_error{schedule_name, gradus::detail::text({"a finite ", option, " of at least 0"}),
-                              gradus::detail::text({rate}), "rates between 0.0001 and 1 are usual for sgd"};
+    throw configuration_error{
+        schedule_name, {"a finite ", option, " of at least 0"}, {rate}, "rates between 0.0001 and 1 are usual for sgd"};
   }
 }
 
 inline void require_epochs(std::string_view schedule_name, double epochs) {
   if (!(epochs > 0.0) || !std::isfinite(epochs)) {
-    throw configuration_error{schedule_name, "a finite number of epochs above 0", gradus::detail::text({epochs})};
+    throw configuration_error{schedule_name, "a finite number of epochs above 0", {epochs}};
   }
 }
 

@@ -12,7 +12,6 @@
 
 #include "gradus/core/error.hpp"     // configuration_error, shape_error
 #include "gradus/core/index.hpp"     // index_t
-#include "gradus/core/text.hpp"      // text
 #include "gradus/device/cpu.hpp"     // cpu
 #include "gradus/optim/segment.hpp"  // segment
 
@@ -30,7 +29,7 @@ struct any_buffer_visitor {
 inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum, double limit,
                              std::string_view expected, std::string_view hint) {
   if (!(value >= minimum && value < limit)) {
-    throw configuration_error{rule, expected, gradus::detail::text({option, " = ", value}), hint};
+    throw configuration_error{rule, expected, {option, " = ", value}, hint};
   }
 }
 
@@ -38,7 +37,9 @@ inline void require_in_range(std::string_view rule, std::string_view option, dou
 inline void require_learning_rate(std::string_view rule, double learning_rate) {
   if (!(learning_rate >= 0.0) || !std::isfinite(learning_rate)) {
     throw configuration_error{
-        rule, "a finite learning rate of at least 0", gradus::detail::text({learning_rate}),
+        rule,
+        "a finite learning rate of at least 0",
+        {learning_rate},
         "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd"};
   }
 }
@@ -47,8 +48,9 @@ inline void require_learning_rate(std::string_view rule, double learning_rate) {
 inline void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
   for (const segment& part : segments) {
     if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
-      throw shape_error{rule, gradus::detail::text({"segments inside the ", parameters, " elements of the state"}),
-                        gradus::detail::text({"'", part.name, "' of ", part.size, " elements at ", part.offset}),
+      throw shape_error{rule,
+                        {"segments inside the ", parameters, " elements of the state"},
+                        {"'", part.name, "' of ", part.size, " elements at ", part.offset},
                         "make the state for the whole buffer of parameters"};
     }
   }

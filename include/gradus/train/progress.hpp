@@ -4,12 +4,9 @@
 // Module: train. Depends on: std.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::max
+#include <algorithm>  // std::clamp
 #include <chrono>     // std::chrono::steady_clock
-#include <cstddef>    // std::size_t
-#include <cstdio>     // std::snprintf
-#include <ostream>    // std::ostream
-#include <string>     // std::string
+#include <cstdio>     // std::FILE, std::fflush, std::fprintf, stdout
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>  // isatty, STDOUT_FILENO
@@ -31,17 +28,20 @@ namespace gradus::train {
 
 /// How progress is shown.
 struct progress_options {
+  std::FILE* output = stdout;            ///< stays the caller's; must be open as long as the progress is shown
   bool terminal = output_is_terminal();  ///< draw a bar that moves; otherwise one line an epoch
   double lines_every_seconds = 0;  ///< without a terminal: also a line in an epoch when this long has passed; 0: none
 };
 
 /// A callback that shows a training's progress on rank 0, and nothing on the others.
 ///
+///   trainer.fit(loader, {.epochs = 2}, train::progress{});
+///
 /// On a terminal it redraws one line at most ten times a second; elsewhere it writes one line an epoch. A step costs it
 /// the reading of a clock.
 class progress {
  public:
-  explicit progress(std::ostream& out, progress_options options = {}) : out_{&out}, options_{options} {}
+  explicit progress(progress_options options = {}) : options_{options} {}
 
   void on_start(const run_information& run) {
     run_ = run;
@@ -75,45 +75,41 @@ class progress {
     if (run_.rank != 0) {
       return;
     }
-    if (options_.terminal) {
-      *out_ << "\r\x1b[K";
-    }
-    char line[200];
-    std::snprintf(line, sizeof(line), "epoch %d/%d: loss %.4f, accuracy %.4f, %.0f images/s, %.1f s", epoch.epoch + 1,
-                  epoch.epochs, epoch.loss, epoch.accuracy, epoch.images_per_second, epoch.seconds);
-    *out_ << line;
+    std::fprintf(options_.output, "%sepoch %d/%d: loss %.4f, accuracy %.4f, %.0f images/s, %.1f s", clear_line(),
+                 epoch.epoch + 1, epoch.epochs, epoch.loss, epoch.accuracy, epoch.images_per_second, epoch.seconds);
     if (epoch.evaluation) {
-      std::snprintf(line, sizeof(line), "; test loss %.4f, test accuracy %.4f", epoch.evaluation->loss,
-                    epoch.evaluation->accuracy);
-      *out_ << line;
+      std::fprintf(options_.output, "; test loss %.4f, test accuracy %.4f", epoch.evaluation->loss,
+                   epoch.evaluation->accuracy);
     }
-    *out_ << '\n' << std::flush;
+    std::fputc('\n', options_.output);
+    std::fflush(options_.output);
   }
 
  private:
   using clock = std::chrono::steady_clock;
 
+  [[nodiscard]] const char* clear_line() const noexcept { return options_.terminal ? "\r\x1b[K" : ""; }
+
   void show_step(const step_report& step, double images_per_second) {
     const double share = static_cast<double>(step.step_in_epoch + 1) / static_cast<double>(step.steps_per_epoch);
-    char line[200];
     if (options_.terminal) {
       constexpr int width = 28;
       const int filled = std::clamp(static_cast<int>(share * width), 0, width);
-      const std::string bar = std::string(static_cast<std::size_t>(filled), '=') + (filled < width ? ">" : "") +
-                              std::string(static_cast<std::size_t>(std::max(0, width - filled - 1)), ' ');
+      char bar[width + 1] = {};
+      for (int i = 0; i < width; ++i) {
+        bar[i] = i < filled ? '=' : i == filled ? '>' : ' ';
+      }
       const double left =
           images_per_second > 0 ? (1 - share) * static_cast<double>(run_.examples_per_epoch) / images_per_second : 0.0;
-      std::snprintf(line, sizeof(line), "\r\x1b[Kepoch %d/%d [%s] %3.0f%%  loss %.4f  %.0f images/s  %.0f s left",
-                    step.epoch + 1, run_.epochs, bar.c_str(), 100 * share, step.local_loss, images_per_second, left);
-      *out_ << line << std::flush;
+      std::fprintf(options_.output, "%sepoch %d/%d [%s] %3.0f%%  loss %.4f  %.0f images/s  %.0f s left", clear_line(),
+                   step.epoch + 1, run_.epochs, bar, 100 * share, step.local_loss, images_per_second, left);
     } else {
-      std::snprintf(line, sizeof(line), "epoch %d/%d, step %td/%td: loss %.4f, %.0f images/s", step.epoch + 1,
-                    run_.epochs, step.step_in_epoch + 1, step.steps_per_epoch, step.local_loss, images_per_second);
-      *out_ << line << '\n' << std::flush;
+      std::fprintf(options_.output, "epoch %d/%d, step %td/%td: loss %.4f, %.0f images/s\n", step.epoch + 1,
+                   run_.epochs, step.step_in_epoch + 1, step.steps_per_epoch, step.local_loss, images_per_second);
     }
+    std::fflush(options_.output);
   }
 
-  std::ostream* out_;
   progress_options options_;
   run_information run_;
   index_t examples_ = 0;

@@ -3,9 +3,12 @@
 // Building, freezing and running a network: what it promises beside right gradients.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "../../support/network_checks.hpp"
 
@@ -199,9 +202,23 @@ BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
   build_small(net);
   net.freeze({.batch_size = 4});
   const random_batch<float, gradus::nchw> batch{device, {4, 1, 9, 9}, 5};
-  struct listener {
+  struct listener final : nn::step_observer {
     std::size_t next = 0;
-    void gradients_ready(std::size_t first, std::size_t count) {
+    std::vector<std::size_t> forward;
+    std::vector<std::size_t> backward;
+    std::optional<std::size_t> running;
+
+    void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+      BOOST_TEST(!running.has_value());
+      running = layer;
+      (which == gradus::kernels::pass::forward ? forward : backward).push_back(layer);
+    }
+    void after_layer(std::size_t layer, gradus::kernels::pass /*which*/) override {
+      BOOST_TEST((running == layer));
+      running.reset();
+    }
+    void gradients_ready(std::size_t first, std::size_t count) override {
+      BOOST_TEST(!running.has_value());
       BOOST_TEST(first == next);
       next += count;
     }
@@ -209,8 +226,12 @@ BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
   for (const gradus::index_t examples : {4, 0}) {
     listener heard;
     (void)net.train_step(batch.images.view().slice(0, examples),
-                         std::span{batch.labels}.first(static_cast<std::size_t>(examples)), {}, heard);
+                         std::span{batch.labels}.first(static_cast<std::size_t>(examples)), {}, &heard);
     BOOST_TEST(heard.next == net.parameters().size());
+    BOOST_TEST(heard.forward.empty() == (examples == 0));
+    BOOST_TEST(std::is_sorted(heard.forward.begin(), heard.forward.end()));
+    BOOST_TEST(heard.backward.empty() == (examples == 0));
+    BOOST_TEST(std::is_sorted(heard.backward.rbegin(), heard.backward.rend()));
   }
   BOOST_TEST(net.parameters().front().name() == "scores.weight");
   BOOST_TEST(net.parameters().back().name() == "conv1.bias");

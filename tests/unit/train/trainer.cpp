@@ -2,8 +2,9 @@
 //
 // What the trainer says and refuses: disagreeing ranks, losses that are not finite, callbacks, progress.
 #include <boost/test/unit_test.hpp>
+#include <cstdio>
 #include <limits>
-#include <sstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -167,21 +168,38 @@ BOOST_AUTO_TEST_CASE(callbacks_hear_everything_and_can_stop) {
   BOOST_TEST((epochs == std::vector<int>{1, 1}));  // one rank says stop: all stop
 }
 
+/// A file without a name, and what was written to it.
+class written_text {
+ public:
+  [[nodiscard]] std::FILE* file() const noexcept { return file_.get(); }
+  [[nodiscard]] std::string read() const {
+    std::string text;
+    std::rewind(file());
+    for (int c = std::fgetc(file()); c != EOF; c = std::fgetc(file())) {
+      text += static_cast<char>(c);
+    }
+    return text;
+  }
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{std::tmpfile(), &std::fclose};
+};
+
 BOOST_AUTO_TEST_CASE(progress_is_a_line_an_epoch_or_a_bar) {
   gradus::comm::self alone;
-  std::ostringstream lines;
-  train_as(alone, {.epochs = 2}, train::progress{lines, {.terminal = false}});
-  require_text(lines.str(), "epoch 1/2: loss ");
-  require_text(lines.str(), "epoch 2/2: loss ");
-  BOOST_TEST(lines.str().find('\r') == std::string::npos);
-  std::ostringstream bar;
-  train_as(alone, {.epochs = 1}, train::progress{bar, {.terminal = true}});
-  require_text(bar.str(), "100%");
-  require_text(bar.str(), "images/s");
+  written_text lines;
+  train_as(alone, {.epochs = 2}, train::progress{{.output = lines.file(), .terminal = false}});
+  require_text(lines.read(), "epoch 1/2: loss ");
+  require_text(lines.read(), "epoch 2/2: loss ");
+  BOOST_TEST(lines.read().find('\r') == std::string::npos);
+  written_text bar;
+  train_as(alone, {.epochs = 1}, train::progress{{.output = bar.file(), .terminal = true}});
+  require_text(bar.read(), "[============================] 100%");
+  require_text(bar.read(), "images/s");
   const auto shown = gradus::comm::run_ranks(2, [](auto& world) {
-    std::ostringstream mine;
-    train_as(world, {}, train::progress{mine, {.terminal = false}});
-    return mine.str();
+    written_text mine;
+    train_as(world, {}, train::progress{{.output = mine.file(), .terminal = false}});
+    return mine.read();
   });
   BOOST_TEST(!shown[0].empty());
   BOOST_TEST(shown[1].empty());

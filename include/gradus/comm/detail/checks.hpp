@@ -12,7 +12,6 @@
 
 #include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"   // configuration_error, shape_error
-#include "gradus/core/text.hpp"    // text
 
 namespace gradus::comm {
 
@@ -42,25 +41,24 @@ GRADUS_NEVER_INLINE inline void require_open(const caller& by, std::string_view 
 
 GRADUS_NEVER_INLINE inline void require_peer(const caller& by, std::string_view operation, int peer, int tag,
                                              const std::source_location& where) {
-  using gradus::detail::text;
   require_open(by, operation, where);
   if (peer < 0 || peer >= by.size || peer == by.rank) {
-    throw configuration_error{operation, text({"another rank of the ", by.size, " of communicator '", by.name, "'"}),
-                              text({"rank ", peer, " on rank ", by.rank}),
-                              "ranks are counted from 0, and no rank sends to itself", where};
+    throw configuration_error{operation,
+                              {"another rank of the ", by.size, " of communicator '", by.name, "'"},
+                              {"rank ", peer, " on rank ", by.rank},
+                              "ranks are counted from 0, and no rank sends to itself",
+                              where};
   }
   if (tag < 0 || tag > largest_tag) {
-    throw configuration_error{operation, text({"a tag from 0 to ", largest_tag}), text({tag}), {}, where};
+    throw configuration_error{operation, {"a tag from 0 to ", largest_tag}, {tag}, {}, where};
   }
 }
 
 GRADUS_NEVER_INLINE inline void require_root(const caller& by, std::string_view operation, int root,
                                              const std::source_location& where) {
-  using gradus::detail::text;
   require_open(by, operation, where);
   if (root < 0 || root >= by.size) {
-    throw configuration_error{operation, text({"a root from 0 to ", by.size - 1}), text({root}),
-                              "ranks are counted from 0", where};
+    throw configuration_error{operation, {"a root from 0 to ", by.size - 1}, {root}, "ranks are counted from 0", where};
   }
 }
 
@@ -78,15 +76,15 @@ struct named_span {
 /// `whole` has size() blocks of the size of `block`, and `block` is the one of this rank or apart from it.
 GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_view operation, const named_span& block,
                                                const named_span& whole, const std::source_location& where) {
-  using gradus::detail::text;
   require_open(by, operation, where);
   const auto ranks = static_cast<std::size_t>(by.size);
   if (whole.elements / ranks != block.elements || whole.elements % ranks != 0) {
-    throw shape_error{operation,
-                      text({whole.name, " of ", ranks, " blocks (one for each rank) of the ", block.elements,
-                            " elements of ", block.name}),
-                      text({whole.elements, " elements"}),
-                      "make the size a multiple of the number of ranks, with zeros at the end", where};
+    throw shape_error{
+        operation,
+        {whole.name, " of ", ranks, " blocks (one for each rank) of the ", block.elements, " elements of ", block.name},
+        {whole.elements, " elements"},
+        "make the size a multiple of the number of ranks, with zeros at the end",
+        where};
   }
   const std::byte* const first = block.bytes.data();
   const std::byte* const whole_first = whole.bytes.data();
@@ -96,7 +94,7 @@ GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_vie
                      !before(whole_first, first + block.bytes.size());
   if (!apart && first != own) {
     throw shape_error{operation,
-                      text({block.name, " that is block ", by.rank, " of ", whole.name, " or does not overlap it"}),
+                      {block.name, " that is block ", by.rank, " of ", whole.name, " or does not overlap it"},
                       "spans that overlap otherwise",
                       {},
                       where};

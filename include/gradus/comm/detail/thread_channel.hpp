@@ -20,6 +20,7 @@
 #include "gradus/comm/detail/thread_collective.hpp"  // thread_collective
 #include "gradus/comm/detail/thread_world.hpp"       // thread_world
 #include "gradus/comm/request.hpp"                   // operation, request
+#include "gradus/core/config.hpp"                    // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                     // communication_error
 #include "gradus/core/text.hpp"                      // text
 
@@ -330,9 +331,9 @@ class thread_channel {
     }
   }
 
-  thread_collective::entry& arrive(int rank, const call& what, const void* input, void* output,
-                                   thread_collective::kernel work, index_t elements, index_t element_bytes,
-                                   std::chrono::milliseconds limit) {
+  GRADUS_NEVER_INLINE thread_collective::entry& arrive(int rank, const call& what, const void* input, void* output,
+                                                       thread_collective::kernel work, index_t elements,
+                                                       index_t element_bytes, std::chrono::milliseconds limit) {
     require_working(what);
     thread_collective& place = next_place(positions_[static_cast<std::size_t>(rank)]);
     thread_collective::entry& mine = place.at(rank);

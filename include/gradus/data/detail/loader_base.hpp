@@ -44,8 +44,8 @@ struct set_facts {
   std::uint64_t hash = 0;
 };
 
-/// The members of every loader. The loader that derives from it fills slots, calls start() when it can do so, and
-/// stop() before it cannot any more.
+/// The members of every loader. The class that derives from it fills slots, calls start() when it can do so, and stop()
+/// before it cannot any more.
 class loader_base {
  public:
   loader_base(const loader_base&) = delete;
@@ -142,8 +142,7 @@ class loader_base {
   /// @throws format_error when a label is no class
   void check_label(std::int32_t label, index_t example) const {
     if (label < 0 || label >= set_.classes) {
-      throw format_error{"loader", gradus::detail::text({"labels from 0 to ", set_.classes - 1}),
-                         gradus::detail::text({"label ", label, " of example ", example})};
+      throw format_error{"loader", {"labels from 0 to ", set_.classes - 1}, {"label ", label, " of example ", example}};
     }
   }
 
@@ -152,8 +151,8 @@ class loader_base {
     const image_extents& one = set.example;
     std::string text =
         gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
-                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size, " over ",
-                              options.shard.ranks, options.shard.ranks == 1 ? " rank" : " ranks"});
+                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size,
+                              " over ", options.shard.ranks, options.shard.ranks == 1 ? " rank" : " ranks"});
     if (options.shuffle) {
       gradus::detail::append(text, {", shuffled with seed ", options.seed});
     } else {
@@ -168,11 +167,10 @@ class loader_base {
       throw configuration_error{"loader", "images of at least one channel, row and column", to_string(one)};
     }
     if (set_.classes < 1) {
-      throw configuration_error{"loader", "classes of at least 1", gradus::detail::text({set_.classes})};
+      throw configuration_error{"loader", "classes of at least 1", {set_.classes}};
     }
     if (options.prefetch < 1 || options.prefetch > 1024) {
-      throw configuration_error{"loader", "a prefetch from 1 to 1024 batches",
-                                gradus::detail::text({options.prefetch})};
+      throw configuration_error{"loader", "a prefetch from 1 to 1024 batches", {options.prefetch}};
     }
   }
 

@@ -6,7 +6,6 @@
 
 #include <string_view>  // std::string_view
 
-#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/elementwise.hpp"  // add_forward, copy_or_add
 #include "gradus/nn/layer.hpp"             // layer
 
@@ -30,8 +29,9 @@ class add_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
-      throw shape_error{kind(), "two values of one shape",
-                        gradus::detail::text({to_string(inputs[0]), " and ", to_string(inputs[1])}),
+      throw shape_error{kind(),
+                        "two values of one shape",
+                        {to_string(inputs[0]), " and ", to_string(inputs[1])},
                         "project the shortcut with a 1 x 1 convolution"};
     }
     return inputs[0];

@@ -9,7 +9,6 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/text.hpp"           // text
 #include "gradus/kernels/batch_norm.hpp"  // batch_norm_forward_training, ...
 #include "gradus/nn/initializer.hpp"      // initializer
 #include "gradus/nn/layer.hpp"            // layer
@@ -46,10 +45,10 @@ class batch_norm_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
-      throw configuration_error{kind(), "a momentum in [0, 1]", gradus::detail::text({options_.momentum})};
+      throw configuration_error{kind(), "a momentum in [0, 1]", {options_.momentum}};
     }
     if (!(options_.epsilon > 0) || !std::isfinite(options_.epsilon)) {
-      throw configuration_error{kind(), "an epsilon above 0", gradus::detail::text({options_.epsilon})};
+      throw configuration_error{kind(), "an epsilon above 0", {options_.epsilon}};
     }
     if (inputs[0].flattened) {
       throw shape_error{kind(), "an image, or a vector made by a dense layer", "a flattened image",

@@ -6,7 +6,6 @@
 
 #include <string_view>  // std::string_view
 
-#include "gradus/core/text.hpp"       // text
 #include "gradus/kernels/concat.hpp"  // copy_channels
 #include "gradus/nn/layer.hpp"        // layer
 
@@ -29,18 +28,16 @@ class concat_base : public layer_base {
 
   value_shape infer(std::span<const value_shape> inputs) override {
     if (inputs.size() < 2) {
-      throw configuration_error{kind(), "at least 2 input values", gradus::detail::text({inputs.size()})};
+      throw configuration_error{kind(), "at least 2 input values", {inputs.size()}};
     }
     value_shape out = inputs[0];
     out.channels = 0;
     for (const value_shape& in : inputs) {
       if (in.flattened) {
-        throw shape_error{kind(), "images", gradus::detail::text({"the vector ", to_string(in)}),
-                          "concatenate before nn::flatten"};
+        throw shape_error{kind(), "images", {"the vector ", to_string(in)}, "concatenate before nn::flatten"};
       }
       if (in.height != out.height || in.width != out.width) {
-        throw shape_error{kind(), gradus::detail::text({"images of one height and width as in ", to_string(inputs[0])}),
-                          to_string(in)};
+        throw shape_error{kind(), {"images of one height and width as in ", to_string(inputs[0])}, to_string(in)};
       }
       out.channels += in.channels;
     }

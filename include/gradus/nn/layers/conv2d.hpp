@@ -10,7 +10,6 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/extents.hpp"         // extents
-#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/conv2d.hpp"       // conv2d_geometry, the passes
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
 #include "gradus/nn/initializer.hpp"       // initializer
@@ -59,9 +58,8 @@ class conv2d_base : public layer_base {
     require_image(kind(), in, "put the convolution before nn::flatten");
     if (in.channels % options_.groups != 0 || options_.out_channels % options_.groups != 0) {
       throw shape_error{kind(),
-                        gradus::detail::text({"groups that divide ", in.channels, " input and ", options_.out_channels,
-                                              " output channels"}),
-                        gradus::detail::text({options_.groups})};
+                        {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
+                        {options_.groups}};
     }
     const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
     geometry_ = {.in_channels = in.channels,

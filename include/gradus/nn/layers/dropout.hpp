@@ -11,7 +11,6 @@
 
 #include "gradus/core/config.hpp"          // GRADUS_NEVER_INLINE
 #include "gradus/core/random.hpp"          // random_stream
-#include "gradus/core/text.hpp"            // text
 #include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
 #include "gradus/nn/layer.hpp"             // layer
@@ -43,7 +42,7 @@ class dropout_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
-      throw configuration_error{kind(), "a rate in [0, 1)", gradus::detail::text({options_.rate})};
+      throw configuration_error{kind(), "a rate in [0, 1)", {options_.rate}};
     }
     shape_ = inputs[0];
     return inputs[0];

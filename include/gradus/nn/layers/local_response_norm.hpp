@@ -6,7 +6,6 @@
 
 #include <string_view>  // std::string_view
 
-#include "gradus/core/text.hpp"                    // text
 #include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_forward, ...
 #include "gradus/nn/layer.hpp"                     // layer
 
@@ -39,7 +38,7 @@ class local_response_norm_base : public layer_base {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "radius", 0, options_.radius);
     if (!(options_.k > 0)) {
-      throw configuration_error{kind(), "k above 0", gradus::detail::text({options_.k})};
+      throw configuration_error{kind(), "k above 0", {options_.k}};
     }
     require_image(kind(), inputs[0], "normalise before nn::flatten");
     return inputs[0];

@@ -9,7 +9,6 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
-#include "gradus/core/text.hpp"       // text
 #include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
 #include "gradus/nn/layer.hpp"        // layer
 #include "gradus/nn/window.hpp"       // size2d, padding
@@ -87,8 +86,8 @@ class max_pool2d_base : public layer_base {
   value_shape infer(std::span<const value_shape> inputs) override {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
-      throw configuration_error{kind(), "a kernel of at most 256 elements",
-                                gradus::detail::text({geometry_.kernel_height * geometry_.kernel_width})};
+      throw configuration_error{
+          kind(), "a kernel of at most 256 elements", {geometry_.kernel_height * geometry_.kernel_width}};
     }
     return pooled_shape(geometry_);
   }

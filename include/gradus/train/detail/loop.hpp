@@ -16,7 +16,6 @@
 #include "gradus/core/config.hpp"      // GRADUS_COLD
 #include "gradus/core/error.hpp"       // numeric_error
 #include "gradus/core/index.hpp"       // index_t
-#include "gradus/core/text.hpp"        // text
 #include "gradus/kernels/softmax.hpp"  // loss_sums
 #include "gradus/nn/network.hpp"       // step_options
 #include "gradus/optim/schedule.hpp"   // optim::schedule
@@ -205,11 +204,10 @@ class loop {
 
   [[noreturn]] GRADUS_COLD static void throw_not_finite(const std::string& first, const nn::step_options& place,
                                                         int rank, int epoch, double loss, double rate) {
-    using gradus::detail::text;
-    throw numeric_error{text({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}),
+    throw numeric_error{{"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"},
                         "a finite loss",
-                        text({loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()}),
-                        text({"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"})};
+                        {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
+                        {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"}};
   }
 
   /// Whether a rank says so; every rank gets the same answer.

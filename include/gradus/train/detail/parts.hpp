@@ -19,6 +19,7 @@
 #include "gradus/core/text.hpp"          // text
 #include "gradus/kernels/softmax.hpp"    // loss_sums
 #include "gradus/nn/network.hpp"         // step_options
+#include "gradus/nn/step_observer.hpp"   // step_observer
 #include "gradus/optim/segment.hpp"      // optim::segment
 #include "gradus/train/detail/loop.hpp"  // any_callback, pass, ranks, training_pass
 #include "gradus/train/report.hpp"       // epoch_report, flow, run_information, step_report
@@ -45,9 +46,8 @@ class batches {
 
   kernels::loss_sums evaluate() { return network_->evaluate(batch_->images, batch_->labels); }
 
-  template <class Observer>
-  kernels::loss_sums train_step(const nn::step_options& place, Observer& observer) {
-    return network_->train_step(batch_->images, batch_->labels, place, observer);
+  kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) {
+    return network_->train_step(batch_->images, batch_->labels, place, &observer);
   }
 
   std::string first_not_finite(const nn::step_options& place) {
@@ -73,14 +73,9 @@ class evaluation_pass_of final : public pass {
   batches<Network, Loader> batches_;
 };
 
-/// What a network tells of a backward pass, and the update that follows it.
-class synchronized_update {
+/// Brings gradients together as backward completes them, and updates the parameters.
+class synchronized_update : public nn::step_observer {
  public:
-  synchronized_update() = default;
-  synchronized_update(const synchronized_update&) = delete;
-  synchronized_update& operator=(const synchronized_update&) = delete;
-
-  virtual void gradients_ready(std::size_t first, std::size_t count) = 0;
   virtual void update(double rate) = 0;
 
  protected:
@@ -207,7 +202,7 @@ GRADUS_COLD inline void require_same_composition(comm::any_group& group, const c
 GRADUS_COLD inline void require_same_fit(comm::any_group& group, const run_information& run,
                                          const optim::schedule& learning_rate, const std::string& loader) {
   if (run.epochs < 0) {
-    throw configuration_error{"trainer.fit", "epochs of at least 0", gradus::detail::text({run.epochs})};
+    throw configuration_error{"trainer.fit", "epochs of at least 0", {run.epochs}};
   }
   const comm::fact facts[] = {{"epochs", gradus::detail::text({run.epochs})},
                               {"learning rate", learning_rate.description()},

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a network tells while it runs a step.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <cstddef>  // std::size_t
+
+#include "gradus/kernels/conv2d.hpp"  // kernels::pass
+
+namespace gradus::nn {
+
+/// Hears of a training step as it runs: derive from it and override what is of interest. It is called by the thread
+/// that runs the network, which goes on when the call returns.
+class step_observer {
+ public:
+  step_observer() = default;
+  step_observer(const step_observer&) = delete;
+  step_observer& operator=(const step_observer&) = delete;
+
+  /// @param layer  the number of the layer, counted in the order of add
+  /// @param which  pass::forward, or pass::backward_data for all that backward does
+  virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
+  virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
+
+  /// The gradients of `count` parameters of network::parameters(), from `first` on, are complete.
+  virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}
+
+ protected:
+  ~step_observer() = default;
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a trainer is without its communicator, its synchronization and its update rule.
+// Module: train. Depends on: parallel, data.
+#pragma once
+
+#include <cstdint>  // std::uint64_t
+#include <span>     // std::as_writable_bytes, std::span
+#include <string>   // std::string
+#include <vector>   // std::vector
+
+#include "gradus/comm/any_group.hpp"      // any_group
+#include "gradus/core/element.hpp"        // element_name
+#include "gradus/optim/schedule.hpp"      // optim::schedule
+#include "gradus/optim/segment.hpp"       // optim::segment
+#include "gradus/train/detail/loop.hpp"   // evaluate, loop
+#include "gradus/train/detail/parts.hpp"  // evaluation_pass_of, segments_of, synchronized_update, training_pass_of
+#include "gradus/train/report.hpp"        // evaluation_report, run_information
+
+namespace gradus::train {
+
+/// How long and how fast to train.
+struct fit_options {
+  int epochs = 1;
+  optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
+};
+
+namespace detail {
+
+/// The trainer that derives from it brings gradients together and updates.
+template <class Network>
+class trainer_base : private synchronized_update {
+ public:
+  trainer_base(const trainer_base&) = delete;  // the synchronization refers to the segments
+  trainer_base& operator=(const trainer_base&) = delete;
+
+  [[nodiscard]] Network& network() noexcept { return *network_; }
+  /// Steps done since construction.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
+
+ protected:
+  /// @throws configuration_error when the network is not frozen
+  explicit trainer_base(Network& network) : network_{&network}, segments_{segments_of(network)} {}
+  ~trainer_base() = default;
+
+  [[nodiscard]] std::span<const optim::segment> segments() const noexcept { return segments_; }
+
+  /// @throws configuration_error when ranks differ
+  void require_same(comm::any_group& group, const std::string& rule, const std::string& synchronization) {
+    require_same_composition(group, {.network = network_->describe(),
+                                     .element = element_name<typename Network::element_type>,
+                                     .layout = Network::layout_type::name,
+                                     .seed = network_->seed(),
+                                     .rule = rule,
+                                     .synchronization = synchronization});
+  }
+
+  template <class Loader>
+  void fit_on(comm::any_group& group, Loader& loader, const fit_options& options, callback_list callbacks) {
+    const run_information run{.rank = group.rank(),
+                              .ranks = group.size(),
+                              .epochs = options.epochs,
+                              .steps_per_epoch = loader.steps_per_epoch(),
+                              .examples_per_epoch = loader.examples_per_epoch(),
+                              .parameters = network_->parameter_count()};
+    require_same_fit(group, run, options.learning_rate, loader.description());
+    training_pass_of<Network, Loader> data{*network_, loader, *this};
+    loop_.fit(data, group, run, options.learning_rate, callbacks);
+  }
+
+  template <class Loader>
+  [[nodiscard]] evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
+    const auto began = clock::now();
+    const bool shared = loader.ranks() > 1;
+    const std::span statistics = std::as_writable_bytes(network_->buffer_values());
+    if (shared && !statistics.empty()) {
+      group.broadcast(statistics, 0);
+    }
+    evaluation_pass_of<Network, Loader> data{*network_, loader};
+    return detail::evaluate(data, shared ? &group : nullptr, began);
+  }
+
+ private:
+  Network* network_;
+  std::vector<optim::segment> segments_;
+  loop loop_;
+};
+
+}  // namespace detail
+}  // namespace gradus::train
