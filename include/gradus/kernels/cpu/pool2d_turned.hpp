@@ -4,7 +4,7 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // full_packet
 #include "gradus/kernels/cpu/pool2d_runs.hpp"         // store_slope, lone_packet
@@ -90,7 +90,7 @@ GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Fo
 
 /// to[(r * columns + w) * turned_lanes + c] = the channel c of pixel w of row r
 template <class Element>
-GRADUS_NEVER_INLINE void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
+void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
   for_each_square(
       from,
       [&](index_t place, index_t turned) {
@@ -109,8 +109,8 @@ GRADUS_NEVER_INLINE void turn(const pixel_rows<const Element>& from, Element* to
 
 /// The way back, as a gradient with its epilogue; epilogue.relu_output begins with the element that `to` begins with.
 template <class Element>
-GRADUS_NEVER_INLINE void turn_back(const Element* from, const pixel_rows<Element>& to,
-                                   const backward_epilogue<Element>& epilogue) noexcept {
+void turn_back(const Element* from, const pixel_rows<Element>& to,
+               const backward_epilogue<Element>& epilogue) noexcept {
   for_each_square(
       to,
       [&](index_t place, index_t turned) {
