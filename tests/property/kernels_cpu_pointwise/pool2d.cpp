@@ -63,16 +63,21 @@ const std::vector<pool_case> cases{
     make_case(1, 2, 5, 150, 3, 3, 2, 2, 1),      // rows longer than a block
     make_case(1, 1, 40, 40, 16, 16, 11, 13, 0),  // the largest kernel
     make_case(2, 40, 3, 5, 3, 1, 1, 1, 0),       // one column
-    make_case(1, 1, 2, 9000, 2, 2, 2, 2, 0),     // rows longer than the buffers
+    make_case(1, 1, 2, 9000, 2, 2, 2, 2, 0),     // halves of long rows
+    make_case(1, 3, 3, 2100, 3, 3, 1, 1, 1),     // rows longer than the buffers
+    make_case(1, 21, 60, 41, 3, 3, 1, 1, 1),     // several bands of two groups of channels, the second of 4 and 1
+    make_case(2, 6, 95, 50, 3, 2, 2, 3, 0),      // bands that begin in windows of the ones before
+    make_case(1, 2, 70, 50, 60, 3, 7, 1, 1),     // windows higher than the buffers
+    make_case(1, 24, 6, 5, 3, 3, 1, 1, 1),       // channels of a block and two packets
 };
 
-/// A layout of a user, for which there is no faster path.
+/// A layout of a user, in which the channels of a pixel are not neighbours, and neither are the pixels of a row.
 struct chwn {
   static constexpr std::array order{gradus::axis::c, gradus::axis::h, gradus::axis::w, gradus::axis::n};
   static constexpr std::string_view name = "chwn";
 };
-using pool_types =
-    std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>, test_case<float, chwn>>;
+using pool_types = std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>,
+                              test_case<double, nhwc>, test_case<float, chwn>>;
 
 bool inside(const pool2d_geometry& g, index_t h, index_t w) {
   return h >= 0 && w >= 0 && h < g.in_height && w < g.in_width;

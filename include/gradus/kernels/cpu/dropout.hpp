@@ -54,44 +54,57 @@ inline void dropout_blocks(const random_stream& stream, std::uint64_t index, std
 }
 
 #if defined(__SSE2__)
-/// The same with 4 blocks at once.
+/// The same with 4 blocks at once: a 32-bit word of each of two blocks in the lower halves of the 64-bit lanes of a
+/// vector. What is in the upper halves does not matter, the product reads the lower ones only.
 inline void dropout_blocks_sse2(const random_stream& stream, std::uint64_t index, std::uint64_t sequence,
                                 std::uint32_t threshold, index_t blocks, std::uint8_t* keep) noexcept {
-  const auto all = [](std::uint32_t value) { return _mm_set1_epi32(static_cast<int>(value)); };
+  const auto all = [](std::uint64_t value) {
+    return _mm_set1_epi32(static_cast<int>(static_cast<std::uint32_t>(value)));
+  };
+  constexpr int rounds = 10;
+  __m128i keys[rounds][2];
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    keys[round][0] = all(stream.key() + std::uint64_t{0x9E3779B9U} * round);
+    keys[round][1] = all((stream.key() >> 32U) + std::uint64_t{0xBB67AE85U} * round);
+  }
   const __m128i multipliers[] = {all(0xD2511F53U), all(0xCD9E8D57U)};
-  const __m128i odd_places = _mm_set_epi32(-1, 0, -1, 0);
   const __m128i sign = all(0x80000000U);  // SSE2 compares signed numbers only
   const __m128i limit = _mm_xor_si128(all(threshold), sign);
   for (; blocks >= 4 && (index & 0xFFFFFFFFU) <= 0xFFFFFFFFU - 4; blocks -= 4, index += 4, keep += 16) {
-    __m128i words[] = {_mm_add_epi32(all(static_cast<std::uint32_t>(index)), _mm_setr_epi32(0, 1, 2, 3)),
-                       all(static_cast<std::uint32_t>(index >> 32U)), all(static_cast<std::uint32_t>(sequence)),
-                       all(static_cast<std::uint32_t>(sequence >> 32U))};
-    auto key0 = static_cast<std::uint32_t>(stream.key());
-    auto key1 = static_cast<std::uint32_t>(stream.key() >> 32U);
-    for (int round = 0; round < 10; ++round) {
-      __m128i high[2];
-      __m128i low[2];
-      for (int i = 0; i < 2; ++i) {
-        // 32 x 32 -> 64 bits in even and in odd places, then high and low halves put together again.
-        const __m128i even = _mm_mul_epu32(words[2 * i], multipliers[i]);
-        const __m128i odd = _mm_mul_epu32(_mm_srli_epi64(words[2 * i], 32), multipliers[i]);
-        high[i] = _mm_or_si128(_mm_srli_epi64(even, 32), _mm_and_si128(odd, odd_places));
-        low[i] = _mm_or_si128(_mm_andnot_si128(odd_places, even), _mm_slli_epi64(odd, 32));
+    __m128i words[2][4];  // of two pairs of blocks
+#pragma GCC unroll 2
+    for (int pair = 0; pair < 2; ++pair) {
+      words[pair][0] = _mm_add_epi32(all(index), _mm_setr_epi32(2 * pair, 0, 2 * pair + 1, 0));
+      words[pair][1] = all(index >> 32U);
+      words[pair][2] = all(sequence);
+      words[pair][3] = all(sequence >> 32U);
+    }
+    for (const auto& key : keys) {
+#pragma GCC unroll 2
+      for (int pair = 0; pair < 2; ++pair) {
+        __m128i(&word)[4] = words[pair];
+        const __m128i product0 = _mm_mul_epu32(word[0], multipliers[0]);
+        const __m128i product1 = _mm_mul_epu32(word[2], multipliers[1]);
+        word[0] = _mm_xor_si128(_mm_xor_si128(_mm_srli_epi64(product1, 32), word[1]), key[0]);
+        word[1] = product1;
+        word[2] = _mm_xor_si128(_mm_xor_si128(_mm_srli_epi64(product0, 32), word[3]), key[1]);
+        word[3] = product0;
       }
-      words[0] = _mm_xor_si128(_mm_xor_si128(high[1], words[1]), all(key0));
-      words[2] = _mm_xor_si128(_mm_xor_si128(high[0], words[3]), all(key1));
-      words[1] = low[1];
-      words[3] = low[0];
-      key0 += 0x9E3779B9U;
-      key1 += 0xBB67AE85U;
     }
-    // word >= threshold as 1, the 4 words of a block in the 4 bytes of its place.
-    __m128i bytes = _mm_setzero_si128();
-    for (int i = 0; i < 4; ++i) {
-      const __m128i below = _mm_cmpgt_epi32(limit, _mm_xor_si128(words[i], sign));
-      bytes = _mm_or_si128(bytes, _mm_andnot_si128(below, _mm_set1_epi32(1 << (8 * i))));
+    // The words of a block side by side, and word >= threshold as 1 in a byte.
+    __m128i below[2];
+#pragma GCC unroll 2
+    for (int pair = 0; pair < 2; ++pair) {
+      const __m128i low_half = _mm_set_epi32(0, -1, 0, -1);
+      const __m128i(&word)[4] = words[pair];
+      const __m128i front = _mm_or_si128(_mm_and_si128(word[0], low_half), _mm_slli_epi64(word[1], 32));
+      const __m128i back = _mm_or_si128(_mm_and_si128(word[2], low_half), _mm_slli_epi64(word[3], 32));
+      const __m128i first = _mm_cmpgt_epi32(limit, _mm_xor_si128(_mm_unpacklo_epi64(front, back), sign));
+      const __m128i second = _mm_cmpgt_epi32(limit, _mm_xor_si128(_mm_unpackhi_epi64(front, back), sign));
+      below[pair] = _mm_packs_epi32(first, second);
     }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(keep), bytes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(keep),
+                     _mm_add_epi8(_mm_packs_epi16(below[0], below[1]), _mm_set1_epi8(1)));
   }
   dropout_blocks(stream, index, sequence, threshold, blocks, keep);
 }

@@ -28,6 +28,8 @@ struct packet {
   /// Integers of the size of the elements: what comparisons give (all ones for true) and choose with.
   typedef index_type index_vector __attribute__((vector_size(Lanes * sizeof(Element))));
 
+  typedef short short_vector __attribute__((vector_size(Lanes * sizeof(Element))));
+
   /// The vector at any element: like an element, it shares memory with elements only.
   typedef Element unaligned __attribute__((vector_size(Lanes * sizeof(Element)), aligned(alignof(Element))));
 
@@ -93,6 +95,28 @@ struct packet {
     return reinterpret_cast<type>(mask & reinterpret_cast<index_vector>(value));
   }
 
+  GRADUS_ALWAYS_INLINE static index_vector broadcast_index(int value) noexcept {
+    return static_cast<index_type>(value) - index_vector{};
+  }
+  /// a > b ? a : b
+  GRADUS_ALWAYS_INLINE static type larger(type a, type b) noexcept {
+#if defined(__SSE2__)
+    // Of the expression the compiler makes three instructions where it needs the comparison anyway.
+    if constexpr (Lanes == 4 && sizeof(Element) == 4) {
+      return _mm_max_ps(a, b);
+    } else if constexpr (Lanes == 2 && sizeof(Element) == 8) {
+      return _mm_max_pd(a, b);
+    }
+#endif
+    return a > b ? a : b;
+  }
+  /// The larger of integers in [0, 255].
+  GRADUS_ALWAYS_INLINE static index_vector larger_byte(index_vector a, index_vector b) noexcept {
+    const short_vector x = reinterpret_cast<short_vector>(a);  // SSE2 compares no longer integers in one instruction
+    const short_vector y = reinterpret_cast<short_vector>(b);
+    return reinterpret_cast<index_vector>(x > y ? x : y);
+  }
+
   /// Bytes to integers.
   GRADUS_ALWAYS_INLINE static index_vector load_bytes(const std::uint8_t* from) noexcept {
 #if defined(__SSE2__)
@@ -111,6 +135,28 @@ struct packet {
     index_vector value;
     std::memcpy(&value, wide.data(), sizeof(value));
     return value;
+  }
+  /// Which of Count * lanes bytes are `value`, as masks.
+  template <int Count>
+  GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
+                                               index_vector (&masks)[Count]) noexcept {
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4 && sizeof(Element) == 4 && Count == 4) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+      const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi32(value * 0x01010101));
+      const __m128i low = _mm_unpacklo_epi8(equal, equal);
+      const __m128i high = _mm_unpackhi_epi8(equal, equal);
+      masks[0] = reinterpret_cast<index_vector>(_mm_unpacklo_epi16(low, low));
+      masks[1] = reinterpret_cast<index_vector>(_mm_unpackhi_epi16(low, low));
+      masks[2] = reinterpret_cast<index_vector>(_mm_unpacklo_epi16(high, high));
+      masks[3] = reinterpret_cast<index_vector>(_mm_unpackhi_epi16(high, high));
+      return;
+    }
+#endif
+#pragma GCC unroll 4
+    for (int j = 0; j < Count; ++j) {
+      masks[j] = load_bytes(from + j * lanes) == broadcast_index(value);
+    }
   }
   /// Integers in [0, 255] to bytes, the first `count` of them.
   GRADUS_ALWAYS_INLINE static void store_bytes(std::uint8_t* to, index_vector value, index_t count = lanes) noexcept {
@@ -132,6 +178,11 @@ struct packet {
     }
   }
 };
+
+/// Fetches what lies at an address, in the memory or not, into the cache.
+GRADUS_ALWAYS_INLINE void prefetch(const void* place) noexcept {
+  __builtin_prefetch(place);
+}
 
 /// Bytes of a vector that every processor of the architecture has.
 inline constexpr int packet_bytes = 16;

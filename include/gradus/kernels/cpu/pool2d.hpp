@@ -4,18 +4,20 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::max
+#include <algorithm>    // std::max, std::min
 #include <array>        // std::array
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
+#include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                // real_element
 #include "gradus/core/index.hpp"                  // index_t
 #include "gradus/device/cpu.hpp"                  // cpu
 #include "gradus/kernels/conv2d.hpp"              // backward_epilogue
-#include "gradus/kernels/cpu/pool2d_pixels.hpp"   // max_pixels, ...
-#include "gradus/kernels/cpu/pool2d_planes.hpp"   // max_plane, ...
-#include "gradus/kernels/cpu/pool2d_windows.hpp"  // pool_divisors, pool_rows, ...
+#include "gradus/kernels/cpu/pool2d_halves.hpp"   // max_halves, ...
+#include "gradus/kernels/cpu/pool2d_runs.hpp"     // max_windows, slopes_of_row, ...
+#include "gradus/kernels/cpu/pool2d_turned.hpp"   // turn, turn_back
+#include "gradus/kernels/cpu/pool2d_windows.hpp"  // pool_axis
 #include "gradus/kernels/pool2d.hpp"              // pool2d_geometry
 #include "gradus/layout/layout_policy.hpp"        // axis, layout_policy
 #include "gradus/layout/mapping.hpp"              // dense_mapping
@@ -25,137 +27,345 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// How a layout is worked on: pixel by pixel, plane by plane, or, for others, element by element.
-template <class Layout>
-inline constexpr bool pools_pixels = Layout::order == std::array{axis::n, axis::h, axis::w, axis::c};
-template <class Layout>
-inline constexpr bool pools_planes = Layout::order == std::array{axis::n, axis::c, axis::h, axis::w};
+/// Strides of a tensor in elements.
+struct pool_places {
+  template <class Layout>
+  explicit pool_places(const dense_mapping<Layout>& at) noexcept
+      : n{at.stride(axis::n)}, c{at.stride(axis::c)}, h{at.stride(axis::h)}, w{at.stride(axis::w)} {}
 
-/// Calls body(unit) for every unit (a row of an image or a plane) of `cost` steps, on all threads.
+  index_t n;
+  index_t c;
+  index_t h;
+  index_t w;
+};
+
+/// A pooling of images in some layout. Where channels are neighbours, they are the lanes of vectors. Where they are
+/// not, bands of rows of a few channels are turned into buffers in which they are; what is too large for these is done
+/// with one lane.
+struct pool_plan {
+  // Buffers are on the stack, because a training step allocates nothing.
+  static constexpr index_t band_pixels = 2048;
+  static constexpr index_t row_pixels = 1024;
+
+  template <class Layout>
+  GRADUS_NEVER_INLINE pool_plan(const pool2d_geometry& g, index_t batch, bool with_padding, Layout /*layout*/)
+      : rows{pool_rows(g)},
+        columns{pool_columns(g)},
+        in{dense_mapping<Layout>{g.input(batch)}},
+        out{dense_mapping<Layout>{g.output(batch)}},
+        images{batch},
+        channels{g.channels},
+        count_padding{with_padding} {}
+
+  pool_axis rows;
+  pool_axis columns;
+  pool_places in;
+  pool_places out;
+  index_t images;
+  index_t channels;
+  bool count_padding;
+};
+
+/// Whether channels are neighbours.
+template <class Layout>
+inline constexpr bool pools_lanes = Layout::order.back() == axis::c;
+
+/// Some rows of some channels of one image.
+struct pool_band {
+  index_t n;
+  index_t c;
+  index_t lanes;
+  pool_range rows;
+
+  [[nodiscard]] index_t place(const pool_places& at) const noexcept { return n * at.n + c * at.c; }
+};
+
+/// How bands are cut.
+struct pool_bands {
+  index_t lanes;
+  index_t height;
+};
+
+/// Calls body(band) on all threads for bands that make up `rows` rows of all images. A row of a channel takes `cost`
+/// steps.
 template <class Body>
-void for_each_pool_unit(cpu& device, index_t units, index_t cost, const Body& body) {
-  const index_t grain = std::max(index_t{1}, (index_t{1} << 15U) / std::max(index_t{1}, cost));
-  device.parallel_for(units, grain, body);
+void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_bands& cut, index_t cost,
+                   const Body& body) {
+  const index_t groups = (plan.channels + cut.lanes - 1) / cut.lanes;
+  const index_t bands = (rows + cut.height - 1) / cut.height;
+  const index_t grain = std::max(index_t{1}, (index_t{1} << 15U) / std::max(index_t{1}, cost * cut.lanes * cut.height));
+  device.parallel_for(plan.images * groups * bands, grain, [&](index_t begin, index_t end) {
+    for (index_t i = begin; i < end; ++i) {
+      const index_t c = i / bands % groups * cut.lanes;
+      const index_t row = i % bands * cut.height;
+      body(pool_band{.n = i / bands / groups,
+                     .c = c,
+                     .lanes = std::min(cut.lanes, plan.channels - c),
+                     .rows = {row, std::min(rows, row + cut.height)}});
+    }
+  });
 }
 
-/// dx with the epilogue's mask, element by element.
-template <class Element, class Layout>
-void finish_plane(const dense_mapping<Layout>& at, index_t n, index_t c, const backward_epilogue<Element>& epilogue,
-                  Element* dx) {
-  if (epilogue.relu_output == nullptr) {
-    return;
+/// The bands of `rows` rows of `width` pixels, for channels that are neighbours, or turned in bands of at most `height`
+/// rows.
+[[nodiscard]] inline pool_bands cut_bands(const pool_plan& plan, index_t rows, index_t width, index_t height,
+                                          bool turned) noexcept {
+  if (!turned) {
+    return {std::max(index_t{1}, plan.channels), 1};
   }
-  for (index_t h = 0; h < at.extents().h; ++h) {
-    for (index_t w = 0; w < at.extents().w; ++w) {
-      const index_t i = at(n, c, h, w);
-      dx[i] = epilogue.relu_output[i] > 0 ? dx[i] : Element{0};
-    }
-  }
-}
-
-template <class Element, class Layout>
-void clear_plane(const dense_mapping<Layout>& at, index_t n, index_t c, Element* dx) {
-  for (index_t h = 0; h < at.extents().h; ++h) {
-    for (index_t w = 0; w < at.extents().w; ++w) {
-      dx[at(n, c, h, w)] = Element{0};
-    }
-  }
+  height = std::min({height, rows, plan.row_pixels / std::max(index_t{1}, width)});
+  return height > 0 ? pool_bands{turned_lanes, height} : pool_bands{1, std::max(index_t{1}, rows)};
 }
 
 template <class Element>
-[[nodiscard]] backward_epilogue<Element> epilogue_from(backward_epilogue<Element> epilogue, index_t offset) noexcept {
-  epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : offset;
+[[nodiscard]] backward_epilogue<Element> epilogue_from(backward_epilogue<Element> epilogue, index_t place) noexcept {
+  epilogue.relu_output += epilogue.relu_output == nullptr ? 0 : place;
   return epilogue;
 }
 
-/// Any layout and any size, element by element: what the faster paths do not take.
-template <class Element, class Layout>
-void max_plane_by_element(const pool2d_geometry& g, const dense_mapping<Layout>& in, const dense_mapping<Layout>& out,
-                          index_t n, index_t c, const Element* x, Element* y, std::uint8_t* choice) {
-  for (index_t p = 0; p < g.out_height; ++p) {
-    const pool_range rows = pool_rows(g, p);
-    for (index_t q = 0; q < g.out_width; ++q) {
-      const pool_range columns = pool_columns(g, q);
-      Element best = x[in(n, c, rows.start + rows.begin, columns.start + columns.begin)];
-      index_t chosen = rows.begin * g.kernel_width + columns.begin;
-      for (index_t r = rows.begin; r < rows.end; ++r) {
-        for (index_t s = columns.begin; s < columns.end; ++s) {
-          const Element value = x[in(n, c, rows.start + r, columns.start + s)];
-          if (value > best || (value != value && best == best)) {
-            best = value;
-            chosen = r * g.kernel_width + s;
-          }
-        }
-      }
-      const index_t i = out(n, c, p, q);
-      y[i] = best;
-      if (choice != nullptr) {
-        choice[i] = static_cast<std::uint8_t>(chosen);
-      }
-    }
+/// A forward pass: how runs of windows are pooled, and the tensors.
+template <class Element>
+struct pool_forward {
+  void (*run)(const window_run<Element>& run, Element* y, std::uint8_t* choice);
+  const Element* x;
+  Element* y;
+  std::uint8_t* choice;  ///< null: not wanted
+};
+
+/// Row p of outputs; call.x is where pixel (0, 0) of the image is, or would be, call.y and call.choice where the row
+/// begins.
+template <class Element>
+GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t p, index_t lanes,
+                                  index_t in_h, index_t in_w, index_t out_w) {
+  const pool_axis& columns = plan.columns;
+  const pool_range whole = columns.whole_windows();
+  const pool_range h = plan.rows.window(p);
+  for (index_t q = 0; q < columns.outputs;) {
+    const pool_range w = columns.window(q);
+    const index_t pixels = q == whole.begin && whole.size() > 0 ? whole.size() : 1;
+    const index_t entries = plan.count_padding ? plan.rows.kernel * columns.kernel : h.size() * w.size();
+    call.run(window_run<Element>{.x = call.x + (h.begin * in_h + w.begin * in_w),
+                                 .rows = h.size(),
+                                 .columns = w.size(),
+                                 .row_step = in_h,
+                                 .column_step = in_w,
+                                 .lanes = lanes,
+                                 .pixels = pixels,
+                                 .input_step = columns.stride * in_w,
+                                 .output_step = out_w,
+                                 .output = q * out_w,
+                                 .entry = static_cast<int>(plan.rows.entry(h.begin, p) * columns.kernel +
+                                                           columns.entry(w.begin, q)),
+                                 .kernel_width = static_cast<int>(columns.kernel),
+                                 .share = Element{1} / static_cast<Element>(entries)},
+             call.y, call.choice);
+    q += pixels;
   }
 }
 
-template <class Element, class Layout>
-void max_slopes_plane_by_element(const pool2d_geometry& g, const dense_mapping<Layout>& in,
-                                 const dense_mapping<Layout>& out, index_t n, index_t c, const Element* dy,
-                                 const std::uint8_t* choice, Element* dx, const backward_epilogue<Element>& epilogue) {
-  if (!epilogue.accumulate) {
-    clear_plane(in, n, c, dx);
+/// A band of neighbouring channels, or of one.
+template <class Element>
+GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forward<Element>& call,
+                                         const pool_band& band) {
+  for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
+    const index_t row = band.place(plan.out) + p * plan.out.h;
+    pool_row<Element>(
+        plan,
+        {call.run, call.x + band.place(plan.in), call.y + row, call.choice == nullptr ? nullptr : call.choice + row}, p,
+        band.lanes, plan.in.h, plan.in.w, plan.out.w);
   }
-  for (index_t p = 0; p < g.out_height; ++p) {
-    for (index_t q = 0; q < g.out_width; ++q) {
-      const index_t i = out(n, c, p, q);
-      const index_t r = choice[i] / g.kernel_width;
-      const index_t s = choice[i] % g.kernel_width;
-      dx[in(n, c, p * g.stride_height - g.pad_top + r, q * g.stride_width - g.pad_left + s)] += dy[i];
-    }
-  }
-  finish_plane(in, n, c, epilogue, dx);
 }
 
-/// Calls body(h, w) for the entries of the window (p, q), and returns their number.
+/// A band that is turned.
+template <class Element>
+GRADUS_NEVER_INLINE void pool_turned_band(const pool_plan& plan, const pool_forward<Element>& call,
+                                          const pool_band& band) {
+  std::array<Element, plan.band_pixels * turned_lanes> turned;
+  std::array<Element, plan.row_pixels * turned_lanes> results;
+  std::array<std::uint8_t, plan.row_pixels * turned_lanes> chosen;
+  const pool_axis& rows = plan.rows;
+  const index_t first = rows.window(band.rows.begin).begin;
+  const index_t in_h = plan.columns.inputs * turned_lanes;
+  const index_t out_h = plan.columns.outputs * turned_lanes;
+  turn(pixel_rows<const Element>{call.x + band.place(plan.in) + first * plan.in.h, band.lanes, plan.in.c,
+                                 rows.window(band.rows.end - 1).end - first, plan.in.h, plan.columns.inputs, plan.in.w},
+       turned.data());
+  for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
+    const index_t row = (p - band.rows.begin) * out_h;
+    pool_row<Element>(plan,
+                      {call.run, turned.data() - first * in_h, results.data() + row,
+                       call.choice == nullptr ? nullptr : chosen.data() + row},
+                      p, band.lanes, in_h, turned_lanes, turned_lanes);
+  }
+  const auto target = [&]<class Type>(Type* data) {
+    return pixel_rows<Type>{data + band.place(plan.out) + band.rows.begin * plan.out.h,
+                            band.lanes,
+                            plan.out.c,
+                            band.rows.size(),
+                            plan.out.h,
+                            plan.columns.outputs,
+                            plan.out.w};
+  };
+  turn_back(results.data(), target(call.y), {});
+  if (call.choice != nullptr) {
+    turn_back(chosen.data(), target(call.choice), {});
+  }
+}
+
+/// Pools all images; turned_band is null where channels are neighbours.
+template <class Element>
+void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
+                 void (*turned_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
+  const pool_axis& rows = plan.rows;
+  const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
+  const index_t height =
+      rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.kernel + rows.stride) / rows.stride;
+  const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, height, turned_band != nullptr);
+  const auto do_band = turned_band != nullptr && cut.lanes > 1 ? turned_band : pool_plain_band<Element>;
+  for_each_band(device, plan, rows.outputs, cut, plan.columns.outputs * rows.kernel * plan.columns.kernel,
+                [&](const pool_band& band) { do_band(plan, call, band); });
+}
+
+/// A backward pass: how a row of inputs is done, and the tensors.
+template <class Element>
+struct pool_backward {
+  void (*row)(const pool_plan& plan, const pool_backward& call, const input_row& row, index_t h);
+  const Element* dy;
+  const std::uint8_t* choice;  ///< null: average pooling
+  Element* dx;
+  backward_epilogue<Element> epilogue;
+};
+
+/// A band of neighbouring channels, or of one.
+template <class Element>
+GRADUS_NEVER_INLINE void plain_band_of_slopes(const pool_plan& plan, const pool_backward<Element>& call,
+                                              const pool_band& band) {
+  for (index_t h = band.rows.begin; h < band.rows.end; ++h) {
+    const pool_range p = plan.rows.windows_with(h);
+    call.row(plan, call,
+             {.columns = plan.columns,
+              .p = p,
+              .output = band.place(plan.out) + p.begin * plan.out.h,
+              .row_step = plan.out.h,
+              .column_step = plan.out.w,
+              .input = band.place(plan.in) + h * plan.in.h,
+              .input_step = plan.in.w,
+              .lanes = band.lanes},
+             h);
+  }
+}
+
+/// A band that is turned.
+template <class Element>
+GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool_backward<Element>& call,
+                                               const pool_band& band) {
+  std::array<Element, plan.band_pixels * turned_lanes> turned;
+  std::array<std::uint8_t, plan.band_pixels * turned_lanes> chosen;
+  std::array<Element, plan.row_pixels * turned_lanes> sums;
+  const pool_axis& rows = plan.rows;
+  const index_t first = rows.windows_with(band.rows.begin).begin;
+  const auto source = [&]<class Type>(const Type* data) {
+    return pixel_rows<const Type>{data + band.place(plan.out) + first * plan.out.h,
+                                  band.lanes,
+                                  plan.out.c,
+                                  rows.windows_with(band.rows.end - 1).end - first,
+                                  plan.out.h,
+                                  plan.columns.outputs,
+                                  plan.out.w};
+  };
+  turn(source(call.dy), turned.data());
+  if (call.choice != nullptr) {
+    turn(source(call.choice), chosen.data());
+  }
+  const index_t out_h = plan.columns.outputs * turned_lanes;
+  const index_t in_h = plan.columns.inputs * turned_lanes;
+  for (index_t h = band.rows.begin; h < band.rows.end; ++h) {
+    const pool_range p = rows.windows_with(h);
+    call.row(plan, {call.row, turned.data(), chosen.data(), sums.data(), {}},
+             {.columns = plan.columns,
+              .p = p,
+              .output = (p.begin - first) * out_h,
+              .row_step = out_h,
+              .column_step = turned_lanes,
+              .input = (h - band.rows.begin) * in_h,
+              .input_step = turned_lanes,
+              .lanes = band.lanes},
+             h);
+  }
+  const index_t target = band.place(plan.in) + band.rows.begin * plan.in.h;
+  turn_back(sums.data(),
+            pixel_rows<Element>{call.dx + target, band.lanes, plan.in.c, band.rows.size(), plan.in.h,
+                                plan.columns.inputs, plan.in.w},
+            epilogue_from(call.epilogue, target));
+}
+
+/// The gradients of all images; turned_band is null where channels are neighbours.
+template <class Element>
+void slopes_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
+                      void (*turned_band)(const pool_plan&, const pool_backward<Element>&, const pool_band&)) {
+  const pool_axis& rows = plan.rows;
+  const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
+  const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
+  const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, turned_band != nullptr);
+  const auto do_band = turned_band != nullptr && cut.lanes > 1 ? turned_band : plain_band_of_slopes<Element>;
+  for_each_band(device, plan, rows.inputs, cut, 2 * plan.columns.inputs,
+                [&](const pool_band& band) { do_band(plan, call, band); });
+}
+
+/// The gradients of a row of inputs of maximum pooling.
+template <class Element>
+void max_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
+  const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
+  const index_t row_stride = plan.rows.stride * plan.columns.kernel;
+  slopes_of_row(row, call.dx, call.epilogue,
+                [=, dy = call.dy, choice = call.choice]<class Packet, int Block>(
+                    Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
+                  typename Packet::index_vector mine[Block];
+                  Packet::equal_bytes(choice + i, static_cast<int>(first - p * row_stride + s), mine);
+#pragma GCC unroll 4
+                  for (int j = 0; j < Block; ++j) {
+                    sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
+                  }
+                });
+}
+
+/// The same of average pooling.
+template <class Element>
+void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
+                           index_t /*h*/) {
+  const pool_range rows = plan.count_padding ? pool_range{0, plan.rows.outputs} : plan.rows.whole_windows();
+  const pool_range columns = plan.count_padding ? pool_range{0, plan.columns.outputs} : plan.columns.whole_windows();
+  const Element usual = Element{1} / static_cast<Element>(plan.rows.kernel * plan.columns.kernel);
+  slopes_of_row(row, call.dx, call.epilogue,
+                [=, &plan, dy = call.dy]<class Packet, int Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
+                                                                  index_t q, index_t, index_t i) {
+                  Element share = usual;
+                  if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
+                    share =
+                        Element{1} / static_cast<Element>(plan.rows.window(p).size() * plan.columns.window(q).size());
+                  }
+#pragma GCC unroll 4
+                  for (int j = 0; j < Block; ++j) {
+                    sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
+                  }
+                });
+}
+
+/// Whether windows halve planes whose rows are neighbours.
+[[nodiscard]] inline bool pools_halves(const pool_plan& plan) noexcept {
+  const auto halves = [](const pool_axis& a) {
+    return a.kernel == 2 && a.stride == 2 && a.pad == 0 && 2 * a.outputs <= a.inputs;
+  };
+  return halves(plan.rows) && halves(plan.columns) && plan.in.w == 1 && plan.in.h == plan.columns.inputs &&
+         plan.out.w == 1 && plan.out.h == plan.columns.outputs;
+}
+
+/// Calls body(plane, place of its inputs, place of its outputs) for all planes.
 template <class Body>
-index_t for_each_entry(const pool2d_geometry& g, index_t p, index_t q, const Body& body) {
-  const pool_range rows = pool_rows(g, p);
-  const pool_range columns = pool_columns(g, q);
-  for (index_t r = rows.begin; r < rows.end; ++r) {
-    for (index_t s = columns.begin; s < columns.end; ++s) {
-      body(rows.start + r, columns.start + s);
-    }
-  }
-  return (rows.end - rows.begin) * (columns.end - columns.begin);
-}
-
-template <class Element, class Layout>
-void average_plane_by_element(const pool2d_geometry& g, const dense_mapping<Layout>& in,
-                              const dense_mapping<Layout>& out, index_t n, index_t c, const Element* x, Element* y,
-                              bool count_padding) {
-  for (index_t p = 0; p < g.out_height; ++p) {
-    for (index_t q = 0; q < g.out_width; ++q) {
-      Element sum = 0;
-      const index_t entries = for_each_entry(g, p, q, [&](index_t h, index_t w) { sum += x[in(n, c, h, w)]; });
-      y[out(n, c, p, q)] = sum / static_cast<Element>(count_padding ? g.kernel_height * g.kernel_width : entries);
-    }
-  }
-}
-
-template <class Element, class Layout>
-void average_slopes_plane_by_element(const pool2d_geometry& g, const dense_mapping<Layout>& in,
-                                     const dense_mapping<Layout>& out, index_t n, index_t c, const Element* dy,
-                                     Element* dx, bool count_padding, const backward_epilogue<Element>& epilogue) {
-  if (!epilogue.accumulate) {
-    clear_plane(in, n, c, dx);
-  }
-  for (index_t p = 0; p < g.out_height; ++p) {
-    for (index_t q = 0; q < g.out_width; ++q) {
-      const index_t inside = for_each_entry(g, p, q, [](index_t, index_t) {});
-      const Element share =
-          dy[out(n, c, p, q)] / static_cast<Element>(count_padding ? g.kernel_height * g.kernel_width : inside);
-      for_each_entry(g, p, q, [&](index_t h, index_t w) { dx[in(n, c, h, w)] += share; });
-    }
-  }
-  finish_plane(in, n, c, epilogue, dx);
+void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
+  const halved_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
+  for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width,
+                [&](const pool_band& band) { body(plane, band.place(plan.in), band.place(plan.out)); });
 }
 
 }  // namespace detail
@@ -165,48 +375,17 @@ template <real_element Element, layout_policy Layout>
 void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                         std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                         image_view<Element, Layout, cpu> y, std::uint8_t* choice) {
-  const index_t images = y.extent(axis::n);
-  const index_t in_plane = shape.in_height * shape.in_width;
-  const index_t out_plane = shape.out_height * shape.out_width;
-  const index_t entries = shape.kernel_height * shape.kernel_width;
-  if constexpr (detail::pools_pixels<Layout>) {
-    const index_t row = shape.out_width * shape.channels;
-    detail::for_each_pool_unit(device, images * shape.out_height, row * entries, [&](index_t begin, index_t end) {
-      for (index_t unit = begin; unit < end; ++unit) {
-        const Element* const image = x.data() + unit / shape.out_height * in_plane * shape.channels;
-        if (choice == nullptr) {
-          detail::max_pixels<false>(shape, unit % shape.out_height, image, y.data() + unit * row, choice);
-        } else {
-          detail::max_pixels<true>(shape, unit % shape.out_height, image, y.data() + unit * row, choice + unit * row);
-        }
-      }
+  const detail::pool_plan plan{shape, y.extent(axis::n), false, Layout{}};
+  const detail::pool_forward<Element> call{detail::max_windows<Element>, x.data(), y.data(), choice};
+  if constexpr (detail::pools_lanes<Layout>) {
+    detail::pool_images<Element>(device, plan, call, nullptr);
+  } else if (detail::pools_halves(plan)) {
+    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
+      detail::max_halves(plane, x.data() + in, y.data() + out, choice == nullptr ? nullptr : choice + out);
     });
-    return;
+  } else {
+    detail::pool_images<Element>(device, plan, call, detail::pool_turned_band<Element>);
   }
-  const detail::pool_phases<Element> phases{shape};
-  if (detail::pools_planes<Layout> && phases.fits(shape, shape.kernel_height)) {
-    detail::for_each_pool_unit(device, images * shape.channels, out_plane * entries, [&](index_t begin, index_t end) {
-      detail::pool_buffers<Element> buffers{shape, phases};
-      for (index_t plane = begin; plane < end; ++plane) {
-        const Element* const from = x.data() + plane * in_plane;
-        Element* const to = y.data() + plane * out_plane;
-        if (choice == nullptr) {
-          detail::max_plane<false>(shape, phases, buffers, from, to, choice);
-        } else {
-          detail::max_plane<true>(shape, phases, buffers, from, to, choice + plane * out_plane);
-        }
-      }
-    });
-    return;
-  }
-  const dense_mapping<Layout> in{shape.input(images)};
-  const dense_mapping<Layout> out{shape.output(images)};
-  detail::for_each_pool_unit(device, images * shape.channels, out_plane * entries, [&](index_t begin, index_t end) {
-    for (index_t plane = begin; plane < end; ++plane) {
-      detail::max_plane_by_element(shape, in, out, plane / shape.channels, plane % shape.channels, x.data(), y.data(),
-                                   choice);
-    }
-  });
 }
 
 /// See kernels/pool2d.hpp.
@@ -215,41 +394,18 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> dy, const std::uint8_t* choice,
                          image_view<Element, Layout, cpu> dx,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
-  const index_t images = dx.extent(axis::n);
-  const index_t in_plane = shape.in_height * shape.in_width;
-  const index_t out_plane = shape.out_height * shape.out_width;
-  const index_t entries = shape.kernel_height * shape.kernel_width;
-  if constexpr (detail::pools_pixels<Layout>) {
-    const index_t row = shape.in_width * shape.channels;
-    detail::for_each_pool_unit(device, images * shape.in_height, 2 * row, [&](index_t begin, index_t end) {
-      for (index_t unit = begin; unit < end; ++unit) {
-        const index_t image = unit / shape.in_height * out_plane * shape.channels;
-        detail::max_slopes_pixels(shape, unit % shape.in_height, dy.data() + image, choice + image,
-                                  dx.data() + unit * row, detail::epilogue_from<Element>(epilogue, unit * row));
-      }
+  const detail::pool_plan plan{shape, dx.extent(axis::n), false, Layout{}};
+  const detail::pool_backward<Element> call{detail::max_slopes_of_row<Element>, dy.data(), choice, dx.data(), epilogue};
+  if constexpr (detail::pools_lanes<Layout>) {
+    detail::slopes_of_images<Element>(device, plan, call, nullptr);
+  } else if (detail::pools_halves(plan)) {
+    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
+      detail::max_slopes_of_halves(plane, dy.data() + out, choice + out, dx.data() + in,
+                                   detail::epilogue_from<Element>(epilogue, in));
     });
-    return;
+  } else {
+    detail::slopes_of_images<Element>(device, plan, call, detail::turned_band_of_slopes<Element>);
   }
-  const detail::pool_phases<Element> phases{shape};
-  if (detail::pools_planes<Layout> && phases.fits(shape, 1)) {
-    detail::for_each_pool_unit(device, images * shape.channels, out_plane * entries, [&](index_t begin, index_t end) {
-      detail::pool_buffers<Element> buffers{shape, phases};
-      for (index_t plane = begin; plane < end; ++plane) {
-        detail::max_slopes_plane(shape, phases, buffers, dy.data() + plane * out_plane, choice + plane * out_plane,
-                                 dx.data() + plane * in_plane,
-                                 detail::epilogue_from<Element>(epilogue, plane * in_plane));
-      }
-    });
-    return;
-  }
-  const dense_mapping<Layout> in{shape.input(images)};
-  const dense_mapping<Layout> out{shape.output(images)};
-  detail::for_each_pool_unit(device, images * shape.channels, out_plane * entries, [&](index_t begin, index_t end) {
-    for (index_t plane = begin; plane < end; ++plane) {
-      detail::max_slopes_plane_by_element<Element>(shape, in, out, plane / shape.channels, plane % shape.channels,
-                                                   dy.data(), choice, dx.data(), epilogue);
-    }
-  });
 }
 
 /// See kernels/pool2d.hpp.
@@ -257,38 +413,16 @@ template <real_element Element, layout_policy Layout>
 void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                             std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                             image_view<Element, Layout, cpu> y, bool count_padding) {
-  const index_t images = y.extent(axis::n);
-  const index_t in_plane = shape.in_height * shape.in_width;
-  const index_t out_plane = shape.out_height * shape.out_width;
-  const index_t entries = shape.kernel_height * shape.kernel_width;
-  const detail::pool_phases<Element> phases{shape};
-  if (detail::pools_pixels<Layout> && detail::pool_divisors<Element>::fits(shape)) {
-    const index_t row = shape.out_width * shape.channels;
-    detail::for_each_pool_unit(device, images * shape.out_height, row * entries, [&](index_t begin, index_t end) {
-      const detail::pool_divisors<Element> divisors{shape, count_padding};
-      for (index_t unit = begin; unit < end; ++unit) {
-        const Element* const image = x.data() + unit / shape.out_height * in_plane * shape.channels;
-        detail::average_pixels(shape, unit % shape.out_height, image, y.data() + unit * row, divisors);
-      }
-    });
-  } else if (detail::pools_planes<Layout> && phases.fits(shape, 1) && detail::pool_divisors<Element>::fits(shape)) {
-    detail::for_each_pool_unit(device, images * shape.channels, in_plane, [&](index_t begin, index_t end) {
-      const detail::pool_divisors<Element> divisors{shape, count_padding};
-      detail::pool_buffers<Element> buffers{shape, phases};
-      for (index_t plane = begin; plane < end; ++plane) {
-        detail::average_plane(shape, phases, buffers, x.data() + plane * in_plane, y.data() + plane * out_plane,
-                              divisors);
-      }
+  const detail::pool_plan plan{shape, y.extent(axis::n), count_padding, Layout{}};
+  const detail::pool_forward<Element> call{detail::average_windows<Element>, x.data(), y.data(), nullptr};
+  if constexpr (detail::pools_lanes<Layout>) {
+    detail::pool_images<Element>(device, plan, call, nullptr);
+  } else if (detail::pools_halves(plan)) {
+    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
+      detail::average_halves(plane, x.data() + in, y.data() + out);
     });
   } else {
-    const dense_mapping<Layout> in{shape.input(images)};
-    const dense_mapping<Layout> out{shape.output(images)};
-    detail::for_each_pool_unit(device, images * shape.channels, out_plane * entries, [&](index_t begin, index_t end) {
-      for (index_t plane = begin; plane < end; ++plane) {
-        detail::average_plane_by_element(shape, in, out, plane / shape.channels, plane % shape.channels, x.data(),
-                                         y.data(), count_padding);
-      }
-    });
+    detail::pool_images<Element>(device, plan, call, detail::pool_turned_band<Element>);
   }
 }
 
@@ -298,39 +432,18 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
                              image_view<Element, Layout, cpu> dx, bool count_padding,
                              const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
-  const index_t images = dx.extent(axis::n);
-  const index_t in_plane = shape.in_height * shape.in_width;
-  const index_t out_plane = shape.out_height * shape.out_width;
-  const detail::pool_phases<Element> phases{shape};
-  if (detail::pools_pixels<Layout> && detail::pool_divisors<Element>::fits(shape)) {
-    const index_t row = shape.in_width * shape.channels;
-    detail::for_each_pool_unit(device, images * shape.in_height, 2 * row, [&](index_t begin, index_t end) {
-      const detail::pool_divisors<Element> divisors{shape, count_padding};
-      for (index_t unit = begin; unit < end; ++unit) {
-        detail::average_slopes_pixels(
-            shape, unit % shape.in_height, dy.data() + unit / shape.in_height * out_plane * shape.channels,
-            dx.data() + unit * row, divisors, detail::epilogue_from<Element>(epilogue, unit * row));
-      }
-    });
-  } else if (detail::pools_planes<Layout> && phases.fits(shape, 1) && detail::pool_divisors<Element>::fits(shape)) {
-    detail::for_each_pool_unit(device, images * shape.channels, in_plane, [&](index_t begin, index_t end) {
-      const detail::pool_divisors<Element> divisors{shape, count_padding};
-      detail::pool_buffers<Element> buffers{shape, phases};
-      for (index_t plane = begin; plane < end; ++plane) {
-        detail::average_slopes_plane(shape, phases, buffers, dy.data() + plane * out_plane,
-                                     dx.data() + plane * in_plane, divisors,
-                                     detail::epilogue_from<Element>(epilogue, plane * in_plane));
-      }
+  const detail::pool_plan plan{shape, dx.extent(axis::n), count_padding, Layout{}};
+  const detail::pool_backward<Element> call{detail::average_slopes_of_row<Element>, dy.data(), nullptr, dx.data(),
+                                            epilogue};
+  if constexpr (detail::pools_lanes<Layout>) {
+    detail::slopes_of_images<Element>(device, plan, call, nullptr);
+  } else if (detail::pools_halves(plan)) {
+    detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
+      detail::average_slopes_of_halves(plane, dy.data() + out, dx.data() + in,
+                                       detail::epilogue_from<Element>(epilogue, in));
     });
   } else {
-    const dense_mapping<Layout> in{shape.input(images)};
-    const dense_mapping<Layout> out{shape.output(images)};
-    detail::for_each_pool_unit(device, images * shape.channels, in_plane, [&](index_t begin, index_t end) {
-      for (index_t plane = begin; plane < end; ++plane) {
-        detail::average_slopes_plane_by_element<Element>(shape, in, out, plane / shape.channels, plane % shape.channels,
-                                                         dy.data(), dx.data(), count_padding, epilogue);
-      }
-    });
+    detail::slopes_of_images<Element>(device, plan, call, detail::turned_band_of_slopes<Element>);
   }
 }
 
