@@ -202,8 +202,8 @@ int main(int argc, char** argv) {
   gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
 #endif
   try {
-    const images sets = load(chosen.data);
     const auto run = [&](auto& communicator) {
+      const images sets = load(chosen.data);
       if (chosen.layout == "nchw") {
         train<gradus::nchw>(communicator, sets, chosen);
       } else {

@@ -116,11 +116,13 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), tile_kernel
 // included once for every instruction set, in a namespace of its own.
 #define GRADUS_TILE_NAMESPACE portable
 #define GRADUS_TILE_BYTES 16
+#if defined(__aarch64__)
 #define GRADUS_TILE_ROWS 6
 #define GRADUS_TILE_HEIGHTS 4, 6
-#if defined(__aarch64__)
 #define GRADUS_TILE_VECTORS 4
-#else
+#else  // processors of before 2013: one height is enough
+#define GRADUS_TILE_ROWS 4
+#define GRADUS_TILE_HEIGHTS 4
 #define GRADUS_TILE_VECTORS 2
 #endif
 #include "gradus/kernels/cpu/simd_tile_body.hpp"  // tile_kernels_of
