@@ -8,6 +8,7 @@
 #include <algorithm>  // std::max
 #include <cstddef>    // std::byte, std::size_t
 
+#include "gradus/core/config.hpp"                            // GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
@@ -21,13 +22,13 @@ namespace gradus::kernels::detail {
 template <class Element>
 class correlations {
  public:
-  [[nodiscard]] std::size_t workspace_bytes() const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t workspace_bytes() const {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
   /// @param x  the source: (batch, source channels)
-  void run(cpu& device, const Element* x, const Element* w, const tile_output<Element>& output,
-           std::byte* workspace) const {
+  GRADUS_NEVER_INLINE void run(cpu& device, const Element* x, const Element* w, const tile_output<Element>& output,
+                               std::byte* workspace) const {
     if (batch_ == 0) {
       return;
     }
@@ -61,7 +62,9 @@ class correlations {
   correlations& operator=(const correlations&) = delete;
   ~correlations() = default;
 
-  [[nodiscard]] correlation at(index_t phase) const { return correlation_of(geometry_, order_, which_, phase); }
+  [[nodiscard]] GRADUS_NEVER_INLINE correlation at(index_t phase) const {
+    return correlation_of(geometry_, order_, which_, phase);
+  }
 
   // All of a group of one correlation.
   [[nodiscard]] virtual index_t pack_tasks(const correlation& c) const = 0;
@@ -95,7 +98,7 @@ class correlations {
   };
 
   [[nodiscard]] index_t block_tasks(const correlation& c) const { return blocks(c).count(); }
-  [[nodiscard]] index_t count(count_of_group of) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE index_t count(count_of_group of) const {
     index_t tasks = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);
@@ -103,7 +106,7 @@ class correlations {
     }
     return tasks;
   }
-  [[nodiscard]] group_task locate(index_t task, count_of_group of) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE group_task locate(index_t task, count_of_group of) const {
     index_t weights = 0;
     for (index_t phase = 0;; ++phase) {
       const correlation c = at(phase);
@@ -116,11 +119,11 @@ class correlations {
       weights += c.groups * group_weights(c);
     }
   }
-  [[nodiscard]] std::size_t packed_bytes() const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t packed_bytes() const {
     const auto elements = static_cast<std::size_t>(count(&correlations::group_weights));
     return (elements * sizeof(Element) + 63) / 64 * 64;
   }
-  [[nodiscard]] std::size_t worker_bytes() const {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t worker_bytes() const {
     std::size_t bytes = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {
       bytes = std::max(bytes, memory_bytes(at(phase)));
