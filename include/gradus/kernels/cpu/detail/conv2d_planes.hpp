@@ -166,12 +166,13 @@ class plane_correlations final : public correlations<Element> {
     const index_t columns = strip_columns(c);
     const index_t rows = c.source_rows(block.rows);
     const index_t plane = c.source_height * c.source_width;
-    for (index_t i = 0; i < c.terms; ++i, x += plane) {
-      if (limits_of(c).unit > 1) {
-        std::copy_n(x + block.row, rows, strip);
-        strip += rows;
-        continue;
+    if (limits_of(c).unit > 1) {
+      for (index_t i = 0; i < c.terms; ++i) {
+        std::copy_n(x + i * plane + block.row, rows, strip + i * rows);
       }
+      return;
+    }
+    for (index_t i = 0; i < c.terms; ++i, x += plane) {
       for (index_t r = 0; r < rows; ++r) {
         const index_t h = c.origin_height + (block.row + r / c.row_step()) * c.step_height + r % c.row_step();
         for (index_t phase = 0; phase < strip_phases(c); ++phase, strip += columns) {
