@@ -64,7 +64,21 @@ int main(int argument_count, char** arguments) {
       {512, 512, 512, false, false},
       {1024, 1024, 1024, false, false},
       {1024, 1024, 1024, true, true},
+      // a few rows: matrices times vectors
       {1, 1024, 1024, false, true},
+      {1, 1024, 1024, false, false},
+      {1, 1000, 2048, false, true},
+      {1, 4096, 25088, false, true},
+      {1, 25088, 4096, false, false},
+      {1024, 1, 1024, true, false},
+      {2, 1024, 3136, false, true},
+      {3, 3136, 1024, false, false},
+      {4, 1024, 1024, false, true},
+      {4, 1024, 1024, false, false},
+      {6, 1024, 1024, false, true},
+      {6, 1024, 1024, false, false},
+      {8, 1024, 1024, false, true},
+      {8, 1024, 1024, false, false},
   };
   for (const auto& s : shapes) {
     const auto allocate = [&](index_t count) {

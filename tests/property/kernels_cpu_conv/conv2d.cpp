@@ -110,6 +110,13 @@ const std::vector<conv::shape> shapes{
     {.batch = 2, .in = 7, .height = 9, .width = 11, .out = 23},
     {.batch = 1, .in = 19, .height = 37, .width = 31, .out = 45},
     {.batch = 2, .in = 5, .height = 13, .width = 67, .out = 14, .stride_height = 2, .stride_width = 2},
+    // Kernels of one tap with many results for their terms, and with strides: odd and even sizes, one and many rows.
+    {.batch = 2, .in = 24, .height = 16, .width = 12, .out = 50},
+    {.batch = 2, .in = 50, .height = 16, .width = 13, .out = 24},
+    {.batch = 2, .in = 21, .height = 19, .width = 35, .out = 66, .stride_height = 2, .stride_width = 2},
+    {.batch = 3, .in = 40, .height = 14, .width = 14, .out = 33, .stride_height = 2, .stride_width = 2},
+    {.batch = 1, .in = 13, .height = 35, .width = 70, .out = 90, .stride_height = 1, .stride_width = 2},
+    {.batch = 1, .in = 12, .height = 35, .width = 33, .out = 30, .stride_height = 3, .stride_width = 1, .groups = 3},
     {.batch = 2, .in = 4, .height = 6, .width = 40, .out = 10, .kernel_height = 3, .kernel_width = 3, .groups = 2},
     {.batch = 1,
      .in = 3,

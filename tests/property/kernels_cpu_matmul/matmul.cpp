@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gradus/core/random.hpp"
@@ -97,32 +98,48 @@ struct operands {
   }
 };
 
+/// Every transposition and epilogue, with every instruction set, with one thread and with three.
+template <class Element>
+void check_product(index_t m, index_t n, index_t k) {
+  gradus::cpu one{{.intra_op_threads = 1}};
+  gradus::cpu three{{.intra_op_threads = 3}};
+  for (int transposed = 0; transposed < 4; ++transposed) {
+    const operands<Element> o{matmul_shape{
+        .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
+    for_each_instruction_set([&](gradus::kernels::instruction_set set) {
+      BOOST_TEST_CONTEXT(gradus::kernels::name_of(set)
+                         << ": " << m << " x " << n << " x " << k << ", transposed " << transposed) {
+        for (int which = 0; which < 3; ++which) {
+          const auto result = o.product(one, which);
+          BOOST_TEST(o.difference(result, which) < 1e-6);
+          const auto again = o.product(three, which);
+          BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
+        }
+      }
+    });
+  }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(kernels_cpu_matmul)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
-  gradus::cpu one{{.intra_op_threads = 1}};
-  gradus::cpu three{{.intra_op_threads = 3}};
   for (const index_t m : {1, 5, 14, 33}) {
     for (const index_t n : {1, 10, 16, 71}) {
       for (const index_t k : {0, 1, 7, 130}) {
-        for (int transposed = 0; transposed < 4; ++transposed) {
-          const operands<Element> o{matmul_shape{
-              .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
-          for_each_instruction_set([&](gradus::kernels::instruction_set set) {
-            BOOST_TEST_CONTEXT(gradus::kernels::name_of(set)
-                               << ": " << m << " x " << n << " x " << k << ", transposed " << transposed) {
-              for (int which = 0; which < 3; ++which) {
-                const auto result = o.product(one, which);
-                BOOST_TEST(o.difference(result, which) < 1e-6);
-                const auto again = o.product(three, which);
-                BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
-              }
-            }
-          });
-        }
+        check_product<Element>(m, n, k);
       }
+    }
+  }
+}
+
+// Few rows or columns: every remainder of vectors and of rows, several parts of the terms, several blocks of columns.
+BOOST_AUTO_TEST_CASE_TEMPLATE(matrices_times_vectors_agree_with_the_definition, Element, elements) {
+  for (const index_t few : {1, 2, 3, 4, 6, 7}) {
+    for (const auto& [many, k] : {std::pair<index_t, index_t>{9, 64}, {131, 300}, {2085, 135}, {4099, 71}}) {
+      check_product<Element>(few, many, k);
+      check_product<Element>(many, few, k);
     }
   }
 }

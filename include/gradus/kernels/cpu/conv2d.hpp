@@ -13,6 +13,7 @@
 #include "gradus/core/index.hpp"                         // index_t
 #include "gradus/device/cpu.hpp"                         // cpu
 #include "gradus/kernels/conv2d.hpp"                     // conv2d_geometry and what may be fused
+#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"   // correlations
 #include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"   // pixel_correlations
 #include "gradus/kernels/cpu/detail/conv2d_planes.hpp"   // plane_correlations
 #include "gradus/kernels/cpu/detail/conv2d_weights.hpp"  // weight_gradients
@@ -50,14 +51,22 @@ template <class Element>
 /// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
 auto with_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads,
-                       const Use& use) {
+                       index_t batch, const Use& use) {
   if constexpr (std::is_same_v<Layout, nchw>) {
-    const plane_correlations<Element> planes{kernels, g, which, threads};
+    const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     if (runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
-  return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads});
+  return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
+}
+
+/// Runs a pass that is made of correlations.
+template <class Layout, class Element>
+void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x, const Element* w,
+               const tile_output<Element>& output, std::span<std::byte> workspace) {
+  with_correlations<Layout>(current_tile_kernels<Element>(), g, which, device.threads(), batch,
+                            [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
 }
 
 /// The layouts that have convolutions here.
@@ -76,9 +85,9 @@ template <real_element Element, detail::convolution_layout Layout>
                                                device.threads()}
           .workspace_bytes();
     }
-    return detail::with_correlations<Layout>(kernels, geometry, which, device.threads(), [&](const auto& correlations) {
-      return correlations.workspace_bytes(batch);
-    });
+    return detail::with_correlations<Layout>(
+        kernels, geometry, which, device.threads(), batch,
+        [](const detail::correlations<Element>& correlations) { return correlations.workspace_bytes(); });
   });
 }
 
@@ -87,11 +96,8 @@ template <real_element Element, detail::convolution_layout Layout>
 void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                     image_view<const Element, Layout, cpu> w, image_view<Element, Layout, cpu> y,
                     const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
-  detail::with_correlations<Layout>(detail::current_tile_kernels<Element>(), geometry, pass::forward, device.threads(),
-                                    [&](const auto& correlations) {
-                                      correlations.run(device, x.extent(axis::n), x.data(), w.data(),
-                                                       detail::output_of(y.data(), epilogue), workspace.data());
-                                    });
+  detail::correlate<Layout>(device, geometry, pass::forward, x.extent(axis::n), x.data(), w.data(),
+                            detail::output_of(y.data(), epilogue), workspace);
 }
 
 /// See kernels/conv2d.hpp.
@@ -99,11 +105,8 @@ template <real_element Element, detail::convolution_layout Layout>
 void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> dy,
                           image_view<const Element, Layout, cpu> w, image_view<Element, Layout, cpu> dx,
                           const backward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
-  detail::with_correlations<Layout>(detail::current_tile_kernels<Element>(), geometry, pass::backward_data,
-                                    device.threads(), [&](const auto& correlations) {
-                                      correlations.run(device, dy.extent(axis::n), dy.data(), w.data(),
-                                                       detail::output_of(dx.data(), epilogue), workspace.data());
-                                    });
+  detail::correlate<Layout>(device, geometry, pass::backward_data, dy.extent(axis::n), dy.data(), w.data(),
+                            detail::output_of(dx.data(), epilogue), workspace);
 }
 
 /// See kernels/conv2d.hpp.

@@ -9,11 +9,12 @@
 #include <span>       // std::span
 #include <utility>    // std::pair
 
-#include "gradus/core/element.hpp"             // real_element
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/device/cpu.hpp"               // cpu
-#include "gradus/kernels/cpu/simd_panels.hpp"  // multiply_rows, pack_panel, scratch, for_each_task
-#include "gradus/kernels/matmul.hpp"           // matmul_shape, matmul_epilogue
+#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/index.hpp"                      // index_t
+#include "gradus/device/cpu.hpp"                      // cpu
+#include "gradus/kernels/cpu/detail/matmul_thin.hpp"  // thin_product
+#include "gradus/kernels/cpu/simd_panels.hpp"         // multiply_rows, pack_panel, scratch, for_each_task
+#include "gradus/kernels/matmul.hpp"                  // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {
 
@@ -32,6 +33,8 @@ class product {
     swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
     rows_ = swapped_ ? b : a;
     columns_ = swapped_ ? a : b;
+    thin_ = s.k >= thin_product<Element>::least_terms &&
+            std::min(rows_.count, columns_.count) <= thin_product<Element>::most_vectors;
     packs_rows_ = rows_.term_step != 1 && rows_.count > 1;
     copies_rows_ = !packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
                    rows_.step * static_cast<index_t>(sizeof(Element)) % 1024 == 0;
@@ -54,7 +57,7 @@ class product {
   /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
   [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<Element>& kernels, const matmul_shape& s,
                                                    index_t threads) {
-    std::size_t bytes = 0;
+    std::size_t bytes = thin_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k);
     for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
       scratch shared;
       static_cast<void>(shared.take<Element>(rows > most_rows ? round_up(columns, kernels.width) * s.k : 0));
@@ -71,6 +74,14 @@ class product {
            std::byte* workspace) const {
     const Element* const row_side = swapped_ ? b : a;
     const Element* const column_side = swapped_ ? a : b;
+    if (thin_) {
+      const bool few_rows = rows_.count <= columns_.count;
+      tile_output<Element> stored = output;
+      stored.bias_of_rows = few_rows == swapped_;  // the bias is one of the columns of C
+      const thin_product<Element> thin{kernels_, few_rows ? rows_ : columns_, few_rows ? columns_ : rows_, terms_};
+      thin.run(device, few_rows ? row_side : column_side, few_rows ? column_side : row_side, stored, workspace);
+      return;
+    }
     auto* const shared = reinterpret_cast<Element*>(workspace);
     const index_t panels = ceil_div(columns_.count, kernels_.width);
     if (shared_) {
@@ -94,12 +105,7 @@ class product {
   static constexpr index_t most_free_columns = 4096;  // of other blocks
   static constexpr index_t row_gap = 16;              // elements between copied rows
 
-  struct side {
-    index_t count;      ///< rows or columns
-    index_t step;       ///< from one to the next, in elements
-    index_t term_step;  ///< from one term to the next
-    index_t place;      ///< from one to the next in C
-  };
+  using side = product_side;
 
   /// About how many cycles it takes, counted in multiply-adds of vectors and elements packed.
   [[nodiscard]] double cost(const side& rows, const side& columns) const {
@@ -247,6 +253,7 @@ class product {
   index_t terms_;
   index_t threads_;
   bool swapped_;  // the rows of the tiles are the columns of C
+  bool thin_;     // a few vectors: no tiles
   side rows_;
   side columns_;
   bool packs_rows_;   // tile by tile, with the terms outside

@@ -10,6 +10,7 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"            // GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"             // index_t
 #include "gradus/device/cpu.hpp"             // cpu
 #include "gradus/kernels/cpu/isa.hpp"        // instruction_set, is_available
@@ -125,8 +126,8 @@ void store_scattered(const Element* sums, index_t rows, index_t columns, index_t
 
 /// Stores `count` sums (null: zeros) at c[place + j * step]; for outputs without bias and residual.
 template <class Element>
-void store_strided(const Element* sums, index_t count, index_t place, index_t step,
-                   const tile_output<Element>& output) {
+GRADUS_NEVER_INLINE void store_strided(const Element* sums, index_t count, index_t place, index_t step,
+                                       const tile_output<Element>& output) {
   Element* const c = output.c + place;
   if (sums == nullptr && output.accumulate) {
     if (const Element* const mask = output.mask; mask != nullptr) {
@@ -209,13 +210,17 @@ class scratch {
   explicit scratch(std::byte* memory = nullptr) noexcept : memory_{memory} {}
   template <class Element>
   [[nodiscard]] Element* take(index_t count) noexcept {
-    std::byte* const here = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += (static_cast<std::size_t>(count) * sizeof(Element) + 63) / 64 * 64;
-    return reinterpret_cast<Element*>(here);
+    return reinterpret_cast<Element*>(take_bytes(static_cast<std::size_t>(count) * sizeof(Element)));
   }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
 
  private:
+  [[nodiscard]] GRADUS_NEVER_INLINE std::byte* take_bytes(std::size_t bytes) noexcept {
+    std::byte* const here = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (bytes + 63) / 64 * 64;
+    return here;
+  }
+
   std::byte* memory_;
   std::size_t used_ = 0;
 };

@@ -97,6 +97,10 @@ struct tile_kernels {
                  const tile_output<Element>& output);
   /// to[i] += from[i] for i < count
   void (*add)(const Element* from, index_t count, Element* to);
+  /// to[i] = sum over k < terms of x[k] * rows[i * step + k] for i < count: in the same order for every i
+  void (*dot_rows)(const Element* x, const Element* rows, index_t step, index_t count, index_t terms, Element* to);
+  /// to[j] += sum over k < terms of x[k] * rows[k * step + j] for j < count
+  void (*add_rows)(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to);
   /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
   void (*copy_rows)(const Element* from, index_t step, index_t count, index_t width, Element* to);
   /// to[k * width + j] = from[j * step + k] for k < count, j < columns

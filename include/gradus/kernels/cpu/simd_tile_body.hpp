@@ -178,6 +178,77 @@ void add(const Element* from, index_t count, Element* to) {
 }
 
 template <class Element>
+void dot_rows(const Element* x, const Element* rows, index_t step, index_t count, index_t terms, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr int height = 4;
+  constexpr int vectors = 2;  // enough chains of sums to keep the multipliers busy
+  for (index_t i = 0; i < count; i += height) {
+    const Element* row[height];
+    vector sum[height][vectors] = {};
+    for (int m = 0; m < height; ++m) {
+      row[m] = rows + (i + m < count ? i + m : count - 1) * step;  // the last row again, not stored
+    }
+    index_t k = 0;
+    for (; k + vectors * lanes <= terms; k += vectors * lanes) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        const vector factor = *reinterpret_cast<const stored*>(x + k + v * lanes);
+#pragma GCC unroll 4
+        for (int m = 0; m < height; ++m) {
+          sum[m][v] += factor * *reinterpret_cast<const stored*>(row[m] + k + v * lanes);
+        }
+      }
+    }
+    for (int m = 0; m < height && i + m < count; ++m) {
+      const vector both = sum[m][0] + sum[m][1];
+      Element total{};
+      for (index_t l = 0; l < lanes; ++l) {
+        total += both[l];
+      }
+      for (index_t rest = k; rest < terms; ++rest) {
+        total += x[rest] * row[m][rest];
+      }
+      to[i + m] = total;
+    }
+  }
+}
+
+template <class Element>
+void add_rows(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr int vectors = 4;
+  index_t j = 0;
+  for (; j + vectors * lanes <= count; j += vectors * lanes) {
+    vector sum[vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      sum[v] = *reinterpret_cast<const stored*>(to + j + v * lanes);
+    }
+    const Element* row = rows + j;
+    for (index_t k = 0; k < terms; ++k, row += step) {
+      const vector factor = x[k] - vector{};
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        sum[v] += factor * *reinterpret_cast<const stored*>(row + v * lanes);
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      *reinterpret_cast<stored*>(to + j + v * lanes) = sum[v];
+    }
+  }
+  for (; j < count; ++j) {
+    for (index_t k = 0; k < terms; ++k) {
+      to[j] += x[k] * rows[k * step + j];
+    }
+  }
+}
+
+template <class Element>
 void copy_rows(const Element* from, index_t step, index_t count, index_t width, Element* to) {
   using stored = typename vector_of<Element>::stored;
   using quarter = typename quarter_of<Element>::type;
@@ -335,6 +406,8 @@ inline constexpr tile_kernels<Element> tile_kernels_of{
     .narrow = tiles<Element, 1, GRADUS_TILE_ROWS>(),
     .finish = &finish<Element>,
     .add = &add<Element>,
+    .dot_rows = &dot_rows<Element>,
+    .add_rows = &add_rows<Element>,
     .copy_rows = &copy_rows<Element>,
     .transpose = &transpose<Element>};
 

@@ -42,6 +42,7 @@ struct correlation {
   index_t first_width = 0;
   index_t skip_height = 1;
   index_t skip_width = 1;
+  bool fills = false;  ///< the places that are skipped belong to no correlation: zeros, which this one stores
   // The weight of (group, result, term, r, s) lies at weight_first + the sum of index * stride, in elements.
   index_t weight_first = 0;
   index_t weight_group = 0;
@@ -65,6 +66,10 @@ struct correlation {
   }
   /// The results are whole planes of the destination.
   [[nodiscard]] bool dense() const noexcept { return skip_height == 1 && skip_width == 1; }
+  /// Rows of the destination that `count` rows of results from `row` on fill.
+  [[nodiscard]] index_t filled_rows(index_t row, index_t count) const noexcept {
+    return std::min(count * skip_height, destination_height - row * skip_height);
+  }
 };
 
 /// How a batch of images lies in memory. A value and not a type: the loops are then compiled once for both layouts.
@@ -103,9 +108,17 @@ inline constexpr channel_order channel_order_of =
           .weight_column = w[3]};
 }
 
-/// How many correlations the backward pass is made of.
-[[nodiscard]] constexpr index_t phase_count(const conv2d_geometry& g) noexcept {
-  return std::min(g.stride_height, g.in_height) * std::min(g.stride_width, g.in_width);
+/// Whether the one tap of a kernel meets the first phase, which can then store the zeros of the others. Only in planes:
+/// there they lie between its results.
+[[nodiscard]] constexpr bool first_phase_fills(const conv2d_geometry& g, channel_order order) noexcept {
+  return order == channel_order::first && g.kernel_height * g.kernel_width == 1 && g.pad_top == 0 && g.pad_left == 0;
+}
+
+/// How many correlations the pass is made of.
+[[nodiscard]] constexpr index_t phase_count(const conv2d_geometry& g, channel_order order, pass which) noexcept {
+  return which == pass::forward || first_phase_fills(g, order)
+             ? 1
+             : std::min(g.stride_height, g.in_height) * std::min(g.stride_width, g.in_width);
 }
 
 /// One axis of one phase of the backward pass.
@@ -153,6 +166,7 @@ struct backward_axis {
       .first_width = phase_w,
       .skip_height = g.stride_height,
       .skip_width = g.stride_width,
+      .fills = g.stride_height * g.stride_width > 1 && first_phase_fills(g, order),
       .weight_first =
           any ? (h.tap + (h.taps - 1) * g.stride_height) * w[2] + (v.tap + (v.taps - 1) * g.stride_width) * w[3] : 0,
       .weight_group = g.out_channels / g.groups * w[0],
@@ -235,6 +249,37 @@ void store_nothing(const correlation& c, channel_order order, index_t group, con
           store_strided<Element>(nullptr, c.columns, (n * channels + i) * plane + pixel, c.skip_width, output);
         }
       }
+    }
+  }
+}
+
+/// Stores the sums of some rows of one image in nchw: those of channel m begin at sums[m * pitch], its plane at
+/// c[c_row[m]] of the output, which begins at the first result.
+/// @param spread  filled_rows() rows of the destination, when the correlation fills
+template <class Element>
+void store_planes(const tile_kernels<Element>& kernels, const correlation& c, index_t row, index_t rows,
+                  const Element* sums, index_t channels, index_t pitch, const index_t* c_row, Element* spread,
+                  const tile_output<Element>& output) {
+  if (c.dense()) {
+    kernels.finish(sums, channels, pitch, rows * c.columns, c_row, output);
+    return;
+  }
+  const index_t count = c.fills ? c.filled_rows(row, rows) * c.destination_width : 0;
+  std::fill_n(spread, count, Element{});
+  for (index_t m = 0; m < channels; ++m) {
+    for (index_t r = 0; r < rows; ++r) {
+      const Element* const from = sums + m * pitch + r * c.columns;
+      const index_t place = r * c.skip_height * c.destination_width;
+      if (c.fills) {
+        for (index_t j = 0; j < c.columns; ++j) {
+          spread[place + j * c.skip_width] = from[j];
+        }
+      } else {
+        store_strided(from, c.columns, c_row[m] + place, c.skip_width, output);
+      }
+    }
+    if (c.fills) {
+      kernels.finish(spread, 1, 0, count, c_row + m, output);
     }
   }
 }

@@ -7,68 +7,26 @@
 
 #include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <array>      // std::array
-#include <cstddef>    // std::byte, std::size_t
+#include <cstddef>    // std::size_t
 
 #include "gradus/core/index.hpp"                             // index_t
-#include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch, for_each_task
+#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
+#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
 
 namespace gradus::kernels::detail {
 
 template <class Element>
-class pixel_correlations {
+class pixel_correlations final : public correlations<Element> {
+  using base = correlations<Element>;
+  using base::at, base::batch_, base::geometry_, base::kernels_, base::order_, base::threads_;
+
  public:
+  /// @param batch  images at most
   pixel_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, channel_order order, pass which,
-                     index_t threads)
-      : kernels_{kernels},
-        geometry_{g},
-        order_{order},
-        which_{which},
-        threads_{threads},
-        phases_{which == pass::forward ? 1 : phase_count(g)} {}
-
-  [[nodiscard]] std::size_t workspace_bytes(index_t batch) const {
-    return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes(batch);
-  }
-
-  /// @param x  the source: (batch, source channels)
-  void run(cpu& device, index_t batch, const Element* x, const Element* w, const tile_output<Element>& output,
-           std::byte* workspace) const {
-    Element* const packed = reinterpret_cast<Element*>(workspace);
-    index_t packs = 0;
-    index_t tasks = 0;
-    for (index_t phase = 0; phase < phases_; ++phase) {
-      const correlation c = at(phase);
-      packs += c.groups * panels(c);
-      tasks += c.groups * blocks(c, batch).count();
-    }
-    if (tasks == 0) {
-      return;
-    }
-    const std::size_t worker_size = worker_bytes(batch);
-    std::byte* const workers = workspace + packed_bytes();
-    for_each_task(device, packs, [&](index_t worker, index_t task) {
-      pack(task, w, packed, reinterpret_cast<Element*>(workers + static_cast<std::size_t>(worker) * worker_size));
-    });
-    for_each_task(device, tasks, [&](index_t worker, index_t task) {
-      const Element* weights = packed;
-      for (index_t phase = 0;; ++phase) {
-        const correlation c = at(phase);
-        const result_blocks parts = blocks(c, batch);
-        const index_t group_weights = padded_columns(kernels_, c.results) * c.terms_of_all_taps();
-        if (task < c.groups * parts.count()) {
-          const index_t group = task / parts.count();
-          run_block(c, group, parts[task % parts.count()], batch, x, weights + group * group_weights, output,
-                    scratch{workers + static_cast<std::size_t>(worker) * worker_size});
-          return;
-        }
-        task -= c.groups * parts.count();
-        weights += c.groups * group_weights;
-      }
-    });
-  }
+                     index_t threads, index_t batch)
+      : base{kernels, g, order, which, threads, batch} {}
 
  private:
   /// How much of a batch a block takes at most.
@@ -79,9 +37,12 @@ class pixel_correlations {
   };
 
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
-  [[nodiscard]] correlation at(index_t phase) const { return correlation_of(geometry_, order_, which_, phase); }
-  [[nodiscard]] index_t panels(const correlation& c) const {
+  /// One for every panel.
+  [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
     return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
+  }
+  [[nodiscard]] index_t group_weights(const correlation& c) const override {
+    return padded_columns(kernels_, c.results) * c.terms_of_all_taps();
   }
   [[nodiscard]] term_blocks blocks_of_terms(const correlation& c) const {
     constexpr index_t panel_bytes = 160 * 1024;  // of the second cache: tiles read panels fast enough from there
@@ -112,18 +73,9 @@ class pixel_correlations {
     }
     return result;
   }
-  [[nodiscard]] result_blocks blocks(const correlation& c, index_t batch) const {
+  [[nodiscard]] result_blocks blocks(const correlation& c) const override {
     const limits most = limits_of(c);
-    return {batch, c.rows, most.images, most.rows, 4 * threads_};
-  }
-
-  [[nodiscard]] std::size_t packed_bytes() const {
-    index_t elements = 0;
-    for (index_t phase = 0; phase < phases_; ++phase) {
-      const correlation c = at(phase);
-      elements += c.groups * padded_columns(kernels_, c.results) * c.terms_of_all_taps();
-    }
-    return (static_cast<std::size_t>(elements) * sizeof(Element) + 63) / 64 * 64;
+    return {batch_, c.rows, most.images, most.rows, 4 * threads_};
   }
 
   struct worker_memory {
@@ -132,12 +84,13 @@ class pixel_correlations {
     index_t* segments;
     Element* sums;
     Element* planes;  ///< the sums with the channels first
+    Element* spread;  ///< rows of the destination
     Element* tile;
     Element* strip;
   };
-  [[nodiscard]] worker_memory take(const correlation& c, index_t batch, scratch& memory) const {
+  [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
     const limits most = limits_of(c);
-    const index_t images = std::min(most.images, std::max<index_t>(1, batch));
+    const index_t images = std::min(most.images, std::max<index_t>(1, batch_));
     const index_t pixels = images * most.rows * c.columns;
     worker_memory m{};
     m.a_row = memory.template take<index_t>(pixels);
@@ -146,48 +99,36 @@ class pixel_correlations {
     const bool keeps_sums = !channels_last() || blocks_of_terms(c).count() > 1;
     m.sums = memory.template take<Element>(keeps_sums ? pixels * kernels_.width : 0);
     m.planes = memory.template take<Element>(channels_last() ? 0 : pixels * kernels_.width);
+    m.spread = memory.template take<Element>(c.fills ? most.rows * c.skip_height * c.destination_width : 0);
     m.tile = memory.template take<Element>(2 * kernels_.rows * group_columns(c));
     m.strip = memory.template take<Element>(
         most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
     return m;
   }
-  [[nodiscard]] std::size_t worker_bytes(index_t batch) const {
-    const index_t taps = geometry_.kernel_height * geometry_.kernel_width * kernels_.width;
-    std::size_t bytes = channels_last() ? 0 : static_cast<std::size_t>(round_up(taps, 16)) * sizeof(Element);
-    for (index_t phase = 0; phase < phases_; ++phase) {
-      const correlation c = at(phase);
-      if (c.terms_of_all_taps() > 0) {
-        scratch memory;
-        static_cast<void>(take(c, batch, memory));
-        bytes = std::max(bytes, memory.used());
-      }
+  [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
+    const index_t taps = channels_last() ? 0 : geometry_.kernel_height * geometry_.kernel_width * kernels_.width;
+    scratch packing;
+    static_cast<void>(packing.template take<Element>(taps));
+    scratch memory;
+    if (c.terms_of_all_taps() > 0) {
+      static_cast<void>(take(c, memory));
     }
-    return bytes;
+    return std::max(packing.used(), memory.used());
   }
 
-  /// @param taps  memory of the worker
-  void pack(index_t task, const Element* w, Element* to, Element* taps) const {
-    for (index_t phase = 0;; ++phase) {
-      const correlation c = at(phase);
-      const index_t of_phase = c.groups * panels(c);
-      const index_t group_weights = padded_columns(kernels_, c.results) * c.terms_of_all_taps();
-      if (task < of_phase) {
-        const index_t group = task / panels(c);
-        const index_t result = task % panels(c) * kernels_.width;
-        const index_t left = c.results - result;
-        const index_t width = next_panel_width(kernels_, left);
-        Element* const panel = to + group * group_weights + result * c.terms_of_all_taps();
-        if (channels_last()) {
-          pack_weights(kernels_, c, term_order::channels_last, w, group, result, std::min(left, kernels_.width), width,
-                       panel);
-        } else {
-          pack_weights_of_planes(kernels_, c, geometry_.kernel_height * geometry_.kernel_width, w, group, result,
-                                 std::min(left, kernels_.width), width, taps, panel);
-        }
-        return;
-      }
-      task -= of_phase;
-      to += c.groups * group_weights;
+  void pack(const correlation& c, index_t group, index_t task, const Element* w, Element* to,
+            scratch memory) const override {
+    const index_t result = task * kernels_.width;
+    const index_t left = c.results - result;
+    const index_t width = next_panel_width(kernels_, left);
+    const index_t columns = std::min(left, kernels_.width);
+    Element* const panel = to + result * c.terms_of_all_taps();
+    if (channels_last()) {
+      pack_weights(kernels_, c, term_order::channels_last, w, group, result, columns, width, panel);
+    } else {
+      const index_t taps = geometry_.kernel_height * geometry_.kernel_width;
+      pack_weights_of_planes(kernels_, c, taps, w, group, result, columns, width,
+                             memory.template take<Element>(taps * width), panel);
     }
   }
 
@@ -226,8 +167,9 @@ class pixel_correlations {
     }
   }
 
-  void run_block(const correlation& c, index_t group, const result_block& block, index_t batch, const Element* x,
-                 const Element* packed, const tile_output<Element>& output, scratch memory) const {
+  void run_block(const correlation& c, index_t group, index_t task, const Element* x, const Element* packed,
+                 const tile_output<Element>& output, scratch memory) const override {
+    const result_block block = blocks(c)[task];
     const index_t channels = c.results * c.groups;
     const index_t plane = c.destination_height * c.destination_width;
     const index_t channel_step = channels_last() ? 1 : plane;  // in the destination
@@ -242,7 +184,7 @@ class pixel_correlations {
       return;
     }
     const limits most = limits_of(c);
-    const worker_memory m = take(c, batch, memory);
+    const worker_memory m = take(c, memory);
     const index_t strip_width = c.source_columns();
     const index_t strip_image = c.source_rows(block.rows) * strip_width * c.terms;
     index_t pixels = 0;
@@ -302,45 +244,27 @@ class pixel_correlations {
         multiply_rows(kernels_, call, panel);
       }
       if (!channels_last()) {
-        store_planes(c, block, m, panel.columns, call.output);
+        store_panel(c, block, m, panel.columns, call.output);
       }
     }
   }
 
   /// Stores the sums of a panel in nchw.
-  void store_planes(const correlation& c, const result_block& block, const worker_memory& m, index_t columns,
-                    tile_output<Element> output) const {
-    const index_t plane = c.destination_height * c.destination_width;
+  void store_panel(const correlation& c, const result_block& block, const worker_memory& m, index_t columns,
+                   tile_output<Element> output) const {
     const index_t width = next_panel_width(kernels_, columns);
     std::array<index_t, 64> planes{};
     for (index_t j = 0; j < columns; ++j) {
-      planes[static_cast<std::size_t>(j)] = j * plane;
+      planes[static_cast<std::size_t>(j)] = j * c.destination_height * c.destination_width;
     }
     output.bias_of_rows = true;
-    const index_t pixels = block.rows * c.columns;  // of an image: adjacent in the destination
+    const index_t pixels = block.rows * c.columns;  // of an image
     for (index_t image = 0; image < block.images; ++image) {
       kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, pixels, m.planes);
-      const index_t first = m.c_row[image * pixels];
-      if (c.dense()) {
-        kernels_.finish(m.planes, columns, pixels, pixels, planes.data(), shifted(output, first));
-        continue;
-      }
-      for (index_t j = 0; j < columns; ++j) {
-        for (index_t row = 0; row < block.rows; ++row) {
-          store_strided(m.planes + j * pixels + row * c.columns, c.columns,
-                        first + planes[static_cast<std::size_t>(j)] + row * c.skip_height * c.destination_width,
-                        c.skip_width, output);
-        }
-      }
+      store_planes(kernels_, c, block.row, block.rows, m.planes, columns, pixels, planes.data(), m.spread,
+                   shifted(output, m.c_row[image * pixels]));
     }
   }
-
-  const tile_kernels<Element>& kernels_;
-  conv2d_geometry geometry_;
-  channel_order order_;
-  pass which_;
-  index_t threads_;
-  index_t phases_;
 };
 
 }  // namespace gradus::kernels::detail

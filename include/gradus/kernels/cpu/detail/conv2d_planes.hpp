@@ -7,25 +7,26 @@
 
 #include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <array>      // std::array
-#include <cstddef>    // std::byte, std::size_t
+#include <cstddef>    // std::size_t
 
 #include "gradus/core/index.hpp"                             // index_t
-#include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, scratch, for_each_task
+#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
+#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, scratch
 
 namespace gradus::kernels::detail {
 
 template <class Element>
-class plane_correlations {
+class plane_correlations final : public correlations<Element> {
+  using base = correlations<Element>;
+  using base::at, base::batch_, base::kernels_, base::phases_, base::threads_;
+
  public:
-  plane_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads)
-      : kernels_{kernels},
-        geometry_{flattened(g)},
-        which_{which},
-        threads_{threads},
-        phases_{which == pass::forward ? 1 : phase_count(geometry_)} {}
+  /// @param batch  images at most
+  plane_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads,
+                     index_t batch)
+      : base{kernels, flattened(g), channel_order::first, which, threads, batch} {}
 
   /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Large when runs are
   /// shorter than a tile.
@@ -46,46 +47,6 @@ class plane_correlations {
   }
   /// Whether the source is read where it is.
   [[nodiscard]] bool direct() const { return limits_of(at(0)).direct; }
-
-  [[nodiscard]] std::size_t workspace_bytes(index_t /*batch*/) const {
-    return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
-  }
-
-  /// @param x  the source: (batch, source channels), nchw
-  void run(cpu& device, index_t batch, const Element* x, const Element* w, const tile_output<Element>& output,
-           std::byte* workspace) const {
-    Element* const packed = reinterpret_cast<Element*>(workspace);
-    index_t packs = 0;
-    index_t tasks = 0;
-    for (index_t phase = 0; phase < phases_; ++phase) {
-      const correlation c = at(phase);
-      packs += c.groups * pack_parts;
-      tasks += c.groups * blocks(c, batch).count();
-    }
-    if (tasks == 0) {
-      return;
-    }
-    for_each_task(device, packs, [&](index_t, index_t task) { pack(task, w, packed); });
-    const std::size_t worker_size = worker_bytes();
-    std::byte* const workers = workspace + packed_bytes();
-    for_each_task(device, tasks, [&](index_t worker, index_t task) {
-      const Element* weights = packed;
-      for (index_t phase = 0;; ++phase) {
-        const correlation c = at(phase);
-        const result_blocks parts = blocks(c, batch);
-        if (task < c.groups * parts.count()) {
-          const index_t group = task / parts.count();
-          const index_t next = std::min(task % parts.count() + threads_, parts.count() - 1);
-          run_block(c, group, block_of(c, parts[task % parts.count()]), block_of(c, parts[next]), x,
-                    weights + group * group_weights(c), output,
-                    scratch{workers + static_cast<std::size_t>(worker) * worker_size});
-          return;
-        }
-        task -= c.groups * parts.count();
-        weights += c.groups * group_weights(c);
-      }
-    });
-  }
 
  private:
   static constexpr index_t pack_parts = 16;  // tasks that the packing of a group's weights is cut into
@@ -109,9 +70,6 @@ class plane_correlations {
     }
     return g;
   }
-  [[nodiscard]] correlation at(index_t phase) const {
-    return correlation_of(geometry_, channel_order::first, which_, phase);
-  }
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t strides = c.step_width * std::max<index_t>(1, c.row_step());
@@ -121,14 +79,16 @@ class plane_correlations {
     limits result{.direct = c.inside() && c.step_width == 1, .joined = false, .rows = 1, .unit = 1};
     result.joined = single && (!result.direct || (c.source_width == c.columns && c.step_height == 1));
     result.unit = c.columns == 1 && result.joined ? kernels_.width : 1;
+    // Many results read their terms often: in a strip these lie on few pages.
+    result.direct = result.direct && !(result.unit > 1 && c.results >= 2 * c.terms);
     result.rows = round_up(
         std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows)), result.unit);
     return result;
   }
-  [[nodiscard]] result_blocks blocks(const correlation& c, index_t batch) const {
+  [[nodiscard]] result_blocks blocks(const correlation& c) const override {
     const limits most = limits_of(c);
     const index_t units = std::max<index_t>(1, c.rows / most.unit);
-    return {batch, units, 1, most.rows / most.unit, most.joined && most.unit == 1 ? 0 : 4 * threads_};
+    return {batch_, units, 1, most.rows / most.unit, most.joined && most.unit == 1 ? 0 : 4 * threads_};
   }
   /// Blocks of units as rows; the last block has the rows that are no whole unit, so no run is shorter than a tile.
   [[nodiscard]] result_block block_of(const correlation& c, result_block block) const {
@@ -155,22 +115,18 @@ class plane_correlations {
   }
   [[nodiscard]] static index_t strip_pitch(const correlation& c) { return strip_phases(c) * strip_columns(c); }
 
-  /// Weights of a group; the last tile may be higher than its rows.
-  [[nodiscard]] index_t group_weights(const correlation& c) const {
-    return (c.results + kernels_.rows) * c.terms_of_all_taps();
+  [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
+    return c.terms_of_all_taps() == 0 ? 0 : pack_parts;
   }
-  [[nodiscard]] std::size_t packed_bytes() const {
-    index_t elements = 0;
-    for (index_t phase = 0; phase < phases_; ++phase) {
-      const correlation c = at(phase);
-      elements += c.groups * group_weights(c);
-    }
-    return (static_cast<std::size_t>(elements) * sizeof(Element) + 63) / 64 * 64;
+  /// The last tile may be higher than its rows.
+  [[nodiscard]] index_t group_weights(const correlation& c) const override {
+    return (c.results + kernels_.rows) * c.terms_of_all_taps();
   }
 
   struct worker_memory {
     index_t* offsets;  ///< of the terms, in the strip or the source
     Element* sums;     ///< of a tile along a run
+    Element* spread;   ///< rows of the destination
     Element* strip;
   };
   [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
@@ -178,39 +134,27 @@ class plane_correlations {
     worker_memory m{};
     m.offsets = memory.template take<index_t>(c.terms_of_all_taps());
     m.sums = memory.template take<Element>(kernels_.rows * (most.joined ? highest_block(c) : 1) * c.columns);
+    m.spread = memory.template take<Element>(
+        c.fills ? (most.joined ? highest_block(c) : 1) * c.skip_height * c.destination_width : 0);
     m.strip =
         memory.template take<Element>(most.direct ? 0 : c.terms * c.source_rows(highest_block(c)) * strip_pitch(c));
     return m;
   }
-  [[nodiscard]] std::size_t worker_bytes() const {
-    std::size_t bytes = 0;
-    for (index_t phase = 0; phase < phases_; ++phase) {
-      const correlation c = at(phase);
-      if (c.terms_of_all_taps() > 0) {
-        scratch memory;
-        static_cast<void>(take(c, memory));
-        bytes = std::max(bytes, memory.used());
-      }
+  [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
+    scratch memory;
+    if (c.terms_of_all_taps() > 0) {
+      static_cast<void>(take(c, memory));
     }
-    return bytes;
+    return memory.used();
   }
 
   /// Weights lie tile by tile, each as its terms x its height.
-  void pack(index_t task, const Element* w, Element* to) const {
-    const correlation c = at(task / (geometry_.groups * pack_parts));
-    for (index_t phase = 0; phase < task / (geometry_.groups * pack_parts); ++phase) {
-      const correlation before = at(phase);
-      to += before.groups * group_weights(before);
-    }
-    const index_t group = task / pack_parts % geometry_.groups;
-    to += group * group_weights(c);
-    if (c.terms_of_all_taps() == 0) {
-      return;
-    }
+  void pack(const correlation& c, index_t group, index_t task, const Element* w, Element* to,
+            scratch /*memory*/) const override {
     index_t tile = 0;
     for (index_t result = 0; result < c.results; ++tile) {
       const index_t rows = next_tile_rows(kernels_, c.results - result);
-      if (tile % pack_parts == task % pack_parts) {
+      if (tile % pack_parts == task) {
         pack_weights(kernels_, c, term_order::channels_first, w, group, result, rows,
                      tile_height<Element>(kernels_.wide, rows), to + result * c.terms_of_all_taps());
       }
@@ -222,6 +166,12 @@ class plane_correlations {
     const index_t columns = strip_columns(c);
     const index_t rows = c.source_rows(block.rows);
     const index_t plane = c.source_height * c.source_width;
+    if (limits_of(c).unit > 1) {
+      for (index_t i = 0; i < c.terms; ++i) {
+        std::copy_n(x + i * plane + block.row, rows, strip + i * rows);
+      }
+      return;
+    }
     for (index_t i = 0; i < c.terms; ++i, x += plane) {
       for (index_t r = 0; r < rows; ++r) {
         const index_t h = c.origin_height + (block.row + r / c.row_step()) * c.step_height + r % c.row_step();
@@ -251,8 +201,11 @@ class plane_correlations {
     }
   }
 
-  void run_block(const correlation& c, index_t group, const result_block& block, const result_block& next,
-                 const Element* x, const Element* packed, const tile_output<Element>& output, scratch memory) const {
+  void run_block(const correlation& c, index_t group, index_t task, const Element* x, const Element* packed,
+                 const tile_output<Element>& output, scratch memory) const override {
+    const result_blocks parts = blocks(c);
+    const result_block block = block_of(c, parts[task]);
+    const result_block next = block_of(c, parts[std::min(task + threads_, parts.count() - 1)]);
     if (c.terms_of_all_taps() == 0) {
       store_nothing(c, channel_order::first, group, block, output);
       return;
@@ -287,9 +240,7 @@ class plane_correlations {
     const index_t row_step = (most.direct ? c.step_height : c.row_step()) * pitch;
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
-    // Rows that are adjacent in the destination are stored as one.
-    const bool adjacent = c.dense() && (rows_of_run == 1 || c.columns == c.destination_width);
-    const bool direct = adjacent && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
+    const bool direct = c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
     std::array<index_t, tile_kernels<Element>::most_rows> c_row{};
     for (std::size_t i = 0; i < c_row.size(); ++i) {
@@ -300,7 +251,7 @@ class plane_correlations {
     call.terms = c.terms_of_all_taps();
     call.columns = rows_of_run * c.columns;
     call.ahead_step = source_plane;
-    index_t ahead = most.direct && most.unit > 1 ? 0 : c.terms;  // channels of the next block that are fetched
+    index_t ahead = most.unit > 1 ? 0 : c.terms;  // channels of the next block that are fetched
     for (index_t result = 0; result < c.results;) {
       const index_t rows = next_tile_rows(kernels_, c.results - result);
       const index_t height = tile_height<Element>(kernels_.wide, rows);
@@ -326,26 +277,11 @@ class plane_correlations {
         tile_output<Element> shifted_output = shifted(output, place);
         shifted_output.bias = bias;
         shifted_output.bias_of_rows = true;
-        if (adjacent) {
-          kernels_.finish(m.sums, rows, call.columns, call.columns, c_row.data(), shifted_output);
-          continue;
-        }
-        for (index_t i = 0; i < rows; ++i) {
-          for (index_t r = 0; r < rows_of_run; ++r) {
-            store_strided(m.sums + i * call.columns + r * c.columns, c.columns,
-                          i * plane + r * c.skip_height * c.destination_width, c.skip_width, shifted_output);
-          }
-        }
+        store_planes(kernels_, c, row, rows_of_run, m.sums, rows, call.columns, c_row.data(), m.spread, shifted_output);
       }
       result += rows;
     }
   }
-
-  const tile_kernels<Element>& kernels_;
-  conv2d_geometry geometry_;
-  pass which_;
-  index_t threads_;
-  index_t phases_;
 };
 
 }  // namespace gradus::kernels::detail

@@ -10,9 +10,8 @@
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
-#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, result_block
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch, for_each_task
-#include "gradus/layout/mapping.hpp"                         // dense_strides
 
 namespace gradus::kernels::detail {
 
@@ -28,6 +27,8 @@ class weight_gradients {
       : kernels_{kernels}, c_{forward_correlation(g, order)}, order_{order}, batch_{batch}, threads_{threads} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
+    // Channels of a block: a strip stays in the second cache, and the larger the block the seldomer dy is packed.
+    const index_t most_channels = taps_ * c_.step_height * c_.step_width == 1 ? 256 : 128;
     channel_parts_ = std::max<index_t>(1, ceil_div(c_.terms, most_channels));
     // Pixels of a chunk: enough to make the sums of the chunks cheap; chunks: enough for many threads.
     constexpr index_t wanted_tasks = 32;
@@ -79,7 +80,6 @@ class weight_gradients {
   }
 
  private:
-  static constexpr index_t most_channels = 128;  // of a block
   static constexpr index_t least_tasks = 16;
 
   [[nodiscard]] index_t channel_begin(index_t part) const { return part_begin(c_.terms, channel_parts_, part); }
