@@ -23,6 +23,7 @@
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/random.hpp"        // hash_text
 #include "gradus/core/text.hpp"          // append, text
+#include "gradus/core/vector.hpp"        // vector
 
 namespace gradus::comm {
 
@@ -45,8 +46,8 @@ GRADUS_COLD inline std::string pack(std::span<const fact> facts) {
   return packed;
 }
 
-GRADUS_COLD inline std::vector<fact> unpack(std::string_view packed) {
-  std::vector<fact> facts;
+GRADUS_COLD inline gradus::detail::vector<fact> unpack(std::string_view packed) {
+  gradus::detail::vector<fact> facts;
   const auto next = [&packed] {
     std::size_t size = 0;
     while (packed.front() != ':') {
@@ -65,7 +66,8 @@ GRADUS_COLD inline std::vector<fact> unpack(std::string_view packed) {
 }
 
 /// Throws if the ranks' facts differ; all ranks have the same `facts_of_rank` and so throw the same.
-GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const std::vector<fact>> facts_of_rank,
+GRADUS_COLD inline void require_same_facts(std::string_view what,
+                                           std::span<const gradus::detail::vector<fact>> facts_of_rank,
                                            const std::source_location& where) {
   using gradus::detail::append;
   std::size_t most = 0;
@@ -80,7 +82,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
         break;
       }
     }
-    std::vector<fact> of_rank;  // what takes this place
+    gradus::detail::vector<fact> of_rank;  // what takes this place
     of_rank.reserve(facts_of_rank.size());
     for (const auto& facts : facts_of_rank) {
       of_rank.push_back({.name = {},
@@ -90,7 +92,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
                                                                                   facts[i].value, ") in its place"})});
     }
     std::string values;  // each with its ranks, in the order of the first of them
-    std::vector<int> ranks;
+    gradus::detail::vector<int> ranks;
     std::size_t different = 0;
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       const std::string& value = of_rank[rank].value;
@@ -157,7 +159,7 @@ GRADUS_COLD inline void require_agreement(any_group& group, std::string_view wha
   const std::span my_text = std::span{texts}.subspan(own * longest, longest);
   std::memcpy(my_text.data(), packed.data(), packed.size());
   group.all_gather(my_text, texts, where);
-  std::vector<std::vector<fact>> facts_of_rank(ranks);
+  gradus::detail::vector<gradus::detail::vector<fact>> facts_of_rank(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     facts_of_rank[rank] = detail::unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
   }

@@ -27,6 +27,7 @@
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // text
+#include "gradus/core/vector.hpp"       // vector
 
 namespace gradus::comm::detail {
 
@@ -81,9 +82,9 @@ class mpi_operation final : public operation {
   mpi_channel* channel_;
   call what_{};
   std::chrono::milliseconds limit_{};
-  std::vector<MPI_Request> requests_;
-  std::vector<MPI_Status> statuses_;
-  std::vector<int> expected_;  // of receives: elements of each part
+  gradus::detail::vector<MPI_Request> requests_;
+  gradus::detail::vector<MPI_Status> statuses_;
+  gradus::detail::vector<int> expected_;  // of receives: elements of each part
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Comm new_communicator_ = MPI_COMM_NULL;
   std::vector<std::uint8_t> staging_;
@@ -157,8 +158,8 @@ class mpi_channel {
   int size_ = 1;
   bool world_ = false;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<mpi_operation>> all_;
-  std::vector<mpi_operation*> idle_;
+  gradus::detail::vector<std::unique_ptr<mpi_operation>> all_;
+  gradus::detail::vector<mpi_operation*> idle_;
 };
 
 template <class Begin>
@@ -183,7 +184,7 @@ GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int cod
 inline bool mpi_operation::complete(const std::source_location& where) {
   int flag = 0;
   if (statuses_.size() < requests_.size()) {
-    statuses_ = std::vector<MPI_Status>(requests_.size());
+    statuses_ = gradus::detail::vector<MPI_Status>(requests_.size());
   }
   const int code = channel_->process().enter(
       [&] { return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, statuses_.data()); });

@@ -20,7 +20,6 @@
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::this_thread
-#include <vector>           // std::vector
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
@@ -29,6 +28,7 @@
 #include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // append, text
+#include "gradus/core/vector.hpp"       // vector
 
 namespace gradus::comm::detail {
 
@@ -126,8 +126,8 @@ class mpi_process {
       MPI_Comm_free(&node);
     }
     spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
-    answers_ = std::vector<std::string>(static_cast<std::size_t>(size_));
-    ended_ = std::vector<int>(static_cast<std::size_t>(size_));
+    answers_ = gradus::detail::vector<std::string>(static_cast<std::size_t>(size_));
+    ended_ = gradus::detail::vector<int>(static_cast<std::size_t>(size_));
   }
 
   mpi_process(const mpi_process&) = delete;
@@ -393,7 +393,7 @@ class mpi_process {
       }
     }
     const clock::time_point deadline = clock::now() + patience;
-    std::vector<int> silent;
+    gradus::detail::vector<int> silent;
     do {
       look_for_notices(waiting_for);
       const std::scoped_lock lock{mutex_};
@@ -439,8 +439,8 @@ class mpi_process {
   int failed_rank_ = -1;
   std::string unfinished_;
   std::list<letter> outbox_;
-  std::vector<std::string> answers_;
-  std::vector<int> ended_;  // 1 where a rank has ended
+  gradus::detail::vector<std::string> answers_;
+  gradus::detail::vector<int> ended_;  // 1 where a rank has ended
   std::atomic<clock::rep> last_look_{0};
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_unfinished_{false};

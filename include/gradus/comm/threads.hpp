@@ -23,6 +23,7 @@
 #include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
 #include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error
+#include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm {
 
@@ -215,7 +216,7 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
 
   std::vector<threads> handles = threads::create(size, where);
   const std::size_t count = handles.size();
-  std::vector<outcome> outcomes(count);
+  gradus::detail::vector<outcome> outcomes(count);
   std::atomic<int> first_failed{-1};
 
   const auto run = [&](std::size_t rank) noexcept {
@@ -235,7 +236,7 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
 
   {
     struct joining_threads {
-      std::vector<std::thread> list;
+      gradus::detail::vector<std::thread> list;
       ~joining_threads() {
         for (std::thread& each : list) {
           each.join();

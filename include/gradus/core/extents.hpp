@@ -134,7 +134,7 @@ struct image_extents {
   GRADUS_NEVER_INLINE constexpr operator extents<4>() const { return extents<4>{n, c, h, w}; }
 
   /// n * c * h * w. @throws shape_error when it does not fit index_t
-  [[nodiscard]] constexpr index_t size() const {
+  [[nodiscard]] GRADUS_NEVER_INLINE constexpr index_t size() const {
     return detail::checked_product(detail::checked_product(detail::checked_product(n, c), h), w);
   }
 

@@ -17,6 +17,7 @@
 #include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/vector.hpp"       // vector
 #include "gradus/data/detail/hash.hpp"  // hash_bytes
 
 namespace gradus::data {
@@ -198,7 +199,7 @@ class image_dataset {
                                   "a channel that never varies has no deviation: use 1 for it"};
       }
     }
-    float_tables_ = std::vector<float>(channels * bytes_values);
+    float_tables_ = gradus::detail::vector<float>(channels * bytes_values);
     double_tables_ = std::vector<double>(channels * bytes_values);
     for (std::size_t c = 0; c < channels; ++c) {
       const double mean = normalisation_.mean.empty() ? 0.0 : normalisation_.mean[c];
@@ -237,7 +238,7 @@ class image_dataset {
   std::vector<std::int32_t> labels_;
   int classes_;
   normalisation normalisation_;
-  std::vector<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
+  gradus::detail::vector<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
   std::vector<double> double_tables_;
   std::uint64_t hash_ = 0;
 };

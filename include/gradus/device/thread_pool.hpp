@@ -12,14 +12,14 @@
 #include <mutex>      // std::mutex, std::scoped_lock, std::unique_lock
 #include <thread>     // std::thread
 #include <utility>    // std::exchange
-#include <vector>     // std::vector
 
 #if defined(__linux__)
 #include <pthread.h>  // pthread_setaffinity_np
 #include <sched.h>    // cpu_set_t, sched_getaffinity
 #endif
 
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/vector.hpp"  // vector
 
 namespace gradus {
 
@@ -223,7 +223,7 @@ class thread_pool {
 #endif
   }
 
-  std::vector<std::thread> workers_;
+  gradus::detail::vector<std::thread> workers_;
   std::mutex use_;
   std::exception_ptr failure_;
   std::mutex failure_mutex_;

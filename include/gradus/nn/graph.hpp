@@ -21,6 +21,7 @@
 #include "gradus/core/extents.hpp"    // extents, image_extents
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // append, text
+#include "gradus/core/vector.hpp"     // vector
 #include "gradus/nn/layer.hpp"        // layer_base, layer_memory
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
 #include "gradus/nn/parameter.hpp"    // parameter_description
@@ -56,7 +57,7 @@ class graph {
     std::string name;
     std::unique_ptr<layer_base> layer;
     void* passes;                                   ///< the same layer, as the network that calls append runs it
-    std::vector<std::size_t> inputs;                ///< values
+    gradus::detail::vector<std::size_t> inputs;     ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
     // Set by freeze.
     std::size_t first_parameter = 0;          ///< its position in parameters()
@@ -87,7 +88,7 @@ class graph {
     }
     node made;
     made.name = name;
-    std::vector<value_shape> input_shapes;
+    gradus::detail::vector<value_shape> input_shapes;
     for (const value input : inputs) {
       if (input.index >= shapes_.size()) {
         throw configuration_error{
@@ -176,8 +177,9 @@ class graph {
   /// @param memory  one entry a layer
   [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
                                                     std::size_t element_bytes) const {
-    graph_description description{
-        .nodes = std::vector<graph_description::node>(nodes_.size()), .scores = scores_, .has_loss = has_loss_};
+    graph_description description{.nodes = gradus::detail::vector<graph_description::node>(nodes_.size()),
+                                  .scores = scores_,
+                                  .has_loss = has_loss_};
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
@@ -349,12 +351,12 @@ class graph {
     }
   }
 
-  std::vector<value_shape> shapes_;  // of the values
-  std::vector<node> nodes_;
+  gradus::detail::vector<value_shape> shapes_;  // of the values
+  gradus::detail::vector<node> nodes_;
   std::size_t scores_ = 0;
   bool has_loss_ = false;
   freeze_options options_;  // batch_size 0: not frozen
-  std::vector<const parameter_description*> parameters_;
+  gradus::detail::vector<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t buffer_count_ = 0;
   index_t buffer_elements_ = 0;

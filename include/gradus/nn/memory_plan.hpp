@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Where buffers with known lifetimes lie in one arena.
-// Module: nn. Depends on: std.
+// Module: nn. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::max, std::upper_bound
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
-#include <vector>     // std::vector
+#include <span>       // std::span
+
+#include "gradus/core/vector.hpp"  // vector
 
 namespace gradus::nn {
 
@@ -22,8 +24,8 @@ struct buffer_lifetime {
 struct memory_plan {
   static constexpr std::size_t alignment = 64;  // bytes
 
-  std::vector<std::size_t> offsets;  ///< one a buffer, multiples of `alignment`
-  std::size_t bytes = 0;             ///< of the whole arena
+  gradus::detail::vector<std::size_t> offsets;  ///< one a buffer, multiples of `alignment`
+  std::size_t bytes = 0;                        ///< of the whole arena
 };
 
 /// Places buffers so that those in use at the same time do not overlap.
@@ -32,16 +34,16 @@ struct memory_plan {
 /// Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2: greedy by size).
 /// @post buffers whose lifetimes meet do not overlap; offsets are multiples of memory_plan::alignment
 /// Cost: quadratic in the number of buffers.
-[[nodiscard]] inline memory_plan plan_memory(const std::vector<buffer_lifetime>& buffers) {
+[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
   memory_plan plan;
-  plan.offsets = std::vector<std::size_t>(buffers.size());
-  std::vector<std::size_t> order;  // the largest buffer first
+  plan.offsets = gradus::detail::vector<std::size_t>(buffers.size());
+  gradus::detail::vector<std::size_t> order;  // the largest buffer first
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
                                   [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
                  b);
   }
-  std::vector<std::size_t> placed;  // by offset
+  gradus::detail::vector<std::size_t> placed;  // by offset
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];
     const std::size_t bytes =

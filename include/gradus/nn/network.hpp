@@ -13,11 +13,11 @@
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
-#include <vector>           // std::vector
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/text.hpp"            // text
+#include "gradus/core/vector.hpp"          // vector
 #include "gradus/device/cpu.hpp"           // cpu
 #include "gradus/kernels/cpu.hpp"          // the kernels of the default device
 #include "gradus/kernels/elementwise.hpp"  // relu_backward
@@ -268,7 +268,7 @@ class network {
   }
 
   void take_memory(const freeze_options& options) {
-    std::vector<layer_memory> needed(layers());
+    gradus::detail::vector<layer_memory> needed(layers());
     std::size_t most_inputs = 0;
     for (std::size_t i = 0; i < layers(); ++i) {
       needed[i] = layer_at(i).memory(*device_, options.batch_size);
@@ -283,8 +283,9 @@ class network {
       parameters_.emplace_back(described, view{*device_, place.value, described.shape},
                                view{*device_, place.gradient, described.shape});
     }
-    inputs_ = std::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
-    input_gradients_ = std::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
+    inputs_ = gradus::detail::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
+    input_gradients_ =
+        gradus::detail::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
   }
 
   [[nodiscard]] step_context training_context(const step_options& options) const noexcept {
@@ -412,10 +413,10 @@ class network {
   graph graph_;
   std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
   std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a frozen network
-  std::vector<parameter_type> parameters_;
+  gradus::detail::vector<parameter_type> parameters_;
   // Of the layer that runs; kept, so that a step allocates nothing.
-  std::vector<const_view> inputs_;
-  std::vector<gradient_type> input_gradients_;
+  gradus::detail::vector<const_view> inputs_;
+  gradus::detail::vector<gradient_type> input_gradients_;
 };
 
 }  // namespace gradus::nn

@@ -12,12 +12,12 @@
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
-#include <vector>     // std::vector
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/extents.hpp"        // extents
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // random_stream
+#include "gradus/core/vector.hpp"         // vector
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/nn/graph.hpp"            // graph
 #include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
@@ -48,7 +48,8 @@ class network_memory {
   /// @param layers   one entry a layer: what it needs
   /// @param strides  of the parameters
   /// @throws device_error when the memory does not suffice
-  network_memory(Device& device, const graph& net, std::vector<layer_memory> layers, strides_of_extents strides)
+  network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
+                 strides_of_extents strides)
       : device_{&device},
         layers_{std::move(layers)},
         plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)))},
@@ -108,7 +109,7 @@ class network_memory {
   }
 
   [[nodiscard]] GRADUS_COLD bool all_finite(const Element* data, index_t count) const {
-    std::vector<Element> host(static_cast<std::size_t>(count));
+    gradus::detail::vector<Element> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Element));
     for (const Element element : host) {
       if (!std::isfinite(element)) {
@@ -142,12 +143,12 @@ class network_memory {
   }
 
   void make_parameters(const graph& net, strides_of_extents strides) {
-    parameters_ = std::vector<parameter_memory<Element>>(net.parameters().size());
+    parameters_ = gradus::detail::vector<parameter_memory<Element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];
       parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
       const random_stream stream{net.options().seed, described.name};
-      std::vector<Element> logical(static_cast<std::size_t>(described.shape.size()));
+      gradus::detail::vector<Element> logical(static_cast<std::size_t>(described.shape.size()));
       for (std::size_t i = 0; i < logical.size(); ++i) {
         logical[i] = static_cast<Element>(described.initial(stream, i, described.sizes));
       }
@@ -159,7 +160,8 @@ class network_memory {
     Element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        const std::vector<Element> initial(static_cast<std::size_t>(b.size), static_cast<Element>(b.initial));
+        const gradus::detail::vector<Element> initial(static_cast<std::size_t>(b.size),
+                                                      static_cast<Element>(b.initial));
         device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(Element));
         buffer_memory_.push_back(memory);
         buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});
@@ -169,16 +171,16 @@ class network_memory {
   }
 
   Device* device_;
-  std::vector<layer_memory> layers_;
+  gradus::detail::vector<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
   bytes_tensor workspace_;
   bytes_tensor values_;
   bytes_tensor gradients_;
   bytes_tensor buffer_values_;
-  std::vector<parameter_memory<Element>> parameters_;
-  std::vector<Element*> buffer_memory_;
-  std::vector<buffer<Element, Device>> buffers_;
+  gradus::detail::vector<parameter_memory<Element>> parameters_;
+  gradus::detail::vector<Element*> buffer_memory_;
+  gradus::detail::vector<buffer<Element, Device>> buffers_;
 };
 
 }  // namespace detail

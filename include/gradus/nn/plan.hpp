@@ -10,6 +10,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/core/vector.hpp"     // vector
 #include "gradus/kernels/conv2d.hpp"  // activation
 #include "gradus/nn/layer.hpp"        // layer_traits
 #include "gradus/nn/memory_plan.hpp"  // buffer_lifetime, plan_memory
@@ -20,14 +21,14 @@ namespace gradus::nn {
 /// values.
 struct graph_description {
   struct node {
-    std::vector<std::size_t> inputs;  ///< values
+    gradus::detail::vector<std::size_t> inputs;  ///< values
     layer_traits traits;
     bool has_parameters = false;
     std::size_t output_bytes = 0;  ///< of the largest batch
     std::size_t state_bytes = 0;   ///< kept from forward to backward
   };
 
-  std::vector<node> nodes;
+  gradus::detail::vector<node> nodes;
   std::size_t scores = 0;  ///< the value that the loss reads
   bool has_loss = false;
 };
@@ -53,7 +54,7 @@ struct execution_plan {
     bool backward = true;                                            ///< runs in the backward pass
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
     std::size_t residual = none;                                     ///< the value that the layer adds to its output
-    std::vector<gradient_target> targets;                            ///< one an input
+    gradus::detail::vector<gradient_target> targets;                 ///< one an input
     gradient_target residual_target;
     std::size_t state_offset = none;  ///< bytes in the arena
   };
@@ -66,9 +67,9 @@ struct execution_plan {
     std::size_t gradient_offset = none;  ///< bytes in the arena
   };
 
-  std::vector<node> nodes;
-  std::vector<slot> slots;
-  std::vector<std::size_t> slot_of_value;
+  gradus::detail::vector<node> nodes;
+  gradus::detail::vector<slot> slots;
+  gradus::detail::vector<std::size_t> slot_of_value;
   gradient_target loss_target;
   std::size_t arena_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
@@ -105,8 +106,8 @@ class plan_builder {
   }
 
   void assign_slots() {
-    plan_.nodes = std::vector<execution_plan::node>(count_);
-    plan_.slot_of_value = std::vector<std::size_t>(count_ + 1);
+    plan_.nodes = gradus::detail::vector<execution_plan::node>(count_);
+    plan_.slot_of_value = gradus::detail::vector<std::size_t>(count_ + 1);
     plan_.slots.push_back({});  // the input
     for (std::size_t i = 0; i < count_; ++i) {
       const auto& node = graph_.nodes[i];
@@ -219,7 +220,7 @@ class plan_builder {
     for (std::size_t i = count_; i-- > 0;) {
       auto& node = plan_.nodes[i];
       const auto& described = graph_.nodes[i];
-      node.targets = std::vector<execution_plan::gradient_target>(described.inputs.size());
+      node.targets = gradus::detail::vector<execution_plan::gradient_target>(described.inputs.size());
       const std::size_t out = plan_.slot_of_value[i + 1];
       // A layer that nothing differentiable reads has no gradient to pass on.
       node.backward = node.backward && differentiable[i + 1] != 0 && states_[out].last_target != nullptr;
@@ -275,8 +276,8 @@ class plan_builder {
         use(plan_.slot_of_value[value], count_);
       }
     }
-    std::vector<buffer_lifetime> buffers;
-    std::vector<std::size_t*> places;
+    gradus::detail::vector<buffer_lifetime> buffers;
+    gradus::detail::vector<std::size_t*> places;
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
       if (slot.relu && slot.has_gradient) {
@@ -329,8 +330,8 @@ class plan_builder {
   const graph_description& graph_;
   std::size_t count_;
   execution_plan plan_;
-  std::vector<std::size_t> consumers_;  // of each value
-  std::vector<slot_state> states_;      // one a slot, and room for more
+  gradus::detail::vector<std::size_t> consumers_;  // of each value
+  gradus::detail::vector<slot_state> states_;      // one a slot, and room for more
 };
 
 }  // namespace detail

@@ -46,9 +46,10 @@ BOOST_AUTO_TEST_CASE(buffers_that_live_together_do_not_overlap) {
 }
 
 BOOST_AUTO_TEST_CASE(buffers_one_after_another_share_a_place) {
-  const nn::memory_plan plan = nn::plan_memory({{.bytes = 1000, .first = 0, .last = 1},
-                                                {.bytes = 1000, .first = 2, .last = 3},
-                                                {.bytes = 900, .first = 4, .last = 5}});
+  const nn::buffer_lifetime buffers[] = {{.bytes = 1000, .first = 0, .last = 1},
+                                         {.bytes = 1000, .first = 2, .last = 3},
+                                         {.bytes = 900, .first = 4, .last = 5}};
+  const nn::memory_plan plan = nn::plan_memory(buffers);
   BOOST_TEST(plan.bytes == 1024U);
 }
 

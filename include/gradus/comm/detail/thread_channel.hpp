@@ -14,7 +14,6 @@
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <utility>          // std::exchange, std::move
-#include <vector>           // std::vector
 
 #include "gradus/comm/detail/call.hpp"               // call
 #include "gradus/comm/detail/thread_collective.hpp"  // thread_collective
@@ -23,6 +22,7 @@
 #include "gradus/core/config.hpp"                    // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                     // communication_error
 #include "gradus/core/text.hpp"                      // text
+#include "gradus/core/vector.hpp"                    // vector
 
 namespace gradus::comm::detail {
 
@@ -54,7 +54,7 @@ class thread_message {
   end sender;
   end receiver;
 
-  thread_message(thread_world& world, const std::vector<std::atomic<bool>>& departed, std::mutex& pool_mutex,
+  thread_message(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed, std::mutex& pool_mutex,
                  thread_message*& pool)
       : world_{&world}, departed_{&departed}, pool_mutex_{&pool_mutex}, pool_{&pool} {
     sender.message = this;
@@ -254,7 +254,7 @@ class thread_message {
   }
 
   thread_world* world_;
-  const std::vector<std::atomic<bool>>* departed_;
+  const gradus::detail::vector<std::atomic<bool>>* departed_;
   std::mutex* pool_mutex_;
   thread_message** pool_;
   mailbox* box_ = nullptr;
@@ -402,13 +402,13 @@ class thread_channel {
   }
 
   std::shared_ptr<thread_world> world_;
-  std::vector<std::atomic<bool>> departed_;
-  std::vector<position> positions_;
-  std::vector<thread_message::mailbox> boxes_;
+  gradus::detail::vector<std::atomic<bool>> departed_;
+  gradus::detail::vector<position> positions_;
+  gradus::detail::vector<thread_message::mailbox> boxes_;
   std::mutex places_mutex_;
-  std::vector<std::unique_ptr<thread_collective>> places_;
+  gradus::detail::vector<std::unique_ptr<thread_collective>> places_;
   std::mutex pool_mutex_;
-  std::vector<std::unique_ptr<thread_message>> messages_;
+  gradus::detail::vector<std::unique_ptr<thread_message>> messages_;
   thread_message* pool_ = nullptr;
 };
 

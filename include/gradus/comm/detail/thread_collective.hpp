@@ -12,7 +12,6 @@
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <utility>          // std::pair
-#include <vector>           // std::vector
 
 #include "gradus/comm/detail/call.hpp"          // call
 #include "gradus/comm/detail/thread_world.hpp"  // thread_world, wait_in
@@ -21,6 +20,7 @@
 #include "gradus/core/error.hpp"                // communication_error
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/core/text.hpp"                 // text
+#include "gradus/core/vector.hpp"               // vector
 
 namespace gradus::comm::detail {
 
@@ -57,7 +57,7 @@ class thread_collective {
     void release() noexcept override { meeting->left_.fetch_add(1, std::memory_order_acq_rel); }
   };
 
-  thread_collective(thread_world& world, const std::vector<std::atomic<bool>>& departed)
+  thread_collective(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed)
       : world_{&world}, departed_{&departed}, entries_(static_cast<std::size_t>(world.size())), left_{world.size()} {
     for (int rank = 0; rank < world.size(); ++rank) {
       at(rank).meeting = this;
@@ -226,7 +226,7 @@ class thread_collective {
     if (!withdraw(mine)) {
       return;
     }
-    std::vector<int> missing;
+    gradus::detail::vector<int> missing;
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!arrived(rank)) {
         missing.push_back(rank);
@@ -277,8 +277,8 @@ class thread_collective {
   }
 
   thread_world* world_;
-  const std::vector<std::atomic<bool>>* departed_;
-  std::vector<entry> entries_;
+  const gradus::detail::vector<std::atomic<bool>>* departed_;
+  gradus::detail::vector<entry> entries_;
   index_t chunk_ = 1;   // elements
   index_t chunks_ = 0;  //
   std::atomic<std::uint64_t> number_{0};

@@ -10,11 +10,11 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <thread>       // std::this_thread
-#include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
 #include "gradus/core/error.hpp"   // configuration_error
 #include "gradus/core/text.hpp"    // append, text
+#include "gradus/core/vector.hpp"  // vector
 
 namespace gradus::comm {
 
@@ -83,7 +83,7 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
 }
 
 /// "rank 3", "ranks 0, 2-5"; the ranks ascend.
-[[nodiscard]] GRADUS_COLD inline std::string ranks_text(const std::vector<int>& ranks) {
+[[nodiscard]] GRADUS_COLD inline std::string ranks_text(const gradus::detail::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;

@@ -13,6 +13,7 @@
 
 #include "gradus/core/extents.hpp"             // image_extents, extents
 #include "gradus/core/index.hpp"               // index_t
+#include "gradus/core/vector.hpp"              // vector
 #include "gradus/data/dataset.hpp"             // explain_dataset
 #include "gradus/data/detail/loader_base.hpp"  // loader_base, loader_options, set_facts
 #include "gradus/data/sampler.hpp"             // sample
@@ -138,8 +139,8 @@ class batch_memory : public loader_base {
   batch_strides strides_;
   tensor<Element, 2> images_;         // (slots, elements of the largest batch and padding)
   std::vector<std::int32_t> labels_;  // of slot after slot
-  std::vector<filled_batch<Element>> filled_;
-  std::vector<Element> planes_;  // the producer's: one image, before its elements are reordered
+  gradus::detail::vector<filled_batch<Element>> filled_;
+  gradus::detail::vector<Element> planes_;  // the producer's: one image, before its elements are reordered
 };
 
 }  // namespace gradus::data::detail

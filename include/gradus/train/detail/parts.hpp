@@ -9,7 +9,6 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v, std::is_void_v
-#include <vector>       // std::vector
 
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/any_group.hpp"     // any_group
@@ -17,6 +16,7 @@
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // text
+#include "gradus/core/vector.hpp"        // vector
 #include "gradus/kernels/softmax.hpp"    // loss_sums
 #include "gradus/nn/network.hpp"         // step_options
 #include "gradus/nn/step_observer.hpp"   // step_observer
@@ -161,9 +161,9 @@ GRADUS_COLD inline void require_frozen(bool frozen) {
 
 /// The parameters of a network as the update rule and the synchronization see them.
 template <class Network>
-std::vector<optim::segment> segments_of(const Network& network) {
+gradus::detail::vector<optim::segment> segments_of(const Network& network) {
   require_frozen(network.frozen());
-  std::vector<optim::segment> segments;
+  gradus::detail::vector<optim::segment> segments;
   for (const auto& p : network.parameters()) {
     segments.push_back({.name = p.name(), .offset = p.offset(), .size = p.size(), .decay = p.decay()});
   }

@@ -7,10 +7,10 @@
 #include <cstdint>  // std::uint64_t
 #include <span>     // std::as_writable_bytes, std::span
 #include <string>   // std::string
-#include <vector>   // std::vector
 
 #include "gradus/comm/any_group.hpp"      // any_group
 #include "gradus/core/element.hpp"        // element_name
+#include "gradus/core/vector.hpp"         // vector
 #include "gradus/optim/schedule.hpp"      // optim::schedule
 #include "gradus/optim/segment.hpp"       // optim::segment
 #include "gradus/train/detail/loop.hpp"   // evaluate, loop
@@ -82,7 +82,7 @@ class trainer_base : private synchronized_update {
 
  private:
   Network* network_;
-  std::vector<optim::segment> segments_;
+  gradus::detail::vector<optim::segment> segments_;
   loop loop_;
 };
 

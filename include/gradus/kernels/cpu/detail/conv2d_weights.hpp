@@ -7,6 +7,7 @@
 #include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <cstddef>    // std::byte, std::size_t
 
+#include "gradus/core/config.hpp"                            // GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
@@ -100,7 +101,7 @@ class weight_gradients {
     Element* panels;  ///< dy; later the sums of a block
     Element* tile;
   };
-  [[nodiscard]] worker_memory take(scratch& memory) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE worker_memory take(scratch& memory) const {
     const index_t pixels = piece_images_ * piece_rows_ * c_.columns;
     const index_t channels = largest_block();
     worker_memory m{};

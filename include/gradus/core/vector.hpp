@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// An array that grows, for the insides of the library: what it needs of std::vector, and quick to compile.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <cstddef>           // std::ptrdiff_t, std::size_t
+#include <initializer_list>  // std::initializer_list
+#include <new>               // std::align_val_t, placement new
+#include <stdexcept>         // std::out_of_range
+#include <type_traits>       // std::is_nothrow_move_constructible_v
+#include <utility>           // std::exchange, std::forward, std::move, std::swap
+
+#include "gradus/core/config.hpp"  // GRADUS_ASSERT, GRADUS_NEVER_INLINE
+
+namespace gradus::detail {
+
+/// Elements one after another in memory of its own; members do what those of std::vector do.
+///
+/// Every element type that a program stores in a std::vector costs GCC 30 to 80 ms at -O2, because some fifty functions
+/// are compiled for it; here it is ten. Networks, communicators and trainers keep some forty types in arrays, each of
+/// them in every program, so this is a tenth of the compile time of a small program. What users hand over or get is a
+/// std::vector or a std::span.
+template <class Element>
+class vector {
+ public:
+  using value_type = Element;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+  using reference = Element&;
+  using const_reference = const Element&;
+  using iterator = Element*;
+  using const_iterator = const Element*;
+
+  // The destructor takes back what the constructors below made if an element's constructor throws: they delegate.
+  constexpr vector() noexcept = default;
+  explicit vector(std::size_t size) : vector{} {
+    data_ = allocate(size);
+    for (capacity_ = size; size_ < size; ++size_) {
+      ::new (place(size_)) Element();
+    }
+  }
+  vector(std::size_t size, const Element& value) : vector{} {
+    data_ = allocate(size);
+    for (capacity_ = size; size_ < size; ++size_) {
+      ::new (place(size_)) Element(value);
+    }
+  }
+  vector(std::initializer_list<Element> values) : vector{} { copy(values.begin(), values.size()); }
+  vector(const vector& other) : vector{} { copy(other.data_, other.size_); }
+  vector(vector&& other) noexcept
+      : data_{std::exchange(other.data_, nullptr)},
+        size_{std::exchange(other.size_, 0)},
+        capacity_{std::exchange(other.capacity_, 0)} {}
+  vector& operator=(vector other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+  GRADUS_NEVER_INLINE ~vector() {
+    clear();
+    deallocate(data_);
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] Element* data() noexcept { return data_; }
+  [[nodiscard]] const Element* data() const noexcept { return data_; }
+  [[nodiscard]] Element* begin() noexcept { return data_; }
+  [[nodiscard]] const Element* begin() const noexcept { return data_; }
+  [[nodiscard]] Element* end() noexcept { return data_ + size_; }
+  [[nodiscard]] const Element* end() const noexcept { return data_ + size_; }
+
+  [[nodiscard]] Element& operator[](std::size_t i) noexcept {
+    GRADUS_ASSERT(i < size_);
+    return data_[i];
+  }
+  [[nodiscard]] const Element& operator[](std::size_t i) const noexcept {
+    GRADUS_ASSERT(i < size_);
+    return data_[i];
+  }
+  /// @throws std::out_of_range when there is no such element
+  [[nodiscard]] const Element& at(std::size_t i) const {
+    if (i >= size_) {
+      throw std::out_of_range{"an index outside an array"};
+    }
+    return data_[i];
+  }
+  [[nodiscard]] Element& front() noexcept { return (*this)[0]; }
+  [[nodiscard]] const Element& front() const noexcept { return (*this)[0]; }
+  [[nodiscard]] Element& back() noexcept { return (*this)[size_ - 1]; }
+  [[nodiscard]] const Element& back() const noexcept { return (*this)[size_ - 1]; }
+
+  void clear() noexcept {
+    while (size_ != 0) {
+      pop_back();
+    }
+  }
+  void pop_back() noexcept { data_[--size_].~Element(); }
+
+  void push_back(Element value) { emplace_back(std::move(value)); }
+
+  /// @pre no argument refers to an element
+  template <class... Arguments>
+  Element& emplace_back(Arguments&&... arguments) {
+    if (size_ == capacity_) {
+      reserve(capacity_ == 0 ? 4 : 2 * capacity_);
+    }
+    Element* const made = ::new (place(size_)) Element(std::forward<Arguments>(arguments)...);
+    ++size_;
+    return *made;
+  }
+
+  /// Inserts before `position`; returns where the element is.
+  Element* insert(const Element* position, Element value) {
+    const auto at = static_cast<std::size_t>(position - data_);
+    push_back(std::move(value));
+    for (std::size_t i = size_ - 1; i > at; --i) {
+      std::swap(data_[i], data_[i - 1]);
+    }
+    return data_ + at;
+  }
+
+  GRADUS_NEVER_INLINE void reserve(std::size_t capacity) {
+    static_assert(std::is_nothrow_move_constructible_v<Element>, "gradus: elements move when their array grows");
+    if (capacity <= capacity_) {
+      return;
+    }
+    Element* const larger = allocate(capacity);
+    for (std::size_t i = 0; i < size_; ++i) {
+      ::new (static_cast<void*>(larger + i)) Element(std::move(data_[i]));
+      data_[i].~Element();
+    }
+    deallocate(data_);
+    data_ = larger;
+    capacity_ = capacity;
+  }
+
+ private:
+  static Element* allocate(std::size_t count) {
+    if (count > static_cast<std::size_t>(-1) / 2 / sizeof(Element)) {
+      throw std::bad_array_new_length{};
+    }
+    return static_cast<Element*>(::operator new (count * sizeof(Element), std::align_val_t{alignof(Element)}));
+  }
+  static void deallocate(Element* data) noexcept { ::operator delete (data, std::align_val_t{alignof(Element)}); }
+
+  [[nodiscard]] void* place(std::size_t i) noexcept { return data_ + i; }
+
+  void copy(const Element* from, std::size_t count) {
+    data_ = allocate(count);
+    for (capacity_ = count; size_ < count; ++size_) {
+      ::new (place(size_)) Element(from[size_]);
+    }
+  }
+
+  Element* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+}  // namespace gradus::detail
