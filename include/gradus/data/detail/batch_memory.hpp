@@ -49,7 +49,9 @@ class batch_memory : public loader_base {
         labels_(slots() * static_cast<std::size_t>(local_batch_size())),
         filled_(slots()),
         planes_(static_cast<std::size_t>(example().size())) {
-    start();
+    start([](loader_base& loader, std::size_t number, const sample& mine) {
+      static_cast<batch_memory&>(loader).fill(number, mine);
+    });
   }
 
   ~batch_memory() { stop(); }
@@ -96,7 +98,7 @@ class batch_memory : public loader_base {
     return (image_extents{local_batch_size(), one.c, one.h, one.w}.size() + unit - 1) / unit * unit;
   }
 
-  void fill(std::size_t number, const sample& mine) override {
+  void fill(std::size_t number, const sample& mine) {
     const image_extents& one = example();
     const image_extents shape{static_cast<index_t>(mine.examples.size()), one.c, one.h, one.w};
     const auto strides = strides_(shape);  // of n, c, h, w

@@ -98,11 +98,12 @@ class loader_base {
 
   ~loader_base() = default;
 
-  /// Puts a batch into slot `number`; called by the producer.
-  virtual void fill(std::size_t number, const sample& mine) = 0;
+  /// Puts a batch into slot `number`; called by the producer. Not a virtual function: the thread would read the pointer
+  /// to the table while destructors write it.
+  using fill_function = void (*)(loader_base& loader, std::size_t number, const sample& mine);
 
-  void start() {
-    producer_ = std::thread{[this] { produce(); }};
+  void start(fill_function fill) {
+    producer_ = std::thread{[this, fill] { produce(fill); }};
   }
 
   void stop() noexcept {
@@ -180,7 +181,7 @@ class loader_base {
   }
 
   /// The thread that prepares batches.
-  void produce() {
+  void produce(fill_function fill) {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -203,7 +204,7 @@ class loader_base {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        fill(slot_of(number), sampler_.batch(number));
+        fill(*this, slot_of(number), sampler_.batch(number));
       } catch (...) {
         failure = std::current_exception();
       }
