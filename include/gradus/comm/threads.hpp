@@ -11,7 +11,6 @@
 #include <optional>   // std::optional
 #include <source_location>  // std::source_location
 #include <span>             // std::span
-#include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::thread
 #include <type_traits>      // std::invoke_result_t, std::is_void_v

@@ -9,7 +9,6 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <span>         // std::span
-#include <string>       // std::string
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
 #include <vector>       // std::vector

@@ -7,7 +7,6 @@
 #include <cmath>        // std::isfinite
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
 #include <span>         // std::span
-#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"     // configuration_error, shape_error

@@ -4,8 +4,6 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <algorithm>    // std::min
-#include <array>        // std::array
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::integral_constant
 
