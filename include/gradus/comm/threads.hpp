@@ -89,9 +89,11 @@ class threads {
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    detail::thread_collective::kernel work = nullptr;
+    detail::with_reduction(operation,
+                           [&](auto combine) { work = &detail::all_reduce_chunk<Element, decltype(combine)>; });
     return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data(), &detail::all_reduce_chunk<Element>, count(data),
-                               sizeof(Element));
+                               data.data(), data.data(), work, count(data), sizeof(Element));
   }
 
   template <transferable Element>
@@ -102,9 +104,12 @@ class threads {
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    detail::thread_collective::kernel work = nullptr;
+    detail::with_reduction(operation,
+                           [&](auto combine) { work = &detail::reduce_scatter_chunk<Element, decltype(combine)>; });
     return collective<Element>(
         {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data(), &detail::reduce_scatter_chunk<Element>, count(input), sizeof(Element));
+        output.data(), work, count(input), sizeof(Element));
   }
 
   template <transferable Element>

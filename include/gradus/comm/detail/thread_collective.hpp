@@ -14,7 +14,7 @@
 
 #include "gradus/comm/detail/call.hpp"          // call
 #include "gradus/comm/detail/thread_world.hpp"  // thread_world, wait_in
-#include "gradus/comm/reduction.hpp"            // accumulate, reduction
+#include "gradus/comm/reduction.hpp"            // reduction_block
 #include "gradus/comm/request.hpp"              // operation
 #include "gradus/core/error.hpp"                // communication_error
 #include "gradus/core/index.hpp"                // index_t
@@ -290,32 +290,35 @@ class thread_collective {
   std::atomic<thread_collective*> following{nullptr};  // in the channel's circle of places
 };
 
-/// accumulate() of `count` elements without their type.
-using accumulate_function = void (*)(reduction, void* target, const void* source, index_t count);
-
-template <class Element>
-void accumulate_elements(reduction operation, void* target, const void* source, index_t count) {
-  accumulate(operation, static_cast<Element*>(target), static_cast<const Element*>(source), count);
-}
-
 /// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
-inline void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last,
-                         index_t shift, std::size_t element_bytes, accumulate_function add) {
-  alignas(64) unsigned char sums[4096];
-  const auto block = static_cast<index_t>(sizeof(sums) / element_bytes);
-  const auto input = [&](int rank, index_t i) {
-    return static_cast<const unsigned char*>(meeting.at(rank).input) + static_cast<std::size_t>(i) * element_bytes;
-  };
-  for (index_t i = begin; i < end; i += block) {
-    const index_t count = std::min(block, end - i);
-    const std::size_t bytes = static_cast<std::size_t>(count) * element_bytes;
-    std::memcpy(sums, input(0, i), bytes);
-    for (int rank = 1; rank < meeting.ranks(); ++rank) {
-      add(meeting.at(0).what.operation, sums, input(rank, i), count);
+template <class Element, class Combine>
+void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last, index_t shift) {
+  const Combine combine{};
+  const int ranks = meeting.ranks();
+  const auto input = [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); };
+  const auto output = [&](int rank) { return static_cast<Element*>(meeting.at(rank).output); };
+  constexpr index_t block = reduction_block<Element>;
+  index_t i = begin;
+  for (; i + block <= end; i += block) {
+    Element values[block];
+    std::memcpy(values, input(0) + i, sizeof(values));
+    for (int rank = 1; rank < ranks; ++rank) {
+      const Element* const source = input(rank) + i;
+      for (index_t k = 0; k < block; ++k) {
+        values[k] = combine(values[k], source[k]);
+      }
     }
     for (int rank = first; rank < last; ++rank) {
-      auto* const output = static_cast<unsigned char*>(meeting.at(rank).output);
-      std::memcpy(output + static_cast<std::size_t>(i + shift) * element_bytes, sums, bytes);
+      std::memcpy(output(rank) + i + shift, values, sizeof(values));
+    }
+  }
+  for (; i < end; ++i) {
+    Element value = input(0)[i];
+    for (int rank = 1; rank < ranks; ++rank) {
+      value = combine(value, input(rank)[i]);
+    }
+    for (int rank = first; rank < last; ++rank) {
+      output(rank)[i + shift] = value;
     }
   }
 }
@@ -331,16 +334,16 @@ void for_each_block(index_t begin, index_t end, index_t block, Part&& part) {
   }
 }
 
-template <class Element>
+template <class Element, class Combine>
 void all_reduce_chunk(const thread_collective& meeting, index_t begin, index_t end) {
-  reduce_chunk(meeting, begin, end, 0, meeting.ranks(), 0, sizeof(Element), &accumulate_elements<Element>);
+  reduce_chunk<Element, Combine>(meeting, begin, end, 0, meeting.ranks(), 0);
 }
 
-template <class Element>
+template <class Element, class Combine>
 void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
   const index_t count = meeting.at(0).what.count;
   for_each_block(begin, end, count, [&](int owner, index_t from, index_t to) {
-    reduce_chunk(meeting, from, to, owner, owner + 1, -owner * count, sizeof(Element), &accumulate_elements<Element>);
+    reduce_chunk<Element, Combine>(meeting, from, to, owner, owner + 1, -owner * count);
   });
 }
 
