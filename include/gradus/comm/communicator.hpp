@@ -6,11 +6,11 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::convertible_to, std::movable, std::same_as
-#include <ranges>           // std::ranges::borrowed_range, contiguous_range, range_value_t, sized_range
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
-#include <type_traits>      // std::is_const_v, std::remove_reference_t
+#include <type_traits>      // std::is_const_v
+#include <utility>          // std::declval
 
 #include "gradus/comm/detail/checks.hpp"  // require_blocks, require_open, require_peer, require_root
 #include "gradus/comm/detail/wait.hpp"    // default_time_limit
@@ -154,30 +154,41 @@ consteval bool explain_communicator() {
   return true;
 }
 
+namespace detail {
+
+template <class Range>
+using span_of = decltype(std::span{std::declval<Range>()});
+template <class Range>
+using element_of = typename span_of<Range>::value_type;
+
+}  // namespace detail
+
 /// A contiguous range that lives on after the call: a span, or a vector or array that has a name.
 template <class R>
-concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R>;
+concept buffer = requires {
+  typename detail::span_of<R>;
+};
 
 /// A buffer whose elements can be overwritten.
 template <class R>
-concept mutable_buffer = buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+concept mutable_buffer = buffer<R> && !std::is_const_v<typename detail::span_of<R>::element_type>;
 
 namespace detail {
 
 template <class Range>
-auto as_input(Range&& range) noexcept {
-  return std::span<const std::ranges::range_value_t<Range>>{std::ranges::data(range), std::ranges::size(range)};
+std::span<const element_of<Range>> as_input(Range&& range) noexcept {
+  return std::span{range};
 }
 
 template <class Range>
-auto as_output(Range&& range) noexcept {
-  return std::span<std::ranges::range_value_t<Range>>{std::ranges::data(range), std::ranges::size(range)};
+std::span<element_of<Range>> as_output(Range&& range) noexcept {
+  return std::span{range};
 }
 
 template <class Communicator, class Range>
 consteval bool explain_transfer() {
   static_assert(explain_communicator<Communicator>());
-  static_assert(Communicator::template supports<std::ranges::range_value_t<Range>>,
+  static_assert(Communicator::template supports<detail::element_of<Range>>,
                 "gradus: this communicator cannot send this element type; see its `supports`, or send bytes");
   return true;
 }
@@ -243,7 +254,7 @@ template <class Communicator, buffer Input, mutable_buffer Output>
                                      reduction operation = reduction::sum,
                                      std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Output>());
-  static_assert(std::same_as<std::ranges::range_value_t<Input>, std::ranges::range_value_t<Output>>,
+  static_assert(std::same_as<detail::element_of<Input>, detail::element_of<Output>>,
                 "gradus::comm::reduce_scatter: input and output have different element types");
   const auto from = detail::as_input(input);
   const auto to = detail::as_output(output);
@@ -265,7 +276,7 @@ template <class Communicator, buffer Input, mutable_buffer Output>
 [[nodiscard]] request all_gather(Communicator& communicator, Input&& input, Output&& output,
                                  std::source_location where = std::source_location::current()) {
   static_assert(detail::explain_transfer<Communicator, Output>());
-  static_assert(std::same_as<std::ranges::range_value_t<Input>, std::ranges::range_value_t<Output>>,
+  static_assert(std::same_as<detail::element_of<Input>, detail::element_of<Output>>,
                 "gradus::comm::all_gather: input and output have different element types");
   const auto from = detail::as_input(input);
   const auto to = detail::as_output(output);

@@ -14,12 +14,13 @@
 #include <cstdint>          // std::int32_t
 #include <cstdio>           // std::fflush
 #include <cstdlib>          // std::abort
-#include <list>             // std::list
+#include <memory>           // std::make_unique, std::unique_ptr
 #include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::this_thread
+#include <utility>          // std::move
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
@@ -304,6 +305,7 @@ class mpi_process {
   struct letter {
     notice content{};
     MPI_Request sending = MPI_REQUEST_NULL;
+    std::unique_ptr<letter> next;
   };
 
   static constexpr int notice_tag = 1;
@@ -325,7 +327,10 @@ class mpi_process {
 
   GRADUS_COLD void post(int to, kind what, std::string_view text) {
     const std::scoped_lock lock{mutex_};
-    letter& fresh = outbox_.emplace_back();
+    auto made = std::make_unique<letter>();
+    made->next = std::move(outbox_);
+    outbox_ = std::move(made);
+    letter& fresh = *outbox_;
     fresh.content.what = what;
     fresh.content.rank = rank_;
     const std::size_t length = std::min(text.size(), sizeof(fresh.content.text));
@@ -340,12 +345,16 @@ class mpi_process {
   /// Forgets the notices that are sent. True if none is left.
   bool sweep() {
     const std::scoped_lock lock{mutex_};
-    std::erase_if(outbox_, [this](letter& each) {
+    for (std::unique_ptr<letter>* place = &outbox_; *place != nullptr;) {
       int sent = 0;
-      enter([&] { return MPI_Test(&each.sending, &sent, MPI_STATUS_IGNORE); });
-      return sent != 0;
-    });
-    return outbox_.empty();
+      enter([&] { return MPI_Test(&(*place)->sending, &sent, MPI_STATUS_IGNORE); });
+      if (sent != 0) {
+        *place = std::unique_ptr<letter>{std::move((*place)->next)};
+      } else {
+        place = &(*place)->next;
+      }
+    }
+    return outbox_ == nullptr;
   }
 
   GRADUS_COLD void flush(std::chrono::milliseconds limit) {
@@ -438,7 +447,7 @@ class mpi_process {
   std::string failure_;
   int failed_rank_ = -1;
   std::string unfinished_;
-  std::list<letter> outbox_;
+  std::unique_ptr<letter> outbox_;  // those that MPI may still be sending
   gradus::detail::vector<std::string> answers_;
   gradus::detail::vector<int> ended_;  // 1 where a rank has ended
   std::atomic<clock::rep> last_look_{0};

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstddef>          // std::byte, std::size_t
-#include <functional>       // std::less
+#include <cstdint>          // std::uintptr_t
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
@@ -86,12 +86,11 @@ GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_vie
         "make the size a multiple of the number of ranks, with zeros at the end",
         where};
   }
-  const std::byte* const first = block.bytes.data();
-  const std::byte* const whole_first = whole.bytes.data();
-  const std::byte* const own = whole_first + static_cast<std::size_t>(by.rank) * block.bytes.size();
-  const std::less<const std::byte*> before{};  // orders pointers into different arrays too
-  const bool apart = block.bytes.empty() || !before(first, whole_first + whole.bytes.size()) ||
-                     !before(whole_first, first + block.bytes.size());
+  const auto first = reinterpret_cast<std::uintptr_t>(block.bytes.data());
+  const auto whole_first = reinterpret_cast<std::uintptr_t>(whole.bytes.data());
+  const std::uintptr_t own = whole_first + static_cast<std::size_t>(by.rank) * block.bytes.size();
+  const bool apart =
+      block.bytes.empty() || first >= whole_first + whole.bytes.size() || first + block.bytes.size() <= whole_first;
   if (!apart && first != own) {
     throw shape_error{operation,
                       {block.name, " that is block ", by.rank, " of ", whole.name, " or does not overlap it"},
