@@ -7,7 +7,7 @@
 #include "gradus/comm/agreement.hpp"            // comm::require_agreement
 #include "gradus/comm/any_group.hpp"            // comm::any_group, comm::group_of
 #include "gradus/comm/communicator.hpp"         // comm::communicator, comm::all_reduce, ...
-#include "gradus/comm/ring.hpp"                 // comm::ring
+#include "gradus/comm/collectives.hpp"                 // comm::collectives
 #include "gradus/comm/self.hpp"                 // comm::self
 #include "gradus/comm/threads.hpp"              // comm::threads, comm::run_ranks
 #include "gradus/core/element.hpp"              // element, real_element

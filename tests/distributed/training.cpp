@@ -2,7 +2,7 @@
 //
 // Training over MPI reaches the weights of one process, with the library's all-reduce and around a ring, in both
 // layouts; ranks that disagree are told so.
-#include <gradus/comm/ring.hpp>
+#include <gradus/comm/collectives.hpp>
 #include <gradus/comm/self.hpp>
 #include <stdexcept>
 #include <string>
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   return communicator_tests::run_conformance(argc, argv, [](comm::mpi& world) {
     require_one_meaning<gradus::nhwc>(world, "mpi, nhwc");
     require_one_meaning<gradus::nchw>(world, "mpi, nchw");
-    comm::ring around{world.duplicate()};
+    comm::collectives around{world.duplicate(), {.all_reduce = comm::parse_all_reduce_spec("ring")}};
     require_one_meaning<gradus::nhwc>(around, "ring over mpi");
     require_disagreement_is_named(world);
     if (world.rank() == 0) {

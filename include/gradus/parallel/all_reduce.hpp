@@ -20,7 +20,7 @@ namespace gradus::parallel {
 /// ranks, in one all-reduce of the flat gradient buffer as it lies. All ranks keep the same bits.
 ///
 /// The communicator decides how the sum is computed: comm::mpi takes the MPI library's all-reduce, comm::threads adds
-/// in shared memory, comm::ring<...> sends around a ring.
+/// in shared memory, comm::collectives<...> by the algorithm of your choice.
 struct all_reduce {
   static constexpr std::string_view name = "all_reduce";
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../../support/training_runs.hpp"
-#include "gradus/comm/ring.hpp"
+#include "gradus/comm/collectives.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 
@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_reach_the_weights_of_one_process, Layout, la
 BOOST_AUTO_TEST_CASE(a_ring_reaches_the_weights_of_one_process) {
   for (const int ranks : {2, 3}) {
     const auto results = gradus::comm::run_ranks(ranks, [](gradus::comm::threads& world) {
-      gradus::comm::ring around{world.duplicate()};
+      gradus::comm::collectives around{world.duplicate(), {.all_reduce = gradus::comm::parse_all_reduce_spec("ring")}};
       return run_training<gradus::nhwc>(around);
     });
     for (const training_result& result : results) {

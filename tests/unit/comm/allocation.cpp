@@ -11,8 +11,8 @@
 #include <new>      // std::bad_alloc
 #include <vector>   // std::vector
 
-#include "gradus/comm/ring.hpp"     // ring
-#include "gradus/comm/threads.hpp"  // run_ranks, threads
+#include "gradus/comm/collectives.hpp"  // collectives
+#include "gradus/comm/threads.hpp"      // run_ranks, threads
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
@@ -107,7 +107,8 @@ BOOST_AUTO_TEST_CASE(warm_thread_ranks_allocate_nothing) {
 
 BOOST_AUTO_TEST_CASE(a_warm_ring_allocates_nothing) {
   const auto counts = comm::run_ranks(2, [](comm::threads& world) {
-    comm::ring around{world.duplicate(), {.segment_bytes = 10000}};
+    comm::collectives around{world.duplicate(),
+                             {.all_reduce = comm::parse_all_reduce_spec("ring"), .segment_bytes = 10000}};
     return allocations_when_warm(around);
   });
   for (const long count : counts) {

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Which algorithm reduces arrays of which size, by hand, by a spec string or by measurement.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <limits>       // std::numeric_limits
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/core/error.hpp"  // configuration_error, format_error
+#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/text.hpp"   // append, text
+
+namespace gradus::comm {
+
+/// How the contributions of all ranks are brought together. All but `native` work over send and receive.
+enum class all_reduce_algorithm : unsigned char {
+  native,                         ///< what the communicator itself does: the MPI library's own, or shared memory
+  ring,                           ///< 2(p-1) steps of n/p bytes; any number of ranks
+  halving_doubling,               ///< 2 log2(p) steps; ranks beyond a power of two are folded into their neighbours
+  binary_blocks,                  ///< halving-doubling in blocks of powers of two; the same for a power of two
+  recursive_doubling,             ///< log2(p) steps of n bytes: for short arrays
+  tree,                           ///< to rank 0 and back along binomial trees
+  hierarchical_ring,              ///< inside each node, then rings between nodes, then inside each node
+  hierarchical_halving_doubling,  ///< the same with halving-doubling between nodes
+};
+
+inline constexpr std::array<std::string_view, 8> all_reduce_algorithm_names{"native",
+                                                                            "ring",
+                                                                            "halving_doubling",
+                                                                            "binary_blocks",
+                                                                            "recursive_doubling",
+                                                                            "tree",
+                                                                            "hierarchical_ring",
+                                                                            "hierarchical_halving_doubling"};
+
+[[nodiscard]] constexpr std::string_view name_of(all_reduce_algorithm algorithm) noexcept {
+  return all_reduce_algorithm_names[static_cast<std::size_t>(algorithm)];
+}
+
+/// The algorithm for arrays up to a size. Of a list of rules the first that allows the size is used.
+struct all_reduce_rule {
+  static constexpr index_t no_limit = std::numeric_limits<index_t>::max();
+
+  all_reduce_algorithm algorithm = all_reduce_algorithm::ring;
+  int rings = 1;  ///< of `ring`: so many at once, each for a part of the array, along different links
+  index_t largest_bytes = no_limit;
+  index_t largest_elements = no_limit;
+
+  friend bool operator==(const all_reduce_rule&, const all_reduce_rule&) = default;
+};
+
+/// "recursive_doubling up to 16384 bytes, ring"
+[[nodiscard]] inline std::string describe(std::span<const all_reduce_rule> rules) {
+  std::string text;
+  for (const all_reduce_rule& each : rules) {
+    gradus::detail::append(text, {text.empty() ? "" : ", ", name_of(each.algorithm)});
+    if (each.rings != 1) {
+      gradus::detail::append(text, {" x ", each.rings});
+    }
+    if (each.largest_bytes != all_reduce_rule::no_limit) {
+      gradus::detail::append(text, {" up to ", each.largest_bytes, " bytes"});
+    }
+    if (each.largest_elements != all_reduce_rule::no_limit) {
+      gradus::detail::append(text, {" up to ", each.largest_elements, " elements"});
+    }
+  }
+  return text;
+}
+
+/// @throws configuration_error unless the rules cover every size and make sense
+inline void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
+  if (rules.empty() || rules.back().largest_bytes != all_reduce_rule::no_limit ||
+      rules.back().largest_elements != all_reduce_rule::no_limit) {
+    throw configuration_error{"all_reduce rules", "a last rule without a limit",
+                              rules.empty() ? std::string{"no rules"} : describe(rules)};
+  }
+  for (const all_reduce_rule& each : rules) {
+    if (each.rings < 1 || each.rings > 64) {
+      throw configuration_error{"all_reduce rules", "1 to 64 rings", {each.rings}};
+    }
+    if (static_cast<std::size_t>(each.algorithm) >= all_reduce_algorithm_names.size()) {
+      throw configuration_error{"all_reduce rules", "an algorithm of the list", {static_cast<int>(each.algorithm)}};
+    }
+  }
+}
+
+/// The rule for an array. @pre require_all_reduce_rules(rules)
+[[nodiscard]] inline const all_reduce_rule& choose(std::span<const all_reduce_rule> rules, index_t elements,
+                                                   index_t element_bytes) noexcept {
+  std::size_t i = 0;
+  while (i + 1 < rules.size() &&
+         (elements > rules[i].largest_elements || elements * element_bytes > rules[i].largest_bytes)) {
+    ++i;
+  }
+  return rules[i];
+}
+
+namespace detail {
+
+/// The words of tf_cnn_benchmarks for algorithms, and what they are here.
+struct spec_word {
+  std::string_view word;
+  all_reduce_algorithm algorithm;
+};
+
+inline constexpr std::array<spec_word, 9> spec_words{
+    {{"nccl", all_reduce_algorithm::native},
+     {"nccl/xring", all_reduce_algorithm::hierarchical_ring},
+     {"nccl/rechd", all_reduce_algorithm::hierarchical_halving_doubling},
+     {"nccl/pscpu", all_reduce_algorithm::tree},
+     {"xring", all_reduce_algorithm::ring},
+     {"pscpu", all_reduce_algorithm::tree},
+     {"psgpu", all_reduce_algorithm::tree},
+     {"pscpu/pscpu", all_reduce_algorithm::tree},
+     {"collective", all_reduce_algorithm::native}}};
+
+/// "64K" -> 65536. @throws format_error
+[[nodiscard]] inline index_t parse_spec_limit(std::string_view spec, std::string_view word) {
+  index_t value = 0;
+  std::size_t i = 0;
+  for (; i < word.size() && word[i] >= '0' && word[i] <= '9' && value < (index_t{1} << 40); ++i) {
+    value = 10 * value + (word[i] - '0');
+  }
+  index_t unit = 1;
+  if (i > 0 && i + 1 == word.size()) {
+    constexpr std::string_view units = "kKmMgGtT";
+    if (const std::size_t at = units.find(word[i]); at != std::string_view::npos) {
+      unit = index_t{1} << (10 * (at / 2 + 1));
+      ++i;
+    }
+  }
+  if (i == 0 || i != word.size() || value == 0 || value > all_reduce_rule::no_limit / unit) {
+    throw format_error{
+        {"all_reduce_spec '", spec, "'"}, "a limit such as 4096, 64K or 2M between two algorithms", {"'", word, "'"}};
+  }
+  return value * unit;
+}
+
+/// "xring#2" -> ring, 2. @throws format_error
+[[nodiscard]] inline all_reduce_rule parse_spec_algorithm(std::string_view spec, std::string_view word) {
+  std::string_view name = word;
+  index_t shards = 1;
+  if (const std::size_t sign = word.rfind('#'); sign != std::string_view::npos) {
+    shards = 0;
+    for (const char digit : word.substr(sign + 1)) {
+      shards = digit >= '0' && digit <= '9' && shards <= 64 ? 10 * shards + (digit - '0') : 1000;
+    }
+    if (shards < 1 || shards > 64) {
+      throw format_error{
+          {"all_reduce_spec '", spec, "'"}, "a number from 1 to 64 after '#'", {"'", word.substr(sign), "'"}};
+    }
+    name = word.substr(0, sign);
+  }
+  std::string known;
+  for (const spec_word& each : spec_words) {
+    if (each.word == name) {
+      return {.algorithm = each.algorithm,
+              .rings = each.algorithm == all_reduce_algorithm::ring ? static_cast<int>(shards) : 1};
+    }
+    gradus::detail::append(known, {known.empty() ? "one of " : ", ", each.word});
+  }
+  for (std::size_t i = 0; i < all_reduce_algorithm_names.size(); ++i) {
+    if (all_reduce_algorithm_names[i] == name) {
+      return {.algorithm = static_cast<all_reduce_algorithm>(i), .rings = static_cast<int>(shards)};
+    }
+    gradus::detail::append(known, {", ", all_reduce_algorithm_names[i]});
+  }
+  throw format_error{{"all_reduce_spec '", spec, "'"}, known, {"'", word, "'"}};
+}
+
+}  // namespace detail
+
+/// Rules from the words of tf_cnn_benchmarks' --all_reduce_spec:
+///
+///   spec  ::= range | range ':' limit ':' spec
+///   range ::= algorithm [ '#' shards ]
+///   limit ::= number of elements, with K, M, G or T for powers of 1024
+///
+///   algorithm            | here
+///   nccl, collective     | native
+///   nccl/xring           | hierarchical_ring
+///   nccl/rechd           | hierarchical_halving_doubling
+///   xring                | ring; shards are rings at once
+///   pscpu, psgpu, ...    | tree
+///   or a name of all_reduce_algorithm
+///
+/// For example "halving_doubling:64K:xring#2": halving-doubling up to 65536 elements, two rings beyond. A limit holds
+/// for the range before it.
+/// @throws format_error that says what was expected
+[[nodiscard]] inline std::vector<all_reduce_rule> parse_all_reduce_spec(std::string_view spec) {
+  std::vector<all_reduce_rule> rules;
+  bool limit_next = false;
+  for (std::size_t begin = 0; begin <= spec.size();) {
+    const std::size_t colon = spec.find(':', begin);
+    const std::string_view word = spec.substr(begin, colon == std::string_view::npos ? colon : colon - begin);
+    if (limit_next) {
+      const index_t limit = detail::parse_spec_limit(spec, word);
+      if (rules.size() > 1 && limit <= rules[rules.size() - 2].largest_elements) {
+        throw format_error{{"all_reduce_spec '", spec, "'"}, "limits that ascend", {"'", word, "'"}};
+      }
+      rules.back().largest_elements = limit;
+    } else {
+      rules.push_back(detail::parse_spec_algorithm(spec, word));
+    }
+    limit_next = !limit_next;
+    if (colon == std::string_view::npos) {
+      break;
+    }
+    begin = colon + 1;
+  }
+  if (!limit_next) {
+    throw format_error{{"all_reduce_spec '", spec, "'"}, "an algorithm after the last limit", "nothing"};
+  }
+  return rules;
+}
+
+}  // namespace gradus::comm

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Collectives by algorithms of the library's own, over the messages of any communicator.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>        // std::max
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::uint64_t, std::uint8_t
+#include <cstring>          // std::memcpy
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::as_const, std::move
+#include <vector>           // std::vector
+
+#include "gradus/comm/agreement.hpp"                    // require_agreement
+#include "gradus/comm/all_reduce_rule.hpp"              // all_reduce_rule, choose, describe
+#include "gradus/comm/communicator.hpp"                 // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"                  // call
+#include "gradus/comm/detail/collective_schedules.hpp"  // the algorithms
+#include "gradus/comm/detail/schedule_run.hpp"          // schedule_run, schedule_runs
+#include "gradus/comm/self.hpp"                         // self
+#include "gradus/core/error.hpp"                        // configuration_error, shape_error
+#include "gradus/core/index.hpp"                        // index_t
+#include "gradus/core/random.hpp"                       // hash_text
+#include "gradus/core/text.hpp"                         // append
+#include "gradus/core/vector.hpp"                       // vector
+
+namespace gradus::comm {
+
+/// How `collectives` works. The same on all ranks.
+struct collectives_options {
+  /// Of all_reduce. The default suits a network of some microseconds and gigabytes a second; see tune_all_reduce.
+  std::vector<all_reduce_rule> all_reduce{
+      {.algorithm = all_reduce_algorithm::recursive_doubling, .largest_bytes = 16 * 1024},
+      {.algorithm = all_reduce_algorithm::binary_blocks, .largest_bytes = 1024 * 1024},
+      {.algorithm = all_reduce_algorithm::ring}};
+  /// Messages are at most so long, so that receiving and combining overlap.
+  index_t segment_bytes = 256 * 1024;
+  /// The node of each rank, counted from 0, for the hierarchical algorithms; empty: all ranks are on one node. See
+  /// nodes_of_ranks.
+  std::vector<int> node_of_rank{};
+};
+
+namespace detail {
+
+/// The schedules of a communicator's collectives, made when first needed.
+class schedule_book {
+ public:
+  struct key {
+    call_kind kind = call_kind::barrier;
+    all_reduce_algorithm algorithm = all_reduce_algorithm::native;
+    int rings = 1;
+    int root = 0;
+    index_t count = 0;     ///< of the whole array
+    index_t segment = 1;   ///< elements
+    bool to_root = false;  ///< reduce, not broadcast
+
+    friend bool operator==(const key&, const key&) = default;
+  };
+
+  /// @throws configuration_error when node_of_rank has not one node for each rank
+  schedule_book(int rank, int size, std::span<const int> node_of_rank) : self_{rank} {
+    for (int i = 0; i < size; ++i) {
+      ranks_.push_back(i);
+    }
+    if (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(size)) {
+      throw configuration_error{"comm::collectives", {"a node for each of ", size, " ranks"}, {node_of_rank.size()}};
+    }
+    gradus::detail::vector<int> numbers;  // of the nodes, in the order of their first ranks
+    for (int i = 0; i < size; ++i) {
+      const int node = node_of_rank.empty() ? 0 : node_of_rank[static_cast<std::size_t>(i)];
+      std::size_t at = 0;
+      while (at < numbers.size() && numbers[at] != node) {
+        ++at;
+      }
+      if (at == numbers.size()) {
+        numbers.push_back(node);
+        nodes_.nodes.push_back({});
+      }
+      if (i == rank) {
+        nodes_.own_node = static_cast<int>(at);
+        nodes_.own_place = static_cast<int>(nodes_.nodes[at].size());
+      }
+      nodes_.nodes[at].push_back(i);
+    }
+  }
+
+  [[nodiscard]] std::shared_ptr<const schedule> find(const key& wanted) {
+    for (const entry& each : entries_) {
+      if (each.what == wanted) {
+        return each.plan;
+      }
+    }
+    if (entries_.size() == most_entries) {
+      entries_.clear();  // those under way keep theirs
+    }
+    auto plan = std::make_shared<schedule>();
+    plan->clear(wanted.segment);
+    write(wanted, *plan);
+    entries_.push_back({wanted, plan});
+    return plan;
+  }
+
+ private:
+  struct entry {
+    key what;
+    std::shared_ptr<const schedule> plan;
+  };
+
+  static constexpr std::size_t most_entries = 1024;
+  static constexpr index_t short_array = 1 << 16;  // elements; beyond, trees cost more than a ring
+
+  void write(const key& wanted, schedule& plan) const {
+    const rank_group all{{ranks_.data(), ranks_.size()}, self_};
+    const element_range whole{0, wanted.count};
+    switch (wanted.kind) {
+      case call_kind::all_reduce:
+        write_all_reduce(wanted, plan, all, whole);
+        break;
+      case call_kind::broadcast:
+        if (wanted.to_root) {
+          wanted.count > short_array&& all.size() > 2 ? add_gathered_reduce(plan, all, whole, wanted.root)
+                                                      : add_tree_reduce(plan, all, whole, wanted.root);
+        } else {
+          wanted.count > short_array&& all.size() > 2 ? add_scattered_broadcast(plan, all, whole, wanted.root)
+                                                      : add_tree_broadcast(plan, all, whole, wanted.root);
+        }
+        break;
+      case call_kind::reduce_scatter:
+        add_ring_reduce_scatter(plan, all, whole);
+        break;
+      case call_kind::all_gather:
+        add_ring_all_gather(plan, all, whole);
+        break;
+      default:
+        add_dissemination_barrier(plan, all);
+        break;
+    }
+  }
+
+  void write_all_reduce(const key& wanted, schedule& plan, const rank_group& all, const element_range& whole) const {
+    switch (wanted.algorithm) {
+      case all_reduce_algorithm::native:
+      case all_reduce_algorithm::ring:
+        add_ring_all_reduce(plan, all, whole, wanted.rings);
+        break;
+      case all_reduce_algorithm::halving_doubling:
+        add_halving_doubling(plan, all, whole);
+        break;
+      case all_reduce_algorithm::binary_blocks:
+        add_binary_blocks(plan, all, whole);
+        break;
+      case all_reduce_algorithm::recursive_doubling:
+        add_recursive_doubling(plan, all, whole);
+        break;
+      case all_reduce_algorithm::tree:
+        add_tree_reduce(plan, all, whole, 0);
+        add_tree_broadcast(plan, all, whole, 0);
+        break;
+      case all_reduce_algorithm::hierarchical_ring:
+        add_hierarchical(plan, nodes_, whole, true);
+        break;
+      case all_reduce_algorithm::hierarchical_halving_doubling:
+        add_hierarchical(plan, nodes_, whole, false);
+        break;
+    }
+  }
+
+  int self_;
+  gradus::detail::vector<int> ranks_;
+  node_map nodes_;
+  gradus::detail::vector<entry> entries_;
+};
+
+}  // namespace detail
+
+/// The collectives of another communicator replaced by algorithms over its send and receive: they do not depend on what
+/// the other one's collectives are made for, and each is what its name says.
+///
+///   collective     | algorithm
+///   all_reduce     | by size: ring, halving-doubling, recursive doubling, hierarchical, ...; see all_reduce_algorithm
+///   reduce_scatter | ring
+///   all_gather     | ring
+///   broadcast      | binomial tree; long arrays: scatter and ring
+///   reduce         | binomial tree; long arrays: ring reduce-scatter and gather
+///   barrier        | dissemination
+///
+/// For one number of ranks and elements the same bits on all ranks and in every run. A collective moves forward while
+/// its rank waits for or tests a collective of the same object. After the first of its size it allocates nothing.
+///
+/// @code
+///   comm::collectives world{comm::mpi{environment}, {.all_reduce = comm::parse_all_reduce_spec("xring")}};
+///   comm::all_reduce(world, gradients).wait();
+/// @endcode
+template <class Communicator>
+class collectives {
+  static_assert(explain_communicator<Communicator>());
+
+ public:
+  static constexpr std::string_view name = "collectives";
+  template <class Element>
+  static constexpr bool supports = transferable<Element>&& Communicator::template supports<Element>;
+
+  /// Called by all ranks: messages of collectives travel on a duplicate of the communicator.
+  /// @throws configuration_error when the options make no sense or ranks differ
+  explicit collectives(Communicator base, collectives_options options = {})
+      : base_{std::move(base)}, options_{std::move(options)} {
+    require_all_reduce_rules(options_.all_reduce);
+    if (options_.segment_bytes < 1) {
+      throw configuration_error{"comm::collectives", "segment_bytes of at least 1", {options_.segment_bytes}};
+    }
+    std::string nodes;
+    for (const int each : options_.node_of_rank) {
+      gradus::detail::append(nodes, {nodes.empty() ? "" : " ", each});
+    }
+    require_agreement(base_, "comm::collectives",
+                      {{"all_reduce", describe(options_.all_reduce)},
+                       {"segment_bytes", std::to_string(options_.segment_bytes)},
+                       {"node_of_rank", nodes}});
+    own_ = std::make_unique<parts>(base_.duplicate(), options_);
+  }
+
+  [[nodiscard]] int rank() const noexcept { return base_.rank(); }
+  [[nodiscard]] int size() const noexcept { return base_.size(); }
+  [[nodiscard]] const collectives_options& options() const noexcept { return options_; }
+  /// What this one is built on.
+  [[nodiscard]] Communicator& base() noexcept { return base_; }
+
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
+  void set_time_limit(std::chrono::milliseconds limit) {
+    base_.set_time_limit(limit);
+    own_->messages.set_time_limit(limit);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return base_.send(peer, data, tag);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return base_.receive(peer, data, tag);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    const auto count = static_cast<index_t>(data.size());
+    const all_reduce_rule& rule = choose(options_.all_reduce, count, sizeof(Element));
+    if (size() == 1 || rule.algorithm == all_reduce_algorithm::native) {
+      return base_.all_reduce(data, operation);
+    }
+    return begin<Element>(
+        {.kind = detail::call_kind::all_reduce, .operation = operation, .count = count},
+        {.kind = detail::call_kind::all_reduce, .algorithm = rule.algorithm, .rings = rule.rings, .count = count},
+        data.data(), own_->runs.idle());
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    if (size() == 1) {
+      return base_.broadcast(data, root);
+    }
+    const auto count = static_cast<index_t>(data.size());
+    return begin<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count},
+                          {.kind = detail::call_kind::broadcast, .root = root, .count = count}, data.data(),
+                          own_->runs.idle());
+  }
+
+  /// Reduces the arrays of all ranks to rank `root`; other ranks' `output` is left alone and may be empty.
+  template <transferable Element>
+  [[nodiscard]] request reduce(std::span<const Element> input, std::span<Element> output, int root,
+                               reduction operation) {
+    const detail::caller by{*this};
+    detail::require_root(by, "reduce", root, std::source_location::current());
+    const auto count = static_cast<index_t>(input.size());
+    if (rank() == root && output.size() != input.size()) {
+      throw shape_error{"comm::collectives.reduce", {"an output of ", count, " elements"}, {output.size()}};
+    }
+    detail::schedule_run& run = own_->runs.idle();
+    Element* const target =
+        rank() == root ? output.data() : reinterpret_cast<Element*>(run.staging(input.size_bytes()));
+    copy(target, input);
+    if (size() == 1) {
+      return base_.broadcast(output, 0);
+    }
+    return begin<Element>({.kind = detail::call_kind::broadcast, .operation = operation, .peer = root, .count = count},
+                          {.kind = detail::call_kind::broadcast, .root = root, .count = count, .to_root = true}, target,
+                          run);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    if (size() == 1) {
+      return base_.reduce_scatter(input, output, operation);
+    }
+    const auto count = static_cast<index_t>(input.size());
+    detail::schedule_run& run = own_->runs.idle();
+    auto* const work = reinterpret_cast<Element*>(run.staging(input.size_bytes()));
+    copy(work, input);
+    return begin<Element>({.kind = detail::call_kind::reduce_scatter,
+                           .operation = operation,
+                           .count = static_cast<index_t>(output.size())},
+                          {.kind = detail::call_kind::reduce_scatter, .count = count}, work, run,
+                          {.to = output.data(),
+                           .from = work + static_cast<std::size_t>(rank()) * output.size(),
+                           .bytes = output.size_bytes()});
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    if (size() == 1) {
+      return base_.all_gather(input, output);
+    }
+    copy(output.data() + static_cast<std::size_t>(rank()) * input.size(), input);
+    return begin<Element>({.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(input.size())},
+                          {.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(output.size())},
+                          output.data(), own_->runs.idle());
+  }
+
+  [[nodiscard]] request barrier() {
+    if (size() == 1) {
+      return base_.barrier();
+    }
+    return begin<std::uint8_t>({.kind = detail::call_kind::barrier}, {}, static_cast<std::uint8_t*>(nullptr),
+                               own_->runs.idle());
+  }
+
+  /// Called by all ranks.
+  [[nodiscard]] collectives duplicate() { return collectives{base_.duplicate(), options_}; }
+
+  void fail(std::string_view reason) noexcept { base_.fail(reason); }
+
+ private:
+  struct parts {
+    parts(Communicator own, const collectives_options& options)
+        : messages{std::move(own)}, book{messages.rank(), messages.size(), options.node_of_rank} {}
+
+    Communicator messages;
+    detail::byte_channel_of<Communicator> channel{messages};
+    detail::schedule_runs runs{channel};
+    detail::schedule_book book;
+  };
+
+  template <class Element>
+  request begin(detail::call what, detail::schedule_book::key key, Element* data, detail::schedule_run& run,
+                const detail::final_copy& result = {}) {
+    what.element = element_name<Element>;
+    key.segment = std::max<index_t>(options_.segment_bytes / static_cast<index_t>(sizeof(Element)), 1);
+    return run.begin(what, own_->book.find(key), reinterpret_cast<std::byte*>(data), detail::arithmetic_of<Element>(),
+                     time_limit(), result);
+  }
+
+  template <class Element>
+  static void copy(Element* to, std::span<const Element> from) noexcept {
+    if (!from.empty() && to != from.data()) {
+      std::memcpy(to, from.data(), from.size_bytes());
+    }
+  }
+
+  Communicator base_;
+  collectives_options options_;
+  std::unique_ptr<parts> own_;
+};
+static_assert(communicator<collectives<self>>);
+
+/// A number for each rank, the same for ranks with the same `node` text (the host's name, say). Called by all ranks.
+template <class Communicator>
+[[nodiscard]] std::vector<int> nodes_of_ranks(Communicator& communicator, std::string_view node) {
+  const std::uint64_t own = gradus::detail::hash_text(node);
+  std::vector<std::uint8_t> bytes(sizeof(own) * static_cast<std::size_t>(communicator.size()));
+  std::uint8_t mine[sizeof(own)];
+  std::memcpy(mine, &own, sizeof(own));
+  comm::all_gather(communicator, std::span{std::as_const(mine)}, bytes).wait();
+  std::vector<int> nodes(static_cast<std::size_t>(communicator.size()));
+  int count = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i] = -1;
+    for (std::size_t j = 0; j < i && nodes[i] < 0; ++j) {
+      if (std::memcmp(&bytes[sizeof(own) * i], &bytes[sizeof(own) * j], sizeof(own)) == 0) {
+        nodes[i] = nodes[j];
+      }
+    }
+    if (nodes[i] < 0) {
+      nodes[i] = count++;
+    }
+  }
+  return nodes;
+}
+
+}  // namespace gradus::comm

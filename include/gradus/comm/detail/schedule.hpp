@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The messages of one collective on one rank, as data.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::size_t
+#include <span>       // std::span
+
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/vector.hpp"  // vector
+
+namespace gradus::comm::detail {
+
+/// The bounds of part i of `parts` nearly equal parts of `count` elements: part i is [bound(i), bound(i+1)).
+constexpr index_t part_bound(index_t count, index_t parts, index_t i) noexcept {
+  return count / parts * i + count % parts * i / parts;
+}
+
+/// The elements [begin, end) of a collective's array.
+struct element_range {
+  index_t begin = 0;
+  index_t end = 0;
+
+  [[nodiscard]] constexpr index_t size() const noexcept { return end - begin; }
+  [[nodiscard]] constexpr bool overlaps(const element_range& other) const noexcept {
+    return begin < other.end && other.begin < end;
+  }
+  friend constexpr bool operator==(const element_range&, const element_range&) = default;
+};
+
+/// What a rank does with elements that have come.
+enum class arrival : unsigned char {
+  replace,        ///< they take the place of its own
+  combine,        ///< own = own op received
+  combine_after,  ///< own = received op own: where two ranks must compute the same bits from each other's elements
+};
+
+struct scheduled_send {
+  int peer = 0;
+  element_range range;
+  index_t after = 0;  ///< begins when so many receives are dealt with
+};
+
+struct scheduled_receive {
+  int peer = 0;
+  element_range range;
+  arrival what = arrival::replace;
+  index_t after = 0;  ///< touches the array when so many sends are complete
+};
+
+/// The sends and receives of one rank in one collective, written down in the order of a program that does one thing
+/// after the other. Long messages are cut into segments, so that a segment is combined or passed on while the next one
+/// travels: a send waits only for the receives that change what it sends, and a receive only for the sends that still
+/// read what it changes. Two ranks cut the same range into the same segments, and messages from one rank to another
+/// come in the order in which they are sent. Empty ranges need no message; a `signal` is one without elements.
+class schedule {
+ public:
+  /// Forgets everything.
+  /// @param segment  elements of a message at most
+  void clear(index_t segment) {
+    segment_ = std::max<index_t>(segment, 1);
+    longest_ = 0;
+    sends_.clear();
+    receives_.clear();
+  }
+
+  void send(int peer, const element_range& range) {
+    for_each_segment(range, [&](const element_range& part) {
+      index_t after = static_cast<index_t>(receives_.size());
+      while (after > 0 && !receives_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
+        --after;
+      }
+      sends_.push_back({.peer = peer, .range = part, .after = std::max(after, last_after())});
+    });
+  }
+
+  void receive(int peer, const element_range& range, arrival what) {
+    for_each_segment(range, [&](const element_range& part) {
+      index_t after = static_cast<index_t>(sends_.size());
+      while (after > 0 && !sends_[static_cast<std::size_t>(after - 1)].range.overlaps(part)) {
+        --after;
+      }
+      longest_ = std::max(longest_, part.size());
+      receives_.push_back({.peer = peer, .range = part, .what = what, .after = after});
+    });
+  }
+
+  /// A message without elements, sent when all receives so far are dealt with.
+  void send_signal(int peer) {
+    sends_.push_back({.peer = peer, .range = {}, .after = static_cast<index_t>(receives_.size())});
+  }
+  void receive_signal(int peer) { receives_.push_back({.peer = peer, .range = {}}); }
+
+  [[nodiscard]] std::span<const scheduled_send> sends() const noexcept { return {sends_.data(), sends_.size()}; }
+  [[nodiscard]] std::span<const scheduled_receive> receives() const noexcept {
+    return {receives_.data(), receives_.size()};
+  }
+  /// Elements of the longest message that is received.
+  [[nodiscard]] index_t longest_receive() const noexcept { return longest_; }
+
+ private:
+  template <class Function>
+  void for_each_segment(const element_range& range, const Function& function) const {
+    const index_t segments = (range.size() + segment_ - 1) / segment_;
+    for (index_t i = 0; i < segments; ++i) {
+      function({range.begin + part_bound(range.size(), segments, i),
+                range.begin + part_bound(range.size(), segments, i + 1)});
+    }
+  }
+
+  /// Sends begin in their order, so none begins before the one ahead of it.
+  [[nodiscard]] index_t last_after() const noexcept { return sends_.empty() ? 0 : sends_.back().after; }
+
+  index_t segment_ = 1;
+  index_t longest_ = 0;
+  gradus::detail::vector<scheduled_send> sends_;
+  gradus::detail::vector<scheduled_receive> receives_;
+};
+
+/// The ranks that take part in (a part of) a collective, and which of them this one is.
+struct rank_group {
+  std::span<const int> ranks;
+  int self = 0;  ///< the position of this rank
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks.size()); }
+  [[nodiscard]] int rank(int position) const noexcept { return ranks[static_cast<std::size_t>(position)]; }
+};
+
+}  // namespace gradus::comm::detail

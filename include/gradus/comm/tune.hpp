@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Measures which all-reduce algorithm is fastest for which size, here and now.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>  // std::nth_element
+#include <chrono>     // std::chrono::steady_clock
+#include <cstddef>    // std::ptrdiff_t, std::size_t
+#include <span>       // std::span
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/comm/all_reduce_rule.hpp"  // all_reduce_algorithm, all_reduce_rule
+#include "gradus/comm/collectives.hpp"      // collectives
+#include "gradus/core/error.hpp"            // configuration_error
+#include "gradus/core/index.hpp"            // index_t
+
+namespace gradus::comm {
+
+struct tune_options {
+  index_t smallest_bytes = 1024;
+  index_t largest_bytes = 64 * 1024 * 1024;
+  int repeats = 9;                  ///< of each measurement; the median counts
+  std::vector<int> node_of_rank{};  ///< see collectives_options; without nodes the hierarchical algorithms are left out
+};
+
+/// The result of a tuning: what was measured, and the rules that follow from it.
+struct tuning {
+  struct row {
+    index_t bytes = 0;
+    /// Of the slowest rank, one for each entry of `algorithms`.
+    std::vector<double> seconds;
+    std::size_t best = 0;
+  };
+
+  std::vector<all_reduce_algorithm> algorithms;
+  std::vector<row> rows;  ///< sizes ascend by factors of 4
+  std::vector<all_reduce_rule> rules;
+};
+
+/// Times all-reduce of float arrays by every algorithm and picks the fastest for each size; between two sizes the
+/// change is at their geometric mean. Called by all ranks of a communicator that nothing else uses; all get the same
+/// result.
+///
+/// @code
+///   const comm::tuning measured = comm::tune_all_reduce(world);
+///   comm::collectives fast{world.duplicate(), {.all_reduce = measured.rules}};
+/// @endcode
+template <class Communicator>
+[[nodiscard]] tuning tune_all_reduce(Communicator& communicator, const tune_options& options = {}) {
+  if (options.smallest_bytes < 4 || options.largest_bytes < options.smallest_bytes || options.repeats < 1) {
+    throw configuration_error{"tune_all_reduce",
+                              "4 <= smallest_bytes <= largest_bytes and at least 1 repeat",
+                              {options.smallest_bytes, ", ", options.largest_bytes, " and ", options.repeats}};
+  }
+  tuning result;
+  std::vector<collectives<Communicator>> candidates;
+  for (std::size_t i = 0; i < all_reduce_algorithm_names.size(); ++i) {
+    const auto algorithm = static_cast<all_reduce_algorithm>(i);
+    const bool by_node = algorithm == all_reduce_algorithm::hierarchical_ring ||
+                         algorithm == all_reduce_algorithm::hierarchical_halving_doubling;
+    if (!by_node || !options.node_of_rank.empty()) {
+      result.algorithms.push_back(algorithm);
+      candidates.emplace_back(communicator.duplicate(), collectives_options{.all_reduce = {{.algorithm = algorithm}},
+                                                                            .node_of_rank = options.node_of_rank});
+    }
+  }
+  std::vector<float> values(static_cast<std::size_t>(options.largest_bytes) / sizeof(float));
+  for (index_t bytes = options.smallest_bytes; bytes <= options.largest_bytes; bytes *= 4) {
+    const std::span array{values.data(), static_cast<std::size_t>(bytes) / sizeof(float)};
+    std::vector<std::vector<double>> times(candidates.size());
+    // Interleaved, so that a slow moment of the machine is shared by all.
+    for (int repeat = -1; repeat < options.repeats; ++repeat) {
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        comm::barrier(communicator).wait();
+        const auto began = std::chrono::steady_clock::now();
+        comm::all_reduce(candidates[i], array, reduction::maximum).wait();
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
+        if (repeat >= 0) {
+          times[i].push_back(taken.count());
+        }
+      }
+    }
+    tuning::row row{.bytes = bytes, .seconds = {}};
+    for (std::vector<double>& each : times) {
+      const auto middle = each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2);
+      std::nth_element(each.begin(), middle, each.end());
+      row.seconds.push_back(*middle);
+    }
+    comm::all_reduce(communicator, row.seconds, reduction::maximum).wait();
+    for (std::size_t i = 1; i < row.seconds.size(); ++i) {
+      row.best = row.seconds[i] < row.seconds[row.best] ? i : row.best;
+    }
+    result.rows.push_back(std::move(row));
+  }
+  for (std::size_t i = 0; i < result.rows.size(); ++i) {
+    const all_reduce_algorithm best = result.algorithms[result.rows[i].best];
+    if (!result.rules.empty() && result.rules.back().algorithm == best) {
+      result.rules.pop_back();
+    }
+    result.rules.push_back({.algorithm = best, .largest_bytes = 2 * result.rows[i].bytes});
+  }
+  result.rules.back().largest_bytes = all_reduce_rule::no_limit;
+  return result;
+}
+
+}  // namespace gradus::comm
