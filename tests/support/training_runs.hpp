@@ -51,6 +51,7 @@ struct training_setup {
   int epochs = 5;
   std::uint64_t seed = 11;
   double learning_rate = 0.1;
+  gradus::parallel::all_reduce synchronization{};
 };
 
 /// Trains in double precision and returns what one rank has at the end.
@@ -64,7 +65,7 @@ training_result run_training(Communicator& communicator, const training_setup& s
   build_training_network(net);
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()), .seed = setup.seed});
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
-                                 communicator};
+                                 communicator, setup.synchronization};
   training_result result;
   struct recorder {
     std::vector<double>* losses;

@@ -65,6 +65,31 @@ GRADUS_COLD inline gradus::detail::vector<fact> unpack(std::string_view packed) 
   return facts;
 }
 
+/// Of texts of several lines only the first line that differs is worth showing.
+GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
+  for (;;) {
+    bool same = true;
+    bool ends = true;
+    const std::string first = of_rank[0].value.substr(0, of_rank[0].value.find('\n'));
+    for (const fact& each : of_rank) {
+      const std::size_t end = each.value.find('\n');
+      same = same && std::string_view{each.value}.substr(0, end) == first;
+      ends = ends && end == std::string::npos;
+    }
+    for (fact& each : of_rank) {
+      const std::size_t end = each.value.find('\n');
+      if (same && !ends) {
+        each.value = end == std::string::npos ? "nothing more" : each.value.substr(end + 1);
+      } else if (end != std::string::npos) {
+        each.value.resize(end);
+      }
+    }
+    if (!same || ends) {
+      return;
+    }
+  }
+}
+
 /// Throws if the ranks' facts differ; all ranks have the same `facts_of_rank` and so throw the same.
 GRADUS_COLD inline void require_same_facts(std::string_view what,
                                            std::span<const gradus::detail::vector<fact>> facts_of_rank,
@@ -91,6 +116,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
                                                           : gradus::detail::text({"'", facts[i].name, "' (",
                                                                                   facts[i].value, ") in its place"})});
     }
+    keep_first_difference({of_rank.data(), of_rank.size()});
     std::string values;  // each with its ranks, in the order of the first of them
     gradus::detail::vector<int> ranks;
     std::size_t different = 0;

@@ -22,6 +22,7 @@
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
 #include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
 #include "gradus/comm/mpi_process.hpp"      // check_mpi, mpi_element, mpi_operation_of
+#include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t
 
@@ -288,7 +289,7 @@ class mpi {
     return static_cast<std::byte*>(data) + static_cast<std::size_t>(i) * element.bytes;
   }
 
-  void leave() noexcept {
+  GRADUS_NEVER_INLINE void leave() noexcept {
     if (channel_ != nullptr && channel_->process().failed()) {
       // MPI may still hold memory of unfinished operations: it stays until the process ends, which is soon.
       static_cast<void>(channel_.release());

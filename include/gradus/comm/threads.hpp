@@ -122,7 +122,7 @@ class threads {
     return collective<float>({.kind = detail::call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
   }
 
-  [[nodiscard]] threads duplicate() {
+  [[nodiscard]] GRADUS_NEVER_INLINE threads duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
   }

@@ -18,6 +18,7 @@
 #include <sched.h>    // cpu_set_t, sched_getaffinity
 #endif
 
+#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/vector.hpp"  // vector
 
@@ -103,7 +104,7 @@ class thread_pool {
     return inside;
   }
 
-  void run_calls(index_t count, call_type call, void* object) {
+  GRADUS_NEVER_INLINE void run_calls(index_t count, call_type call, void* object) {
     if (count <= 0) {
       return;
     }

@@ -1,59 +1,185 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Synchronous data parallelism: every rank holds the parameters, and gradients are summed over all ranks.
+// Synchronous data parallelism by all-reduce of the gradients, behind backward.
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <cstddef>      // std::size_t
+#include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::move
+#include <vector>       // std::vector
 
-#include "gradus/comm/communicator.hpp"         // all_reduce, broadcast
-#include "gradus/core/text.hpp"                 // text
-#include "gradus/optim/segment.hpp"             // optim::segment
-#include "gradus/parallel/synchronization.hpp"  // flat_parameters, synchronization
+#include "gradus/comm/communicator.hpp"                // all_reduce, broadcast
+#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"                       // configuration_error
+#include "gradus/core/index.hpp"                       // index_t
+#include "gradus/core/text.hpp"                        // append, text
+#include "gradus/core/vector.hpp"                      // vector
+#include "gradus/optim/segment.hpp"                    // optim::segment
+#include "gradus/parallel/bucket.hpp"                  // bucket, describe, make_buckets
+#include "gradus/parallel/detail/bucket_exchange.hpp"  // bucket_exchange, gradient_channel
+#include "gradus/parallel/synchronization.hpp"         // flat_parameters, synchronization
 
 namespace gradus::parallel {
 
-/// Synchronous training in which every rank updates its own copy of all parameters with the same gradient: the sum over
-/// ranks, in one all-reduce of the flat gradient buffer as it lies. All ranks keep the same bits.
+/// The gradients of all ranks are summed bucket by bucket while backward goes on; then every rank makes the same update
+/// of the same parameters, each bucket's as soon as its sums are there. How a bucket is summed is up to the
+/// communicator: comm::mpi asks the MPI library, comm::threads adds in shared memory, comm::collectives<...> follows
+/// the algorithm of your choice.
 ///
-/// The communicator decides how the sum is computed: comm::mpi takes the MPI library's all-reduce, comm::threads adds
-/// in shared memory, comm::collectives<...> by the algorithm of your choice.
+/// The plan is made once, from the parameters alone, and is the same on all ranks: a rank whose next bucket is not
+/// complete lets the others wait for that bucket, and nothing has to be negotiated in a step.
 struct all_reduce {
   static constexpr std::string_view name = "all_reduce";
 
+  /// A bucket is closed when it has so many bytes. 0: all gradients travel at once.
+  index_t bucket_bytes = 25 * 1024 * 1024;
+  /// The same for the bucket that is complete first.
+  index_t first_bucket_bytes = 1024 * 1024;
+  /// A thread moves the communication forward during backward. Without it buckets travel after backward.
+  bool overlap = true;
+  /// Buckets under way at most.
+  int window = 2;
+  /// The order in which buckets begin to travel, each once; empty: as backward completes them. See parallel/order.hpp.
+  std::vector<std::size_t> order{};
+
   template <class Element, class Communicator>
-  class state {
-   public:
-    /// Called by all ranks: gradients travel on a duplicate of the communicator.
-    state(const all_reduce& /*options*/, Communicator& communicator, const flat_parameters<Element>& parameters)
-        : channel_{communicator.duplicate()}, parameters_{parameters} {}
+  class state;
+};
 
-    /// Makes the values those of rank 0.
-    void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+namespace detail {
 
-    void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
+/// @throws configuration_error when options make no sense
+GRADUS_COLD inline void check(const all_reduce& options) {
+  if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.window < 1) {
+    throw configuration_error{"parallel::all_reduce",
+                              "bucket_bytes and first_bucket_bytes of at least 0 and a window of at least 1",
+                              {options.bucket_bytes, ", ", options.first_bucket_bytes, " and ", options.window}};
+  }
+}
 
-    /// Sums the gradients over the ranks and calls update(all segments).
-    template <class Update>
-    void finish(const Update& update) {
-      if (channel_.size() > 1) {
-        comm::all_reduce(channel_, parameters_.gradients).wait();
-      }
+/// @throws configuration_error unless `order` has every bucket once
+[[nodiscard]] GRADUS_COLD inline gradus::detail::vector<std::size_t> order_of(std::span<const std::size_t> order,
+                                                                              std::size_t buckets) {
+  gradus::detail::vector<std::size_t> result;
+  gradus::detail::vector<int> seen(buckets);
+  for (std::size_t i = 0; i < (order.empty() ? buckets : order.size()); ++i) {
+    const std::size_t next = order.empty() ? i : order[i];
+    if (next >= buckets || seen[next]++ != 0) {
+      throw configuration_error{"parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {next}};
+    }
+    result.push_back(next);
+  }
+  if (result.size() != buckets) {
+    throw configuration_error{
+        "parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {result.size(), " of them"}};
+  }
+  return result;
+}
+
+/// Of one rank of several. @throws configuration_error when options make no sense
+[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE inline std::unique_ptr<bucket_exchange> make_exchange(
+    const all_reduce& options, gradient_channel& channel, std::span<const optim::segment> segments, index_t elements,
+    index_t element_bytes) {
+  check(options);
+  const auto limit = [&](index_t bytes) { return options.bucket_bytes == 0 ? elements : bytes / element_bytes; };
+  bucket_list buckets =
+      make_buckets(segments, elements, limit(options.first_bucket_bytes), limit(options.bucket_bytes));
+  auto order = order_of(options.order, buckets.size());
+  return std::make_unique<bucket_exchange>(
+      channel, segments, std::move(buckets), std::move(order),
+      bucket_exchange::settings{.overlap = options.overlap, .window = options.window});
+}
+
+/// The plan, one line for each bucket in the order in which they travel.
+[[nodiscard]] GRADUS_COLD inline std::string describe_plan(std::string_view communicator,
+                                                           const bucket_exchange* exchange,
+                                                           std::span<const optim::segment> segments) {
+  std::string text = gradus::detail::text({all_reduce::name, " by ", communicator});
+  if (exchange == nullptr) {
+    return text;
+  }
+  gradus::detail::append(text, {", buckets under way: ", exchange->options().window, ", ",
+                                exchange->options().overlap ? "behind backward" : "after backward"});
+  for (const std::size_t each : exchange->order()) {
+    text += '\n';
+    text += describe(exchange->buckets(), each, segments);
+  }
+  return text;
+}
+
+template <class Element, class Communicator>
+class gradients_on final : public gradient_channel {
+ public:
+  gradients_on(Communicator channel, std::span<Element> gradients)
+      : channel_{std::move(channel)}, gradients_{gradients} {}
+
+  comm::request all_reduce(index_t begin, index_t end) override {
+    return comm::all_reduce(channel_,
+                            gradients_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  }
+
+  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
+
+ private:
+  Communicator channel_;
+  std::span<Element> gradients_;
+};
+
+}  // namespace detail
+
+template <class Element, class Communicator>
+class all_reduce::state {
+ public:
+  /// Called by all ranks: gradients travel on a duplicate of the communicator.
+  /// @throws configuration_error when options make no sense
+  state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+      : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
+    if (channel_.communicator().size() > 1) {
+      exchange_ = detail::make_exchange(options, channel_, parameters.segments,
+                                        static_cast<index_t>(parameters.gradients.size()), sizeof(Element));
+    }
+  }
+
+  state(const state&) = delete;  // the exchange refers to the channel
+  state& operator=(const state&) = delete;
+  GRADUS_NEVER_INLINE ~state() = default;
+
+  /// Makes the values those of rank 0.
+  void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
+
+  /// The buckets that are complete begin to travel.
+  void gradients_ready(std::size_t /*first*/, std::size_t count) {
+    if (exchange_ != nullptr) {
+      exchange_->segments_ready(count);
+    }
+  }
+
+  /// Calls update(segments) for each bucket as its sums over the ranks arrive.
+  template <class Update>
+  void finish(const Update& update) {
+    if (exchange_ == nullptr) {
       update(parameters_.segments);
+      return;
     }
-
-    [[nodiscard]] std::string describe() const {
-      return gradus::detail::text(
-          {name, " by ", Communicator::name, ", 1 bucket of ", parameters_.gradients.size(), " elements"});
+    for (std::size_t i = exchange_->buckets().size(); i > 0; --i) {
+      const bucket& next = exchange_->wait_next();
+      update(parameters_.segments.subspan(next.first_segment, next.segments));
     }
+  }
 
-   private:
-    Communicator channel_;
-    flat_parameters<Element> parameters_;
-  };
+  /// The plan: the buckets in the order in which they travel.
+  [[nodiscard]] std::string describe() const {
+    return detail::describe_plan(Communicator::name, exchange_.get(), parameters_.segments);
+  }
+
+ private:
+  detail::gradients_on<Element, Communicator> channel_;
+  flat_parameters<Element> parameters_;
+  std::unique_ptr<detail::bucket_exchange> exchange_;
 };
 static_assert(synchronization<all_reduce>);
 

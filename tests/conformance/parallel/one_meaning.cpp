@@ -70,6 +70,45 @@ BOOST_AUTO_TEST_CASE(a_ring_reaches_the_weights_of_one_process) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(every_plan_reaches_the_weights_of_one_process) {
+  using gradus::parallel::all_reduce;
+  const std::vector<all_reduce> plans{
+      {.bucket_bytes = 0},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1, .overlap = false},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1, .window = 1},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1, .window = 100},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {5, 0, 1, 4, 3, 2}},
+      {.bucket_bytes = 1000, .first_bucket_bytes = 100, .order = {1, 2, 0}},
+  };
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const auto results = gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
+      return run_training<gradus::nhwc>(world, {.synchronization = plans[i]});
+    });
+    for (const training_result& result : results) {
+      BOOST_TEST_CONTEXT("plan " << i) {
+        BOOST_TEST(largest_difference(result.weights, one_process<gradus::nhwc>().weights) < 1e-9);
+        BOOST_TEST((result.weights == results.front().weights));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_with_other_buckets_are_told_which) {
+  std::string message;
+  try {
+    gradus::comm::run_ranks(2, [](gradus::comm::threads& world) {
+      run_training<gradus::nhwc>(
+          world, {.synchronization = {.bucket_bytes = world.rank() == 0 ? 4000 : 3000, .first_bucket_bytes = 100}});
+    });
+  } catch (const gradus::configuration_error& failure) {
+    message = failure.what();
+  }
+  BOOST_TEST(message.find("the same synchronization on all ranks") != std::string::npos, message);
+  BOOST_TEST(message.find("bucket 1: ") != std::string::npos, message);
+  BOOST_TEST(message.find("bucket 0: ") == std::string::npos, message);
+}
+
 BOOST_AUTO_TEST_CASE(more_ranks_than_examples_in_a_step) {
   const gradus_test::training_setup setup{.batch_size = 2, .epochs = 1};
   gradus::comm::self alone;

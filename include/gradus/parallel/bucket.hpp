@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Buckets: runs of parameters whose gradients travel together.
+// Module: parallel. Depends on: optim.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <span>     // std::span
+#include <string>   // std::string
+
+#include "gradus/core/config.hpp"    // GRADUS_COLD
+#include "gradus/core/index.hpp"     // index_t
+#include "gradus/core/text.hpp"      // append
+#include "gradus/core/vector.hpp"    // vector
+#include "gradus/optim/segment.hpp"  // optim::segment
+
+namespace gradus::parallel {
+
+/// Parameters that follow each other in the flat buffers, in the order in which backward completes their gradients: no
+/// gradient is copied to travel with others.
+struct bucket {
+  std::size_t first_segment = 0;
+  std::size_t segments = 0;
+  index_t begin = 0;  ///< elements [begin, end) of the flat buffers
+  index_t end = 0;
+
+  [[nodiscard]] std::size_t end_segment() const noexcept { return first_segment + segments; }
+  [[nodiscard]] index_t size() const noexcept { return end - begin; }
+};
+
+using bucket_list = gradus::detail::vector<bucket>;
+
+/// Cuts the flat buffers into buckets: one is closed when it has reached its size. The first is small, so that
+/// communication begins early in backward (as in PyTorch's DistributedDataParallel; S. Li et al., PyTorch distributed:
+/// experiences on accelerating data parallel training, 2020, section 3.2).
+/// @param elements  of the flat buffers
+/// @param first     elements that close the first bucket
+/// @param others    elements that close any other
+[[nodiscard]] GRADUS_COLD inline bucket_list make_buckets(std::span<const optim::segment> segments, index_t elements,
+                                                          index_t first, index_t others) {
+  bucket_list buckets;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const bool opens = buckets.empty() || buckets.back().size() >= (buckets.size() == 1 ? first : others);
+    if (opens) {
+      if (!buckets.empty()) {
+        buckets.back().end = segments[i].offset;  // with the padding before the next parameter
+      }
+      buckets.push_back({.first_segment = i, .segments = 0, .begin = segments[i].offset, .end = 0});
+    }
+    ++buckets.back().segments;
+    buckets.back().end = segments[i].offset + segments[i].size;
+  }
+  if (!buckets.empty()) {
+    buckets.back().end = elements;
+  }
+  return buckets;
+}
+
+/// One line: "bucket 2: 3 parameters from conv2.weight to conv1.weight, 52096 elements".
+[[nodiscard]] GRADUS_COLD inline std::string describe(std::span<const bucket> buckets, std::size_t index,
+                                                      std::span<const optim::segment> segments) {
+  const bucket& one = buckets[index];
+  std::string text = gradus::detail::text({"bucket ", index, ": "});
+  if (one.segments == 1) {
+    gradus::detail::append(text, {segments[one.first_segment].name});
+  } else {
+    gradus::detail::append(text, {one.segments, " parameters from ", segments[one.first_segment].name, " to ",
+                                  segments[one.end_segment() - 1].name});
+  }
+  gradus::detail::append(text, {", ", one.size(), " elements"});
+  return text;
+}
+
+}  // namespace gradus::parallel

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Reduces the buckets of a step over the ranks behind the rest of backward.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <atomic>           // std::atomic
+#include <chrono>           // std::chrono::microseconds
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint32_t
+#include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
+#include <mutex>            // std::mutex, std::scoped_lock, std::unique_lock
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <thread>           // std::thread, std::this_thread
+#include <utility>          // std::exchange, std::move
+
+#include "gradus/comm/request.hpp"     // request
+#include "gradus/core/config.hpp"      // GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"       // configuration_error, error
+#include "gradus/core/index.hpp"       // index_t
+#include "gradus/core/vector.hpp"      // vector
+#include "gradus/optim/segment.hpp"    // optim::segment
+#include "gradus/parallel/bucket.hpp"  // bucket, bucket_list, describe
+
+namespace gradus::parallel::detail {
+
+/// The all-reduce of a part of the flat buffer of gradients.
+class gradient_channel {
+ public:
+  virtual comm::request all_reduce(index_t begin, index_t end) = 0;
+
+ protected:
+  ~gradient_channel() = default;
+};
+
+/// The buckets of one rank's step, begun in a fixed order, the same on all ranks, each as soon as its gradients are
+/// complete and few enough are under way. A thread of its own moves them forward while the program computes; in
+/// wait_next the program's thread does. One thread at a time touches the channel.
+class bucket_exchange {
+ public:
+  struct settings {
+    bool overlap = true;  ///< with a thread
+    int window = 2;       ///< buckets under way at most
+    std::chrono::microseconds poll{500};
+  };
+
+  /// @param order  every bucket once
+  /// @pre the channel and the segments outlive the exchange
+  bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
+                  gradus::detail::vector<std::size_t> order, const settings& options)
+      : channel_{&channel},
+        segments_{segments},
+        buckets_{std::move(buckets)},
+        order_{std::move(order)},
+        options_{options},
+        under_way_(static_cast<std::size_t>(options.window)) {
+    if (options_.overlap && !buckets_.empty()) {
+      poller_ = std::thread{[this] { poll(); }};
+    }
+  }
+
+  bucket_exchange(const bucket_exchange&) = delete;
+  bucket_exchange& operator=(const bucket_exchange&) = delete;
+
+  GRADUS_NEVER_INLINE ~bucket_exchange() {
+    if (poller_.joinable()) {
+      stopping_.store(true, std::memory_order_release);
+      wake();
+      poller_.join();
+    }
+  }
+
+  [[nodiscard]] std::span<const bucket> buckets() const noexcept { return {buckets_.data(), buckets_.size()}; }
+  [[nodiscard]] std::span<const std::size_t> order() const noexcept { return {order_.data(), order_.size()}; }
+
+  [[nodiscard]] const settings& options() const noexcept { return options_; }
+
+  /// The gradients of so many more segments are complete, in their order.
+  GRADUS_NEVER_INLINE void segments_ready(std::size_t count) {
+    const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
+    ready_.store(ready, std::memory_order_release);
+    if (options_.overlap && next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
+      while (next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
+        ++next_complete_;
+      }
+      {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (lock.owns_lock()) {
+          move_forward();
+        }
+      }
+      wake();
+    }
+  }
+
+  /// Waits for the next bucket in the order and returns it; to be called once for each bucket of a step.
+  /// @throws communication_error that names the bucket when a rank fails or does not come
+  GRADUS_NEVER_INLINE const bucket& wait_next(const std::source_location& where = std::source_location::current()) {
+    const std::scoped_lock lock{mutex_};
+    const std::size_t index = order_[taken_];
+    try {
+      if (failure_ != nullptr) {
+        std::rethrow_exception(std::exchange(failure_, nullptr));
+      }
+      begin_what_can_begin();
+      if (begun_ == taken_) {
+        throw configuration_error{"all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
+                                  "call finish after backward"};
+      }
+      under_way_[taken_ % under_way_.size()].wait(where);
+    } catch (error& failure) {
+      failure.add_context(describe(buckets(), index, segments_), where);
+      throw;
+    }
+    ++taken_;
+    if (options_.overlap && begun_ > taken_) {
+      wake();  // the next ones move on during the update of this one
+    }
+    if (taken_ == buckets_.size()) {  // ready for the next step
+      taken_ = 0;
+      begun_ = 0;
+      next_complete_ = 0;
+      ready_.store(0, std::memory_order_relaxed);
+    }
+    return buckets_[index];
+  }
+
+ private:
+  /// @pre the mutex is held
+  void begin_what_can_begin() {
+    const std::size_t ready = ready_.load(std::memory_order_acquire);
+    while (begun_ < order_.size() && begun_ - taken_ < under_way_.size() &&
+           ready >= buckets_[order_[begun_]].end_segment()) {
+      comm::request& place = under_way_[begun_ % under_way_.size()];
+      const bucket& one = buckets_[order_[begun_]];
+      place = channel_->all_reduce(one.begin, one.end);
+      ++begun_;
+    }
+  }
+
+  void wake() noexcept {
+    calls_.fetch_add(1, std::memory_order_release);
+    calls_.notify_one();
+  }
+
+  void poll() noexcept {
+    while (!stopping_.load(std::memory_order_acquire)) {
+      const std::uint32_t calls = calls_.load(std::memory_order_acquire);
+      bool waiting = false;
+      {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        waiting = lock.owns_lock() && move_forward();
+      }
+      if (waiting) {
+        std::this_thread::sleep_for(options_.poll);
+      } else {
+        calls_.wait(calls, std::memory_order_acquire);
+      }
+    }
+  }
+
+  /// True if a bucket is under way that has to be looked at again. What goes wrong is thrown by wait_next.
+  /// @pre the mutex is held
+  bool move_forward() noexcept {
+    if (failure_ != nullptr) {
+      return false;
+    }
+    try {
+      begin_what_can_begin();
+      bool all_done = true;
+      for (std::size_t i = taken_; i < begun_; ++i) {
+        all_done = under_way_[i % under_way_.size()].test() && all_done;
+      }
+      return !all_done;
+    } catch (...) {
+      failure_ = std::current_exception();
+      return false;
+    }
+  }
+
+  gradient_channel* channel_;
+  std::span<const optim::segment> segments_;
+  bucket_list buckets_;
+  gradus::detail::vector<std::size_t> order_;
+  settings options_;
+  std::atomic<std::size_t> ready_{0};                // segments
+  std::size_t next_complete_ = 0;                    // bucket; of the computing thread
+  std::mutex mutex_;                                 // guards the channel and what follows
+  gradus::detail::vector<comm::request> under_way_;  // the k-th of the order at k modulo the window
+  std::size_t begun_ = 0;                            // of the order
+  std::size_t taken_ = 0;                            // of the order
+  std::exception_ptr failure_;
+  std::atomic<std::uint32_t> calls_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread poller_;
+};
+
+}  // namespace gradus::parallel::detail

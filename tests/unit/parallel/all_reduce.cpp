@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The plan of an all-reduce: buckets, order, words; what happens when a rank stays away.
+#include <boost/test/unit_test.hpp>
+
+#include <chrono>     // std::chrono::milliseconds
+#include <stdexcept>  // std::runtime_error
+#include <string>     // std::string
+#include <thread>     // std::this_thread
+#include <vector>     // std::vector
+
+#include "gradus/comm/self.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+
+namespace {
+
+namespace comm = gradus::comm;
+namespace parallel = gradus::parallel;
+using gradus::optim::segment;
+
+/// Parameters of 10, 100, 50 and 1000 elements, each on a boundary of 16.
+const std::vector<segment>& parameters() {
+  static const std::vector<segment> all{{.name = "d", .offset = 0, .size = 10},
+                                        {.name = "c", .offset = 16, .size = 100},
+                                        {.name = "b", .offset = 128, .size = 50},
+                                        {.name = "a", .offset = 192, .size = 1000}};
+  return all;
+}
+
+struct rank_memory {
+  std::vector<float> values = std::vector<float>(1200, 0.0F);
+  std::vector<float> gradients = std::vector<float>(1200, 1.0F);
+
+  parallel::flat_parameters<float> view() { return {values, gradients, parameters()}; }
+};
+
+using state = parallel::all_reduce::state<float, comm::threads>;
+
+std::string refusal(const parallel::all_reduce& options) {
+  try {
+    comm::run_ranks(2, [&](comm::threads& world) {
+      rank_memory memory;
+      state synchronization{options, world, memory.view()};
+    });
+  } catch (const gradus::configuration_error& failure) {
+    return failure.what();
+  }
+  return "no exception";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(parallel_all_reduce)
+
+BOOST_AUTO_TEST_CASE(a_bucket_closes_when_it_is_large_enough) {
+  const auto buckets = parallel::make_buckets(parameters(), 1200, 60, 150);
+  BOOST_TEST_REQUIRE(buckets.size() == 2U);
+  BOOST_TEST(buckets[0].segments == 2U);
+  BOOST_TEST(buckets[0].begin == 0);
+  BOOST_TEST(buckets[0].end == 128);  // with the padding
+  BOOST_TEST(buckets[1].first_segment == 2U);
+  BOOST_TEST(buckets[1].begin == 128);
+  BOOST_TEST(buckets[1].end == 1200);
+  BOOST_TEST(parallel::make_buckets(parameters(), 1200, 1, 1).size() == 4U);
+  BOOST_TEST(parallel::make_buckets(parameters(), 1200, 1200, 1200).size() == 1U);
+  BOOST_TEST(parallel::make_buckets({}, 0, 1, 1).size() == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(buckets_are_updated_in_the_order_of_the_plan) {
+  comm::run_ranks(2, [](comm::threads& world) {
+    rank_memory memory;
+    state synchronization{{.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {2, 0, 3, 1}}, world, memory.view()};
+    synchronization.start();
+    for (int step = 1; step <= 3; ++step) {
+      synchronization.gradients_ready(0, 2);
+      synchronization.gradients_ready(2, 1);
+      synchronization.gradients_ready(3, 1);
+      std::string order;
+      synchronization.finish([&](std::span<const segment> ready) {
+        for (const segment& each : ready) {
+          order += each.name;
+        }
+      });
+      if (order != "bdac" || memory.gradients[500] != static_cast<float>(1 << step)) {
+        throw std::runtime_error{"step " + std::to_string(step) + ": " + order + " " +
+                                 std::to_string(memory.gradients[500])};
+      }
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_needs_no_buckets) {
+  comm::self alone;
+  rank_memory memory;
+  parallel::all_reduce::state<float, comm::self> synchronization{{}, alone, memory.view()};
+  std::size_t updated = 0;
+  synchronization.finish([&](std::span<const segment> ready) { updated += ready.size(); });
+  BOOST_TEST(updated == 4U);
+  BOOST_TEST(synchronization.describe() == "all_reduce by self");
+}
+
+BOOST_AUTO_TEST_CASE(the_plan_in_words) {
+  const auto plans = comm::run_ranks(2, [](comm::threads& world) {
+    rank_memory memory;
+    return state{{.bucket_bytes = 600, .first_bucket_bytes = 100}, world, memory.view()}.describe();
+  });
+  BOOST_TEST(plans[1] ==
+             "all_reduce by threads, buckets under way: 2, behind backward\n"
+             "bucket 0: 2 parameters from d to c, 128 elements\n"
+             "bucket 1: 2 parameters from b to a, 1072 elements");
+}
+
+BOOST_AUTO_TEST_CASE(mistakes_are_named) {
+  BOOST_TEST(refusal({.window = 0}).find("a window of at least 1") != std::string::npos);
+  BOOST_TEST(refusal({.bucket_bytes = -1}).find("bucket_bytes") != std::string::npos);
+  BOOST_TEST(refusal({.order = {0, 0}}).find("an order with each of 1 buckets once") != std::string::npos);
+  BOOST_TEST(refusal({.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {0, 1}})
+                 .find("an order with each of 4 buckets once") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(finish_before_backward_is_a_mistake) {
+  std::string message;
+  try {
+    comm::run_ranks(2, [](comm::threads& world) {
+      rank_memory memory;
+      state synchronization{{.overlap = false}, world, memory.view()};
+      synchronization.gradients_ready(0, 3);
+      synchronization.finish([](std::span<const segment>) {});
+    });
+  } catch (const gradus::configuration_error& failure) {
+    message = failure.what();
+  }
+  BOOST_TEST(message.find("call finish after backward") != std::string::npos, message);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_stays_away_is_named_with_the_bucket) {
+  const auto messages = comm::run_ranks(3, [](comm::threads& world) -> std::string {
+    world.set_time_limit(std::chrono::milliseconds{200});
+    rank_memory memory;
+    state synchronization{{.bucket_bytes = 600, .first_bucket_bytes = 100}, world, memory.view()};
+    synchronization.gradients_ready(0, 2);
+    if (world.rank() != 1) {
+      synchronization.gradients_ready(2, 2);
+    }
+    try {
+      if (world.rank() != 1) {
+        synchronization.finish([](std::span<const segment>) {});
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds{600});
+        synchronization.gradients_ready(2, 2);
+        synchronization.finish([](std::span<const segment>) {});
+      }
+    } catch (const gradus::communication_error& failure) {
+      return failure.what();
+    }
+    return "no exception";
+  });
+  for (const int rank : {0, 2}) {
+    const std::string& message = messages[static_cast<std::size_t>(rank)];
+    BOOST_TEST(message.find("bucket 1: 2 parameters from b to a") != std::string::npos, message);
+    BOOST_TEST(message.find("rank 1") != std::string::npos, message);
+  }
+  BOOST_TEST(messages[1] != "no exception");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
