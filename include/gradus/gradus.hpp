@@ -5,11 +5,14 @@
 #pragma once
 
 #include "gradus/comm/agreement.hpp"            // comm::require_agreement
+#include "gradus/comm/all_reduce_rule.hpp"      // comm::parse_all_reduce_spec
 #include "gradus/comm/any_group.hpp"            // comm::any_group, comm::group_of
+#include "gradus/comm/collectives.hpp"          // comm::collectives
 #include "gradus/comm/communicator.hpp"         // comm::communicator, comm::all_reduce, ...
-#include "gradus/comm/collectives.hpp"                 // comm::collectives
+#include "gradus/comm/flight_recorder.hpp"      // comm::recorded, comm::flight_recorder
 #include "gradus/comm/self.hpp"                 // comm::self
 #include "gradus/comm/threads.hpp"              // comm::threads, comm::run_ranks
+#include "gradus/comm/tune.hpp"                 // comm::tune_all_reduce
 #include "gradus/core/element.hpp"              // element, real_element
 #include "gradus/core/error.hpp"                // error and what derives from it
 #include "gradus/core/extents.hpp"              // extents, image_extents
