@@ -42,6 +42,12 @@ struct step_options {
   index_t global_examples = 0;      ///< of the step over all ranks; 0: those of this call
 };
 
+/// Parameters [first, first + count) of a network.
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
 /// Where a value that is not finite was first seen.
 struct non_finite {
   std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input", or empty: everything finite
@@ -212,6 +218,11 @@ class network {
   /// The parameter "layer.name". @throws configuration_error when there is none
   [[nodiscard]] const parameter_type& find_parameter(std::string_view name) const {
     return parameters_[graph_.find_parameter(name)];
+  }
+  /// Those of a layer in parameters(). @pre frozen
+  [[nodiscard]] parameter_range parameters_of(std::size_t layer) const noexcept {
+    const graph::node& n = graph_.nodes()[layer];
+    return {.first = n.first_parameter, .count = n.parameters.size()};
   }
   /// The flat buffers behind parameters(). @pre frozen
   [[nodiscard]] std::span<Element> values() noexcept { return memory_->values(); }

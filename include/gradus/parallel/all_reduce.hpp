@@ -43,6 +43,10 @@ struct all_reduce {
   bool overlap = true;
   /// Buckets under way at most.
   int window = 2;
+  /// The next forward pass waits for a layer's parameters when it comes to the layer, not for all of them: transfers go
+  /// on behind forward too. Between steps the values are then not those of one step. The trainer completes them before
+  /// it evaluates, and at the end of every epoch and of fit.
+  bool overlap_forward = false;
   /// The order in which buckets begin to travel, each once; empty: as backward completes them. See parallel/order.hpp.
   std::vector<std::size_t> order{};
 
@@ -91,7 +95,7 @@ GRADUS_COLD inline void check(const all_reduce& options) {
   auto order = order_of(options.order, buckets.size());
   return std::make_unique<bucket_exchange>(
       channel, segments, std::move(buckets), std::move(order),
-      bucket_exchange::settings{.overlap = options.overlap, .window = options.window});
+      bucket_exchange::settings{.overlap = options.overlap, .window = options.window, .late = options.overlap_forward});
 }
 
 /// The plan, one line for each bucket in the order in which they travel.
@@ -103,7 +107,8 @@ GRADUS_COLD inline void check(const all_reduce& options) {
     return text;
   }
   gradus::detail::append(text, {", buckets under way: ", exchange->options().window, ", ",
-                                exchange->options().overlap ? "behind backward" : "after backward"});
+                                exchange->options().overlap ? "behind backward" : "after backward",
+                                exchange->options().late ? " and behind forward" : ""});
   for (const std::size_t each : exchange->order()) {
     text += '\n';
     text += describe(exchange->buckets(), each, segments);
@@ -161,14 +166,25 @@ class all_reduce::state {
   /// Calls update(segments) for each bucket as its sums over the ranks arrive.
   template <class Update>
   void finish(const Update& update) {
+    finish_until(0, parameters_.segments.size(), update);
+  }
+
+  /// Whether finish may be put off, and called by finish_until in parts.
+  [[nodiscard]] bool may_be_late() const noexcept { return exchange_ != nullptr && exchange_->options().late; }
+
+  /// Calls update(segments) for buckets in the order in which they travel, until those of [first, first + count) have
+  /// been updated in this step. Returns whether all have been.
+  template <class Update>
+  bool finish_until(std::size_t first, std::size_t count, const Update& update) {
     if (exchange_ == nullptr) {
       update(parameters_.segments);
-      return;
+      return true;
     }
-    for (std::size_t i = exchange_->buckets().size(); i > 0; --i) {
+    while (exchange_->waits_for(first, count)) {
       const bucket& next = exchange_->wait_next();
       update(parameters_.segments.subspan(next.first_segment, next.segments));
     }
+    return exchange_->all_taken();
   }
 
   /// The plan: the buckets in the order in which they travel.

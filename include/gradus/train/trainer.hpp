@@ -9,8 +9,11 @@
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
 #include "gradus/comm/any_group.hpp"             // group_of
+#include "gradus/core/config.hpp"                // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                 // configuration_error
 #include "gradus/core/index.hpp"                 // index_t
+#include "gradus/kernels/conv2d.hpp"             // kernels::pass
+#include "gradus/nn/network.hpp"                 // parameter_range
 #include "gradus/optim/segment.hpp"              // optim::segment
 #include "gradus/optim/update_rule.hpp"          // explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
@@ -70,6 +73,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// 0, so that they evaluate one model.
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate(Loader& loader) {
+    complete_update();
     return this->evaluate_on(group_, loader);
   }
 
@@ -88,17 +92,49 @@ class trainer final : public detail::trainer_base<Network> {
     synchronization_.gradients_ready(first, count);
   }
 
+  void before_layer(std::size_t layer, kernels::pass which) override {
+    if (late_ && which == kernels::pass::forward) {
+      const nn::parameter_range own = this->network().parameters_of(layer);
+      update_until(own.first, own.count);
+    }
+  }
+
   void update(double rate) override {
-    synchronization_.finish([&](std::span<const optim::segment> ready) {
+    rate_ = rate;
+    late_ = true;
+    if constexpr (requires { synchronization_.may_be_late(); }) {
+      if (synchronization_.may_be_late()) {
+        return;  // before_layer goes on
+      }
+    }
+    complete_update();
+  }
+
+  void complete_update() override {
+    if (late_) {
+      update_until(0, this->segments().size());
+    }
+  }
+
+  GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
+    const auto apply = [this](std::span<const optim::segment> ready) {
       Network& network = this->network();
-      rule_.update(network.device(), ready, network.values().data(), network.gradients().data(), rate);
-    });
+      rule_.update(network.device(), ready, network.values().data(), network.gradients().data(), rate_);
+    };
+    if constexpr (requires { synchronization_.finish_until(first, count, apply); }) {
+      late_ = !synchronization_.finish_until(first, count, apply);
+    } else {
+      late_ = false;
+      synchronization_.finish(apply);
+    }
   }
 
   Communicator* communicator_;
   comm::group_of<Communicator> group_;
   typename Update::template state<element, device> rule_;
   typename Synchronization::template state<element, Communicator> synchronization_;
+  double rate_ = 0;    // of the last update
+  bool late_ = false;  // the last update has not been completed
 };
 
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills

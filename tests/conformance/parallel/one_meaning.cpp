@@ -80,6 +80,9 @@ BOOST_AUTO_TEST_CASE(every_plan_reaches_the_weights_of_one_process) {
       {.bucket_bytes = 1, .first_bucket_bytes = 1, .window = 100},
       {.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {5, 0, 1, 4, 3, 2}},
       {.bucket_bytes = 1000, .first_bucket_bytes = 100, .order = {1, 2, 0}},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1, .overlap_forward = true},
+      {.bucket_bytes = 1, .first_bucket_bytes = 1, .overlap_forward = true, .order = {5, 0, 1, 4, 3, 2}},
+      {.overlap = false, .overlap_forward = true},
   };
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const auto results = gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {

@@ -43,6 +43,7 @@ class bucket_exchange {
   struct settings {
     bool overlap = true;  ///< with a thread
     int window = 2;       ///< buckets under way at most
+    bool late = false;    ///< buckets may still be taken when the next step has begun
     std::chrono::microseconds poll{500};
   };
 
@@ -79,6 +80,7 @@ class bucket_exchange {
 
   /// The gradients of so many more segments are complete, in their order.
   GRADUS_NEVER_INLINE void segments_ready(std::size_t count) {
+    all_taken_ = false;
     const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
     ready_.store(ready, std::memory_order_release);
     if (options_.overlap && next_complete_ < buckets_.size() && ready >= buckets_[next_complete_].end_segment()) {
@@ -94,6 +96,19 @@ class bucket_exchange {
       wake();
     }
   }
+
+  /// Whether a bucket with segments of [first, first + count) has not been taken in this step.
+  [[nodiscard]] GRADUS_NEVER_INLINE bool waits_for(std::size_t first, std::size_t count) const noexcept {
+    for (std::size_t i = taken_; i < order_.size() && !all_taken_; ++i) {
+      const bucket& one = buckets_[order_[i]];
+      if (one.first_segment < first + count && first < one.end_segment()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool all_taken() const noexcept { return all_taken_; }
 
   /// Waits for the next bucket in the order and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
@@ -119,6 +134,7 @@ class bucket_exchange {
       wake();  // the next ones move on during the update of this one
     }
     if (taken_ == buckets_.size()) {  // ready for the next step
+      all_taken_ = true;
       taken_ = 0;
       begun_ = 0;
       next_complete_ = 0;
@@ -187,6 +203,7 @@ class bucket_exchange {
   settings options_;
   std::atomic<std::size_t> ready_{0};                // segments
   std::size_t next_complete_ = 0;                    // bucket; of the computing thread
+  bool all_taken_ = false;                           // since the last segments were ready; of the computing thread
   std::mutex mutex_;                                 // guards the channel and what follows
   gradus::detail::vector<comm::request> under_way_;  // the k-th of the order at k modulo the window
   std::size_t begun_ = 0;                            // of the order

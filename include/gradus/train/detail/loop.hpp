@@ -58,6 +58,8 @@ class training_pass : public pass {
  public:
   /// Brings the ranks' gradients together and updates the parameters.
   virtual void update(double rate) = 0;
+  /// Makes the parameters those of the next step, if update has put that off.
+  virtual void complete_update() = 0;
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& place) = 0;
 
@@ -191,6 +193,7 @@ class loop {
       ++report.steps;
       ++steps_done_;
     }
+    data.complete_update();
     if (group.size() > 1) {
       group.sum(total.values);
     }

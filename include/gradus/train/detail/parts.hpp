@@ -77,6 +77,8 @@ class evaluation_pass_of final : public pass {
 class synchronized_update : public nn::step_observer {
  public:
   virtual void update(double rate) = 0;
+  /// Makes the values those of the next step, if update has put that off.
+  virtual void complete_update() = 0;
 
  protected:
   ~synchronized_update() = default;
@@ -92,6 +94,7 @@ class training_pass_of final : public training_pass {
   bool next(batch_facts& batch) override { return batches_.next(batch); }
   kernels::loss_sums run(const nn::step_options& place) override { return batches_.train_step(place, *update_); }
   void update(double rate) override { update_->update(rate); }
+  void complete_update() override { update_->complete_update(); }
   GRADUS_COLD std::string first_not_finite(const nn::step_options& place) override {
     return batches_.first_not_finite(place);
   }
