@@ -65,7 +65,7 @@ class mpi {
     }
     return *this;
   }
-  ~mpi() { leave(); }
+  GRADUS_NEVER_INLINE ~mpi() { leave(); }
 
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
@@ -289,7 +289,7 @@ class mpi {
     return static_cast<std::byte*>(data) + static_cast<std::size_t>(i) * element.bytes;
   }
 
-  GRADUS_NEVER_INLINE void leave() noexcept {
+  void leave() noexcept {
     if (channel_ != nullptr && channel_->process().failed()) {
       // MPI may still hold memory of unfinished operations: it stays until the process ends, which is soon.
       static_cast<void>(channel_.release());

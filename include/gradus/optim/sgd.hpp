@@ -9,6 +9,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"        // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"       // explain_real_element
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
@@ -66,7 +67,7 @@ class sgd::state {
  public:
   /// @param parameters  elements of the flat buffers of values and gradients
   /// @throws configuration_error as check() does
-  state(Device& device, const sgd& rule, index_t parameters)
+  GRADUS_NEVER_INLINE state(Device& device, const sgd& rule, index_t parameters)
       : rule_{(rule.check(), rule)},
         parameters_{parameters},
         velocity_{device, {rule.momentum == 0.0 ? index_t{0} : parameters}} {}

@@ -4,20 +4,14 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
-#include <cstddef>      // std::size_t
-#include <span>         // std::span
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
-#include "gradus/comm/any_group.hpp"             // group_of
-#include "gradus/core/config.hpp"                // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                 // configuration_error
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/kernels/conv2d.hpp"             // kernels::pass
-#include "gradus/nn/network.hpp"                 // parameter_range
-#include "gradus/optim/segment.hpp"              // optim::segment
 #include "gradus/optim/update_rule.hpp"          // explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
+#include "gradus/parallel/synchronization.hpp"   // explain_synchronization
 #include "gradus/train/detail/parts.hpp"         // callback_of, describe_rule, takes_trainer
+#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of
 #include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
@@ -51,13 +45,9 @@ class trainer final : public detail::trainer_base<Network> {
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error when the network is not frozen, the rule makes no sense, or ranks differ
   trainer(Network& network, const Update& rule, Communicator& communicator, const Synchronization& options = {})
-      : base{network},
-        communicator_{&communicator},
-        group_{communicator},
-        rule_{network.device(), rule, static_cast<index_t>(network.values().size())},
-        synchronization_{options, communicator, {network.values(), network.gradients(), this->segments()}} {
-    this->require_same(group_, detail::describe_rule(rule), synchronization_.describe());
-    synchronization_.start();
+      : base{network}, step_{network.device(), detail::trained_parameters_of(network), rule, communicator, options} {
+    this->require_same(step_.group(), detail::describe_rule(rule), step_.description());
+    step_.start();
   }
 
   /// Trains for some epochs. May be called again: steps and epochs go on counting.
@@ -65,7 +55,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
   void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
-    this->fit_on(group_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
+    this->fit_on(step_.group(), step_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
   }
 
   /// The mean loss and accuracy over a loader's data set, with the examples shared as the loader shares them. With a
@@ -73,13 +63,13 @@ class trainer final : public detail::trainer_base<Network> {
   /// 0, so that they evaluate one model.
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate(Loader& loader) {
-    complete_update();
-    return this->evaluate_on(group_, loader);
+    step_.complete_update();
+    return this->evaluate_on(step_.group(), loader);
   }
 
-  [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
+  [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
   /// The optimizer's state, for checkpoints.
-  [[nodiscard]] auto& update_state() noexcept { return rule_; }
+  [[nodiscard]] auto& update_state() noexcept { return step_.state(); }
 
  private:
   /// The trainer is part of the type only where the callback asks for it.
@@ -88,53 +78,7 @@ class trainer final : public detail::trainer_base<Network> {
       std::remove_reference_t<Callback>,
       std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
-  void gradients_ready(std::size_t first, std::size_t count) override {
-    synchronization_.gradients_ready(first, count);
-  }
-
-  void before_layer(std::size_t layer, kernels::pass which) override {
-    if (late_ && which == kernels::pass::forward) {
-      const nn::parameter_range own = this->network().parameters_of(layer);
-      update_until(own.first, own.count);
-    }
-  }
-
-  void update(double rate) override {
-    rate_ = rate;
-    late_ = true;
-    if constexpr (requires { synchronization_.may_be_late(); }) {
-      if (synchronization_.may_be_late()) {
-        return;  // before_layer goes on
-      }
-    }
-    complete_update();
-  }
-
-  void complete_update() override {
-    if (late_) {
-      update_until(0, this->segments().size());
-    }
-  }
-
-  GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
-    const auto apply = [this](std::span<const optim::segment> ready) {
-      Network& network = this->network();
-      rule_.update(network.device(), ready, network.values().data(), network.gradients().data(), rate_);
-    };
-    if constexpr (requires { synchronization_.finish_until(first, count, apply); }) {
-      late_ = !synchronization_.finish_until(first, count, apply);
-    } else {
-      late_ = false;
-      synchronization_.finish(apply);
-    }
-  }
-
-  Communicator* communicator_;
-  comm::group_of<Communicator> group_;
-  typename Update::template state<element, device> rule_;
-  typename Synchronization::template state<element, Communicator> synchronization_;
-  double rate_ = 0;    // of the last update
-  bool late_ = false;  // the last update has not been completed
+  detail::step_update<element, device, Update, Communicator, Synchronization> step_;
 };
 
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills

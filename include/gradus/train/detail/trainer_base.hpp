@@ -9,12 +9,11 @@
 #include <string>   // std::string
 
 #include "gradus/comm/any_group.hpp"      // any_group
+#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"        // element_name
-#include "gradus/core/vector.hpp"         // vector
 #include "gradus/optim/schedule.hpp"      // optim::schedule
-#include "gradus/optim/segment.hpp"       // optim::segment
 #include "gradus/train/detail/loop.hpp"   // evaluate, loop
-#include "gradus/train/detail/parts.hpp"  // evaluation_pass_of, segments_of, synchronized_update, training_pass_of
+#include "gradus/train/detail/parts.hpp"  // evaluation_pass_of, synchronized_update, training_pass_of
 #include "gradus/train/report.hpp"        // evaluation_report, run_information
 
 namespace gradus::train {
@@ -29,9 +28,9 @@ namespace detail {
 
 /// The trainer that derives from it brings gradients together and updates.
 template <class Network>
-class trainer_base : private synchronized_update {
+class trainer_base {
  public:
-  trainer_base(const trainer_base&) = delete;  // the synchronization refers to the segments
+  trainer_base(const trainer_base&) = delete;
   trainer_base& operator=(const trainer_base&) = delete;
 
   [[nodiscard]] Network& network() noexcept { return *network_; }
@@ -39,11 +38,8 @@ class trainer_base : private synchronized_update {
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
 
  protected:
-  /// @throws configuration_error when the network is not frozen
-  explicit trainer_base(Network& network) : network_{&network}, segments_{segments_of(network)} {}
+  explicit trainer_base(Network& network) : network_{&network} {}
   ~trainer_base() = default;
-
-  [[nodiscard]] std::span<const optim::segment> segments() const noexcept { return segments_; }
 
   /// @throws configuration_error when ranks differ
   void require_same(comm::any_group& group, const std::string& rule, const std::string& synchronization) {
@@ -56,7 +52,8 @@ class trainer_base : private synchronized_update {
   }
 
   template <class Loader>
-  void fit_on(comm::any_group& group, Loader& loader, const fit_options& options, callback_list callbacks) {
+  void fit_on(comm::any_group& group, synchronized_update& update, Loader& loader, const fit_options& options,
+              callback_list callbacks) {
     const run_information run{.rank = group.rank(),
                               .ranks = group.size(),
                               .epochs = options.epochs,
@@ -64,12 +61,12 @@ class trainer_base : private synchronized_update {
                               .examples_per_epoch = loader.examples_per_epoch(),
                               .parameters = network_->parameter_count()};
     require_same_fit(group, run, options.learning_rate, loader.description());
-    training_pass_of<Network, Loader> data{*network_, loader, *this};
+    training_pass_of<Network, Loader> data{*network_, loader, update};
     loop_.fit(data, group, run, options.learning_rate, callbacks);
   }
 
   template <class Loader>
-  [[nodiscard]] evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
+  [[nodiscard]] GRADUS_NEVER_INLINE evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
     const auto began = clock::now();
     const bool shared = loader.ranks() > 1;
     const std::span statistics = std::as_writable_bytes(network_->buffer_values());
@@ -82,7 +79,6 @@ class trainer_base : private synchronized_update {
 
  private:
   Network* network_;
-  gradus::detail::vector<optim::segment> segments_;
   loop loop_;
 };
 

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What ends a training step: gradients brought together and parameters updated. It depends on neither the network's
+// layout nor its layers, so that it is compiled once for both layouts.
+// Module: train. Depends on: parallel.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <span>     // std::span
+#include <string>   // std::string
+#include <utility>  // std::move
+
+#include "gradus/comm/any_group.hpp"      // group_of
+#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
+#include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/vector.hpp"         // vector
+#include "gradus/kernels/conv2d.hpp"      // kernels::pass
+#include "gradus/nn/network.hpp"          // parameter_range
+#include "gradus/nn/step_observer.hpp"    // step_observer
+#include "gradus/optim/segment.hpp"       // optim::segment
+#include "gradus/train/detail/parts.hpp"  // synchronized_update
+
+namespace gradus::train::detail {
+
+/// The flat buffers of a network, which parameters lie where, and which belong to which layer.
+template <class Element>
+struct trained_parameters {
+  std::span<Element> values;
+  std::span<Element> gradients;
+  gradus::detail::vector<optim::segment> segments;
+  gradus::detail::vector<nn::parameter_range> of_layer;
+};
+
+template <class Network>
+[[nodiscard]] auto trained_parameters_of(Network& network) {
+  auto segments = segments_of(network);  // refuses a network that is not frozen
+  trained_parameters<typename Network::element_type> result{
+      .values = network.values(), .gradients = network.gradients(), .segments = std::move(segments), .of_layer = {}};
+  for (std::size_t layer = 0; layer < network.layers(); ++layer) {
+    result.of_layer.push_back(network.parameters_of(layer));
+  }
+  return result;
+}
+
+template <class Element, class Device, class Update, class Communicator, class Synchronization>
+class step_update final : public synchronized_update {
+ public:
+  using rule_state = typename Update::template state<Element, Device>;
+
+  GRADUS_NEVER_INLINE step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
+                                  Communicator& communicator, const Synchronization& options)
+      : device_{&device},
+        communicator_{&communicator},
+        group_{communicator},
+        parameters_{std::move(parameters)},
+        rule_{device, rule, static_cast<index_t>(parameters_.values.size())},
+        synchronization_{
+            options,
+            communicator,
+            {parameters_.values, parameters_.gradients, {parameters_.segments.data(), parameters_.segments.size()}}} {}
+
+  step_update(const step_update&) = delete;  // the synchronization refers to the segments
+  step_update& operator=(const step_update&) = delete;
+  GRADUS_NEVER_INLINE ~step_update() = default;
+
+  [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
+  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  [[nodiscard]] rule_state& state() noexcept { return rule_; }
+  [[nodiscard]] std::string description() const { return synchronization_.describe(); }
+
+  /// Makes the values those of rank 0.
+  void start() { synchronization_.start(); }
+
+  void gradients_ready(std::size_t first, std::size_t count) override {
+    synchronization_.gradients_ready(first, count);
+  }
+
+  void before_layer(std::size_t layer, kernels::pass which) override {
+    if (late_ && which == kernels::pass::forward) {
+      const nn::parameter_range own = parameters_.of_layer[layer];
+      update_until(own.first, own.count);
+    }
+  }
+
+  void update(double rate) override {
+    rate_ = rate;
+    late_ = true;
+    if constexpr (requires { synchronization_.may_be_late(); }) {
+      if (synchronization_.may_be_late()) {
+        return;  // before_layer goes on
+      }
+    }
+    complete_update();
+  }
+
+  void complete_update() override {
+    if (late_) {
+      update_until(0, parameters_.segments.size());
+    }
+  }
+
+ private:
+  GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
+    const auto apply = [this](std::span<const optim::segment> ready) {
+      rule_.update(*device_, ready, parameters_.values.data(), parameters_.gradients.data(), rate_);
+    };
+    if constexpr (requires { synchronization_.finish_until(first, count, apply); }) {
+      late_ = !synchronization_.finish_until(first, count, apply);
+    } else {
+      late_ = false;
+      synchronization_.finish(apply);
+    }
+  }
+
+  Device* device_;
+  Communicator* communicator_;
+  comm::group_of<Communicator> group_;
+  trained_parameters<Element> parameters_;
+  rule_state rule_;
+  typename Synchronization::template state<Element, Communicator> synchronization_;
+  double rate_ = 0;    // of the last update
+  bool late_ = false;  // the last update has not been completed
+};
+
+}  // namespace gradus::train::detail
