@@ -85,6 +85,11 @@ def check_failures(options):
     begin = time.monotonic()
     run = Run(options.launcher, "--time-limit", 2, "--", options.program, "--wait").finish()
     expect(run.status == 124 and time.monotonic() - begin < 20, f"time limit: status {run.status}: {run.errors}")
+    # A link that comes back in time: TCP sends again, and the program goes on.
+    run = Run(options.launcher, "--link-down", "2@1.5", "--link-up", "2@2.1", "--time-limit", 7, "--", options.program,
+              "--wait").finish()
+    expect(run.status == 124 and "link-up of host 2 after 2.1 s" in run.errors and "not complete" not in run.errors,
+           f"link: status {run.status}: {run.errors}")
     run = Run(options.launcher, "--", "/bin/false").finish()
     expect(run.status == 1, f"a program that fails: status {run.status}")
 
