@@ -210,6 +210,8 @@ class network {
   [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
   [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
+  /// Layers, the values between them, and parameters, without memory.
+  [[nodiscard]] const graph& structure() const noexcept { return graph_; }
   /// What a step does. @pre frozen
   [[nodiscard]] const execution_plan& plan() const noexcept { return memory_->plan(); }
 

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Runs programs with bench/cluster/run_on_cluster and sees to it that nothing is left behind.
+
+    check_cluster.py --launcher RUN_ON_CLUSTER --program EXCHANGE --case {2,3,failures,options}
+
+Exits with 77 ("skipped"), and the launcher's reason, where the launcher cannot make a cluster.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+CANNOT_RUN = 77
+complaints = []
+
+
+def expect(condition, complaint):
+    if not condition:
+        complaints.append(complaint)
+
+
+class Run:
+    """One run of the launcher."""
+
+    def __init__(self, launcher, *arguments):
+        self.process = subprocess.Popen([sys.executable, str(launcher), *map(str, arguments)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self.output = ""
+
+    def wait_for(self, text):
+        """Until the program has printed a line with the text, or ends."""
+        for line in self.process.stdout:
+            self.output += line
+            if text in line:
+                return
+
+    def finish(self, limit=60):
+        try:
+            output, self.errors = self.process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGTERM)
+            output, self.errors = self.process.communicate()
+            complaints.append(f"not at its end after {limit} s")
+        self.output += output
+        self.status = self.process.returncode
+        if self.status == CANNOT_RUN:
+            print(self.errors, end="")
+            sys.exit(CANNOT_RUN)
+        left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+        expect(f"gradus-cluster-{self.process.pid}-" not in left, f"namespaces are left: {left}")
+        return self
+
+
+def check_exchange(options, hosts):
+    """Every rank is on a host of its own, and the sum cannot be faster than the wire."""
+    run = Run(options.launcher, "--hosts", hosts, "--rate", "200mbit", "--time-limit", 50, "--",
+              options.program).finish()
+    expect(run.status == 0, f"status {run.status}: {run.errors}")
+    for host in range(1, hosts + 1):
+        expect(f"rank {host - 1} on host{host} 10.77.0.{host}\n" in run.output, f"host {host} is not in: {run.output}")
+    seconds = re.search(r"sum of 4 MiB in ([\d.]+) s", run.output)
+    # Each rank has to send (p-1)/p of the array twice; 2 MiB may go at once, in the buckets and queues on the way.
+    least = (2 * (hosts - 1) / hosts * 4 - 2) * 2**20 * 8 / 200e6
+    expect(seconds and float(seconds[1]) > least, f"less than {least:.3f} s at 200 Mbit/s: {run.output}")
+
+
+def check_failures(options):
+    """A signal, a host that dies, and a program that does not end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        run = Run(options.launcher, "--time-limit", 50, "--", options.program, "--wait")
+        run.wait_for("sum of")
+        run.process.send_signal(number)
+        run.finish()
+        expect(run.status == 128 + number, f"{number!r}: status {run.status}: {run.errors}")
+    run = Run(options.launcher, "--kill", "2@2.5", "--time-limit", 30, "--", options.program, "--wait").finish()
+    expect("kill of host 2 after 2.5 s" in run.errors, f"kill: {run.errors}")
+    expect("no answer from rank 1" in run.errors, f"kill: the other rank does not notice: {run.errors}")
+    expect(run.status not in (0, 124), f"kill: status {run.status}")
+    begin = time.monotonic()
+    run = Run(options.launcher, "--time-limit", 2, "--", options.program, "--wait").finish()
+    expect(run.status == 124 and time.monotonic() - begin < 20, f"time limit: status {run.status}: {run.errors}")
+    # A link that comes back in time: TCP sends again, and the program goes on.
+    run = Run(options.launcher, "--link-down", "2@1.5", "--link-up", "2@2.1", "--time-limit", 7, "--", options.program,
+              "--wait").finish()
+    expect(run.status == 124 and "link-up of host 2 after 2.1 s" in run.errors and "not complete" not in run.errors,
+           f"link: status {run.status}: {run.errors}")
+    run = Run(options.launcher, "--", "/bin/false").finish()
+    expect(run.status == 1, f"a program that fails: status {run.status}")
+
+
+def check_options(options):
+    """What is refused before anything is started, by any user."""
+    for arguments, words in ((["--hosts", 5, "--", "true"], "2 to 4 hosts"), ([], "no program"),
+                             (["--kill", "1@3", "--", "true"], "not one of its hosts"),
+                             (["--link-down", "3@1", "--", "true"], "not one of its hosts"),
+                             (["--kill", "2", "--", "true"], "is not HOST@SECONDS"),
+                             (["--ranks-per-host", 0, "--", "true"], "at least 1 rank")):
+        run = Run(options.launcher, *arguments).finish()
+        expect(run.status == 2 and words in run.errors, f"{arguments}: {run.status} {run.errors}")
+    nobody = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
+    try:
+        if subprocess.run([*nobody, sys.executable, "-c", ""], capture_output=True).returncode != 0:
+            return  # nobody may not run this Python
+    except FileNotFoundError:
+        return
+    refused = subprocess.run([*nobody, sys.executable, str(options.launcher), "--", "true"], capture_output=True,
+                             text=True)
+    expect(refused.returncode == CANNOT_RUN and "as root or with sudo" in refused.stderr,
+           f"as nobody: {refused.returncode} {refused.stderr}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--launcher", type=pathlib.Path, required=True)
+    parser.add_argument("--program", type=pathlib.Path, required=True)
+    parser.add_argument("--case", choices=["2", "3", "failures", "options"], required=True)
+    options = parser.parse_args()
+    options.program = options.program.resolve()
+    if options.case == "failures":
+        check_failures(options)
+    elif options.case == "options":
+        check_options(options)
+    else:
+        check_exchange(options, int(options.case))
+    for complaint in complaints:
+        print(complaint)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
