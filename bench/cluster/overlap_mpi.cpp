@@ -5,7 +5,8 @@
 // bench/cluster/run_on_cluster, or any cluster.
 //
 //   mpiexec -n 2 bench_cluster_overlap_mpi [--model resnet50|mnist|vgg11] [--batch-size N] [--pixels N] [--steps N]
-//       [--rounds N] [--threads N] [--all-reduce-spec SPEC] [--json FILE]
+//       [--rounds N] [--threads N] [--all-reduce-spec SPEC] [--link-mbyte MB_PER_SECOND]
+//       [--bucket-kilobytes N] [--json FILE]
 #include <mpi.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "gradus/gradus.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/models/vgg.hpp"
+#include "gradus/parallel/bucket_order.hpp"
 
 namespace {
 
@@ -38,6 +40,8 @@ struct settings {
   int rounds = 5;
   int threads = 1;
   std::string spec = "ring";
+  double megabytes_per_second = 117;  // of the link, for the order of the buckets
+  int bucket_kilobytes = 4096;
   std::string json;
 };
 
@@ -70,6 +74,10 @@ settings read(int argc, char** argv) {
       chosen.threads = number();
     } else if (name == "--all-reduce-spec") {
       chosen.spec = value;
+    } else if (name == "--link-mbyte") {
+      chosen.megabytes_per_second = number();
+    } else if (name == "--bucket-kilobytes") {
+      chosen.bucket_kilobytes = number();
     } else if (name == "--json") {
       chosen.json = value;
     } else {
@@ -144,9 +152,22 @@ void measure(comm::mpi& base, const settings& chosen) {
   const gradus::data::shard mine{.rank = world.rank(), .ranks = world.size()};
   loader shared{device, images, {.batch_size = chosen.batch_size * world.size(), .shuffle = false, .shard = mine}};
 
+  const gradus::index_t bucket = gradus::index_t{1024} * chosen.bucket_kilobytes;
+  const parallel::all_reduce late{
+      .bucket_bytes = bucket, .first_bucket_bytes = bucket / 4, .window = 1, .overlap_forward = true};
+  parallel::profile_recorder recorder{net.layers()};
+  shared.start_epoch(0);
+  for (const auto* batch = shared.next(); batch != nullptr; batch = shared.next()) {
+    net.train_step(batch->images, batch->labels, {}, &recorder);
+  }
+  parallel::step_profile profile = recorder.profile();
+  profile.link.bytes_per_second = 1e6 * chosen.megabytes_per_second;
+  const parallel::all_reduce ordered = parallel::in_forward_order(late, net, world, profile);
+
   training after{net, shared, world, {.overlap = false}};
   training behind_backward{net, shared, world, {}};
-  training behind_both{net, shared, world, {.overlap_forward = true}};
+  training behind_both{net, shared, world, late};
+  training in_order{net, shared, world, ordered};
   gradus::optim::sgd::state<float, gradus::cpu> rule{device, gradus::optim::sgd{.momentum = 0.9},
                                                      static_cast<gradus::index_t>(net.values().size())};
   std::vector<gradus::optim::segment> segments;
@@ -173,7 +194,8 @@ void measure(comm::mpi& base, const settings& chosen) {
                               {"communicate alone", communicate, {}},
                               {"after backward", [&] { return after(); }, {}},
                               {"behind backward", [&] { return behind_backward(); }, {}},
-                              {"behind backward and forward", [&] { return behind_both(); }, {}}};
+                              {"behind backward and forward", [&] { return behind_both(); }, {}},
+                              {"behind both, in order of need", [&] { return in_order(); }, {}}};
   for (int round = -1; round < chosen.rounds; ++round) {
     for (method& each : methods) {
       comm::barrier(base).wait();
@@ -195,6 +217,12 @@ void measure(comm::mpi& base, const settings& chosen) {
     std::printf("%-30s %12.1f %12.1f %28.2f\n", each.name.c_str(), 1e3 * each.median(), 1e3 * each.best(),
                 each.median() / larger);
   }
+  const parallel::step_bounds limits{larger, methods[0].median() + methods[1].median()};
+  std::printf(
+      "possible speed-up S = %.2f; overlap efficiency E: %.2f behind backward, %.2f behind both, %.2f in order\n",
+      parallel::possible_speed_up(limits), parallel::overlap_efficiency(limits, methods[3].median()),
+      parallel::overlap_efficiency(limits, methods[4].median()),
+      parallel::overlap_efficiency(limits, methods[5].median()));
   if (!chosen.json.empty()) {
     std::FILE* const out = std::fopen(chosen.json.c_str(), "w");
     if (out == nullptr) {

@@ -65,6 +65,15 @@ GRADUS_COLD inline void check(const all_reduce& options) {
   }
 }
 
+/// @throws configuration_error when options make no sense
+[[nodiscard]] GRADUS_COLD inline bucket_list buckets_of(const all_reduce& options,
+                                                        std::span<const optim::segment> segments, index_t elements,
+                                                        index_t element_bytes) {
+  check(options);
+  const auto limit = [&](index_t bytes) { return options.bucket_bytes == 0 ? elements : bytes / element_bytes; };
+  return make_buckets(segments, elements, limit(options.first_bucket_bytes), limit(options.bucket_bytes));
+}
+
 /// @throws configuration_error unless `order` has every bucket once
 [[nodiscard]] GRADUS_COLD inline gradus::detail::vector<std::size_t> order_of(std::span<const std::size_t> order,
                                                                               std::size_t buckets) {
@@ -88,10 +97,7 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE inline std::unique_ptr<bucket_exchange> make_exchange(
     const all_reduce& options, gradient_channel& channel, std::span<const optim::segment> segments, index_t elements,
     index_t element_bytes) {
-  check(options);
-  const auto limit = [&](index_t bytes) { return options.bucket_bytes == 0 ? elements : bytes / element_bytes; };
-  bucket_list buckets =
-      make_buckets(segments, elements, limit(options.first_bucket_bytes), limit(options.bucket_bytes));
+  bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
   auto order = order_of(options.order, buckets.size());
   return std::make_unique<bucket_exchange>(
       channel, segments, std::move(buckets), std::move(order),

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Buckets in the order in which the next forward pass needs them, as far as backward allows.
+// Module: parallel. Depends on: nn, comm.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::int64_t
+#include <limits>     // std::numeric_limits
+#include <span>       // std::span
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/comm/communicator.hpp"        // broadcast
+#include "gradus/core/error.hpp"               // configuration_error
+#include "gradus/core/index.hpp"               // index_t
+#include "gradus/core/text.hpp"                // text
+#include "gradus/nn/graph.hpp"                 // nn::graph
+#include "gradus/optim/segment.hpp"            // optim::segment
+#include "gradus/parallel/all_reduce.hpp"      // all_reduce
+#include "gradus/parallel/bucket.hpp"          // bucket, make_buckets
+#include "gradus/parallel/order.hpp"           // tac, priorities_of_parameters, transfer_priorities
+#include "gradus/parallel/simulated_step.hpp"  // static_issue_order, timed_bucket
+#include "gradus/parallel/step_graph.hpp"      // forward_graph, step_profile
+
+namespace gradus::parallel {
+
+/// When each bucket of a step is complete in backward, how long it travels, and how soon the next forward pass needs
+/// it.
+/// @param network     frozen
+/// @param priorities  one a parameter, in the order of network.parameters(); the smallest is needed first
+/// @param ranks       of the all-reduce, of which each sends 2 (ranks - 1) / ranks of the bytes
+[[nodiscard]] inline std::vector<timed_bucket> timed_buckets(const nn::graph& network, std::span<const bucket> buckets,
+                                                             const step_profile& profile,
+                                                             const transfer_priorities& priorities, int ranks) {
+  if (profile.layers.size() != network.nodes().size() || priorities.size() != network.parameters().size()) {
+    throw configuration_error{
+        "timed_buckets",
+        {"the times of ", network.nodes().size(), " layers and ", network.parameters().size(), " priorities"},
+        {profile.layers.size(), " and ", priorities.size()}};
+  }
+  std::vector<double> complete(priorities.size());  // of each parameter, from the beginning of backward
+  double now = 0;
+  for (std::size_t layer = network.nodes().size(); layer-- > 0;) {
+    now += profile.layers[layer].backward;
+    const nn::graph::node& node = network.nodes()[layer];
+    for (std::size_t k = 0; k < node.parameters.size(); ++k) {
+      complete[node.first_parameter + k] = now;
+    }
+  }
+  const double share = 2.0 * (ranks - 1) / ranks;
+  std::vector<timed_bucket> result;
+  for (const bucket& each : buckets) {
+    timed_bucket timed{.ready = 0,
+                       .seconds = profile.link.seconds(
+                           static_cast<index_t>(share * static_cast<double>(each.size() * profile.element_bytes))),
+                       .priority = std::numeric_limits<std::size_t>::max()};
+    for (std::size_t p = each.first_segment; p < each.end_segment(); ++p) {
+      timed.ready = std::max(timed.ready, complete[p]);
+      timed.priority = std::min<std::size_t>(timed.priority, priorities[p]);
+    }
+    result.push_back(timed);
+  }
+  return result;
+}
+
+/// The options with an order in which buckets that the next forward pass needs soon overtake others that are complete
+/// too. The order follows from rank 0's profile and is the same on all ranks. Called by all ranks of the communicator.
+///
+/// It pays off with overlap_forward, small buckets and a small window.
+///
+/// @code
+///   parallel::profile_recorder recorder{net.layers()};
+///   for (int step = 0; step < 5; ++step) { net.train_step(images, labels, {}, &recorder); }
+///   auto options = parallel::in_forward_order({.bucket_bytes = 4 << 20, .overlap_forward = true}, net, world,
+///                                             recorder.profile());
+///   train::trainer trainer{net, optim::sgd{}, world, options};
+/// @endcode
+template <class Network, class Communicator>
+[[nodiscard]] all_reduce in_forward_order(all_reduce options, const Network& network, Communicator& communicator,
+                                          const step_profile& profile) {
+  detail::check(options);
+  std::vector<optim::segment> segments;
+  for (const auto& p : network.parameters()) {
+    segments.push_back({.name = std::string{p.name()}, .offset = p.offset(), .size = p.size()});
+  }
+  const index_t elements = network.structure().parameter_elements();
+  const bucket_list buckets = detail::buckets_of(options, segments, elements, profile.element_bytes);
+  std::vector<std::int64_t> order(buckets.size());
+  if (communicator.rank() == 0) {
+    const transfer_priorities priorities =
+        priorities_of_parameters(network.structure(), tac(forward_graph(network.structure(), profile)));
+    const auto chosen = static_issue_order(
+        timed_buckets(network.structure(), {buckets.data(), buckets.size()}, profile, priorities, communicator.size()),
+        static_cast<std::size_t>(options.window));
+    order.assign(chosen.begin(), chosen.end());
+  }
+  comm::broadcast(communicator, order, 0).wait();
+  options.order.assign(order.begin(), order.end());
+  return options;
+}
+
+}  // namespace gradus::parallel
