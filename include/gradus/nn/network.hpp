@@ -15,6 +15,7 @@
 #include <utility>          // std::move
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"         // explain_network_element, parameter_element_t
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/text.hpp"            // text
 #include "gradus/core/vector.hpp"          // vector
@@ -63,7 +64,7 @@ struct non_finite {
 /// boundary; what lies between them is zero. Not safe for several threads at once; it uses the threads of its device.
 template <class Element, class Layout = nchw, class Device = cpu>
 class network {
-  static_assert(explain_real_element<Element>());
+  static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
   static_assert(explain_device_policy<Device>());
 
@@ -71,7 +72,8 @@ class network {
   using element_type = Element;
   using layout_type = Layout;
   using device_type = Device;
-  using parameter_type = parameter<Element, Layout, Device>;
+  using parameter_element_type = parameter_element_t<Element>;
+  using parameter_type = parameter<parameter_element_type, Layout, Device>;
   using view = image_view<Element, Layout, Device>;
   using const_view = image_view<const Element, Layout, Device>;
 
@@ -126,7 +128,7 @@ class network {
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
   /// @throws device_error when the memory does not suffice; then it may be frozen with a smaller batch
   void freeze(const freeze_options& options) {
-    graph_.freeze(options, sizeof(Element));
+    graph_.freeze(options, sizeof(parameter_element_type));
     try {
       take_memory(options);
     } catch (...) {
@@ -214,13 +216,15 @@ class network {
     return parameters_[graph_.find_parameter(name)];
   }
   /// The flat buffers behind parameters(). @pre frozen
-  [[nodiscard]] std::span<Element> values() noexcept { return memory_->values(); }
-  [[nodiscard]] std::span<Element> gradients() noexcept { return memory_->gradients(); }
+  [[nodiscard]] std::span<parameter_element_type> values() noexcept { return memory_->values(); }
+  [[nodiscard]] std::span<parameter_element_type> gradients() noexcept { return memory_->gradients(); }
 
   /// What layers keep from step to step beside parameters. In distributed training each rank has its own. @pre frozen
-  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return memory_->buffers(); }
+  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers() const noexcept {
+    return memory_->buffers();
+  }
   /// The flat buffer behind buffers().
-  [[nodiscard]] std::span<Element> buffer_values() noexcept { return memory_->buffer_values(); }
+  [[nodiscard]] std::span<parameter_element_type> buffer_values() noexcept { return memory_->buffer_values(); }
 
   /// Learnable numbers.
   [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
@@ -279,9 +283,10 @@ class network {
     parameters_.clear();
     for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
       const parameter_description& described = *graph_.parameters()[k];
-      const parameter_memory<Element>& place = memory_->parameters()[k];
-      parameters_.emplace_back(described, view{*device_, place.value, described.shape},
-                               view{*device_, place.gradient, described.shape});
+      const parameter_memory<parameter_element_type>& place = memory_->parameters()[k];
+      using parameter_view = image_view<parameter_element_type, Layout, Device>;
+      parameters_.emplace_back(described, parameter_view{*device_, place.value, described.shape},
+                               parameter_view{*device_, place.gradient, described.shape});
     }
     inputs_ = gradus::detail::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
     input_gradients_ =

@@ -6,7 +6,7 @@
 
 #include <algorithm>  // std::max
 
-#include "gradus/core/element.hpp"        // real_element
+#include "gradus/core/element.hpp"        // network_element
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/device/cpu.hpp"          // cpu
 #include "gradus/kernels/concat.hpp"      // the declaration for every device
@@ -16,7 +16,7 @@
 namespace gradus::kernels {
 
 /// See kernels/concat.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, index_t first_source_channel,
                    image_view<Element, Layout, cpu> destination, index_t first_destination_channel, index_t channels,
                    bool accumulate) {
@@ -46,7 +46,7 @@ void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, i
       Element* const d = to + block * destination_block;
       if (accumulate) {
         for (index_t i = 0; i < length; ++i) {
-          d[i] += s[i];
+          d[i] = static_cast<Element>(d[i] + s[i]);
         }
       } else {
         std::copy_n(s, length, d);

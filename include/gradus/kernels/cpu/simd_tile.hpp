@@ -8,6 +8,7 @@
 #include <cstddef>  // std::size_t
 #include <cstring>  // std::memcpy
 
+#include "gradus/core/element.hpp"     // parameter_element_t
 #include "gradus/core/index.hpp"       // index_t
 #include "gradus/kernels/cpu/isa.hpp"  // instruction_set
 
@@ -20,7 +21,7 @@ struct tile_output {
   Element* c = nullptr;
   const Element* residual = nullptr;
   const Element* mask = nullptr;
-  const Element* bias = nullptr;
+  const parameter_element_t<Element>* bias = nullptr;
   bool bias_of_rows = false;  ///< one value a row of the tile, else one a column
   bool accumulate = false;
   bool relu = false;
