@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
@@ -30,25 +31,33 @@ std::vector<Element> values(index_t count, std::string_view name) {
   const gradus::random_stream stream{5, name};
   std::vector<Element> result(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < result.size(); ++i) {
-    result[i] = static_cast<Element>(std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0);
+    result[i] = static_cast<Element>(
+        static_cast<gradus::parameter_element_t<Element>>(std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0));
   }
   return result;
 }
 
-template <class Element>
+/// The factors and what the product is added to: of three types where images, parameters and results differ.
+template <class Element, class Factor = Element, class Result = Element>
 struct operands {
+  using real = gradus::parameter_element_t<Result>;
+
   matmul_shape shape;
-  std::vector<Element> a, b, c, bias, mask;
+  std::vector<Element> a;
+  std::vector<Factor> b;
+  std::vector<Result> c;
+  std::vector<real> bias;
+  std::vector<Result> mask;
 
   explicit operands(const matmul_shape& s)
       : shape{s},
         a{values<Element>(s.m * s.k, "a")},
-        b{values<Element>(s.k * s.n, "b")},
-        c{values<Element>(s.m * s.n, "c")},
-        bias{values<Element>(s.n, "bias")},
-        mask{values<Element>(s.m * s.n, "mask")} {}
+        b{values<Factor>(s.k * s.n, "b")},
+        c{values<Result>(s.m * s.n, "c")},
+        bias{values<real>(s.n, "bias")},
+        mask{values<Result>(s.m * s.n, "mask")} {}
 
-  [[nodiscard]] matmul_epilogue<Element> epilogue(int which) const {
+  [[nodiscard]] matmul_epilogue<Result> epilogue(int which) const {
     switch (which) {
       case 1:
         return {.bias = bias.data(), .act = gradus::kernels::activation::relu};
@@ -59,8 +68,8 @@ struct operands {
     }
   }
 
-  [[nodiscard]] std::vector<Element> product(gradus::cpu& device, int which) const {
-    std::vector<Element> result = which == 2 ? c : std::vector<Element>(c.size(), static_cast<Element>(NAN));
+  [[nodiscard]] std::vector<Result> product(gradus::cpu& device, int which) const {
+    std::vector<Result> result = which == 2 ? c : std::vector<Result>(c.size(), static_cast<Result>(NAN));
     const std::size_t bytes = gradus::kernels::matmul_workspace_bytes<Element>(device, shape);
     auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
     std::memset(workspace, 0xFF, bytes);
@@ -69,7 +78,7 @@ struct operands {
     return result;
   }
 
-  [[nodiscard]] double difference(const std::vector<Element>& result, int which) const {
+  [[nodiscard]] double difference(const std::vector<Result>& result, int which) const {
     const auto e = epilogue(which);
     double worst = 0;
     for (index_t i = 0; i < shape.m; ++i) {
@@ -99,21 +108,22 @@ struct operands {
 };
 
 /// Every transposition and epilogue, with every instruction set, with one thread and with three.
-template <class Element>
+template <class Element, class Factor = Element, class Result = Element>
 void check_product(index_t m, index_t n, index_t k) {
+  constexpr double allowed = gradus::real_element<Result> ? 1e-6 : 1.0 / 256;  // the sums are exact
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
   for (int transposed = 0; transposed < 4; ++transposed) {
-    const operands<Element> o{matmul_shape{
+    const operands<Element, Factor, Result> o{matmul_shape{
         .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
     for_each_instruction_set([&](gradus::kernels::instruction_set set) {
       BOOST_TEST_CONTEXT(gradus::kernels::name_of(set)
                          << ": " << m << " x " << n << " x " << k << ", transposed " << transposed) {
         for (int which = 0; which < 3; ++which) {
           const auto result = o.product(one, which);
-          BOOST_TEST(o.difference(result, which) < 1e-6);
+          BOOST_TEST(o.difference(result, which) < allowed);
           const auto again = o.product(three, which);
-          BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
+          BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Result)) == 0));
         }
       }
     });
@@ -134,6 +144,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
   }
 }
 
+// Images and a parameter give images, images and slopes of images give the slope of a parameter.
+BOOST_AUTO_TEST_CASE(products_of_bfloat16_agree_with_the_definition) {
+  using gradus::bfloat16;
+  for (const index_t m : {1, 14, 33}) {
+    for (const index_t n : {1, 10, 71}) {
+      for (const index_t k : {0, 1, 130, 1500}) {
+        check_product<bfloat16, float, bfloat16>(m, n, k);
+        check_product<bfloat16, bfloat16, float>(m, n, k);
+      }
+    }
+  }
+  check_product<bfloat16, float, bfloat16>(500, 40, 70);
+  check_product<bfloat16, bfloat16, float>(300, 250, 9);
+}
+
 // Few rows or columns: every remainder of vectors and of rows, several parts of the terms, several blocks of columns.
 BOOST_AUTO_TEST_CASE_TEMPLATE(matrices_times_vectors_agree_with_the_definition, Element, elements) {
   for (const index_t few : {1, 2, 3, 4, 6, 7}) {
@@ -144,14 +169,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(matrices_times_vectors_agree_with_the_definition, 
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, elements) {
+using summed_elements = std::tuple<float, double, gradus::bfloat16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, summed_elements) {
+  using real = gradus::parameter_element_t<Element>;
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
   for (const index_t rows : {0, 1, 9, 300}) {
     for (const index_t columns : {1, 8, 77}) {
       const auto a = values<Element>(rows * columns, "a");
-      std::vector<Element> sums(static_cast<std::size_t>(columns), static_cast<Element>(NAN));
-      std::vector<Element> again = sums;
+      std::vector<real> sums(static_cast<std::size_t>(columns), static_cast<real>(NAN));
+      std::vector<real> again = sums;
       gradus::kernels::column_sums(one, rows, columns, a.data(), sums.data());
       gradus::kernels::column_sums(three, rows, columns, a.data(), again.data());
       for (index_t j = 0; j < columns; ++j) {
@@ -161,7 +188,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, el
         }
         BOOST_TEST(std::abs(static_cast<double>(sums[static_cast<std::size_t>(j)]) - sum) < 1e-4);
       }
-      BOOST_TEST((std::memcmp(sums.data(), again.data(), sums.size() * sizeof(Element)) == 0));
+      BOOST_TEST((std::memcmp(sums.data(), again.data(), sums.size() * sizeof(real)) == 0));
     }
   }
 }
