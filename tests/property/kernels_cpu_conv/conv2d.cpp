@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "instruction_sets.hpp"
@@ -182,6 +183,58 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
         BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
       }
     });
+  }
+}
+
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+// What AVX512-BF16 runs: here with tiles that any processor has.
+BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
+  using gradus::bfloat16;
+  using gradus::kernels::pass;
+  namespace detail = gradus::kernels::detail;
+  for (const conv::shape& s : shapes) {
+    const conv::problem p{s};
+    const auto x = conv::stored<bfloat16, Layout>(p.x);
+    const auto w = conv::stored<float, Layout>(p.w);
+    const auto dy = conv::stored<bfloat16, Layout>(p.dy);
+    const auto residual = conv::stored<bfloat16, Layout>(p.residual);
+    const auto mask = conv::stored<bfloat16, Layout>(p.mask);
+    const std::vector<float> bias(p.bias.begin(), p.bias.end());
+    conv::results<bfloat16> results[2];
+    for (const int threads : {1, 3}) {
+      gradus::cpu device{{.intra_op_threads = threads}};
+      conv::results<bfloat16>& r = results[threads / 2];
+      r = conv::run<bfloat16, Layout>(p, device, s.batch);  // the gradients of the parameters stay
+      r.y_plain.assign(r.y_plain.size(), static_cast<bfloat16>(NAN));
+      r.y_fused = r.y_plain;
+      r.dx_plain.assign(r.dx_plain.size(), static_cast<bfloat16>(NAN));
+      r.dx_fused = conv::stored<bfloat16, Layout>(p.old_dx);
+      const auto run = [&](pass which, const bfloat16* from, const auto& output) {
+        const detail::pixel_correlations<bfloat16> all{
+            emulated_pair_kernels(), p.geometry, detail::channel_order_of<Layout>, which, threads, s.batch};
+        const std::size_t bytes = all.workspace_bytes();
+        auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+        std::memset(workspace, 0xFF, bytes);
+        all.run(device, from, w.data(), output, workspace);
+        device.deallocate(workspace, bytes);
+      };
+      using forward = gradus::kernels::forward_epilogue<bfloat16>;
+      using backward = gradus::kernels::backward_epilogue<bfloat16>;
+      run(pass::forward, x.data(), detail::output_of(r.y_plain.data(), forward{}));
+      run(pass::forward, x.data(),
+          detail::output_of(
+              r.y_fused.data(),
+              forward{.bias = bias.data(), .residual = residual.data(), .act = gradus::kernels::activation::relu}));
+      run(pass::backward_data, dy.data(), detail::output_of(r.dx_plain.data(), backward{}));
+      run(pass::backward_data, dy.data(),
+          detail::output_of(r.dx_fused.data(), backward{.accumulate = true, .relu_output = mask.data()}));
+    }
+    BOOST_TEST_CONTEXT(Layout::name << ": " << s) {
+      BOOST_TEST((conv::worst<Layout>(p, results[0]) < tolerance<bfloat16>));
+      BOOST_TEST(conv::same_bits(results[0].y_fused, results[1].y_fused));
+      BOOST_TEST(conv::same_bits(results[0].dx_fused, results[1].dx_fused));
+    }
   }
 }
 

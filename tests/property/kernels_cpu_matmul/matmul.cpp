@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
@@ -157,6 +158,48 @@ BOOST_AUTO_TEST_CASE(products_of_bfloat16_agree_with_the_definition) {
   }
   check_product<bfloat16, float, bfloat16>(500, 40, 70);
   check_product<bfloat16, bfloat16, float>(300, 250, 9);
+}
+
+// What AVX512-BF16 runs: here with tiles that any processor has.
+template <class Result>
+void check_pairs(index_t m, index_t n, index_t k) {
+  using gradus::bfloat16;
+  namespace detail = gradus::kernels::detail;
+  for (int transposed = 0; transposed < 4; ++transposed) {
+    const operands<bfloat16, bfloat16, Result> o{matmul_shape{
+        .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
+    for (int which = 0; which < 3; ++which) {
+      std::vector<Result> results[2];
+      for (const int threads : {1, 3}) {
+        gradus::cpu device{{.intra_op_threads = threads}};
+        auto& result = results[threads / 2];
+        result = which == 2 ? o.c : std::vector<Result>(o.c.size(), static_cast<Result>(NAN));
+        const detail::product<bfloat16> product{emulated_pair_kernels(), o.shape, threads};
+        const std::size_t bytes = detail::product<bfloat16>::workspace_bytes(emulated_pair_kernels(), o.shape, threads);
+        auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+        std::memset(workspace, 0xFF, bytes);
+        product.run(device, o.a.data(), o.b.data(), detail::output_of(result.data(), o.epilogue(which)), workspace);
+        device.deallocate(workspace, bytes);
+      }
+      BOOST_TEST_CONTEXT(m << " x " << n << " x " << k << ", transposed " << transposed << ", epilogue " << which) {
+        BOOST_TEST(o.difference(results[0], which) < (gradus::real_element<Result> ? 1e-6 : 1.0 / 256));
+        BOOST_TEST((std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Result)) == 0));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(products_of_pairs_agree_with_the_definition) {
+  for (const index_t m : {1, 15, 33}) {
+    for (const index_t n : {1, 16, 71}) {
+      for (const index_t k : {0, 1, 2, 131, 1500}) {
+        check_pairs<gradus::bfloat16>(m, n, k);
+        check_pairs<float>(m, n, k);
+      }
+    }
+  }
+  check_pairs<gradus::bfloat16>(500, 40, 71);
+  check_pairs<float>(300, 250, 9);
 }
 
 // Few rows or columns: every remainder of vectors and of rows, several parts of the terms, several blocks of columns.

@@ -9,7 +9,7 @@
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"                        // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                       // network_element
+#include "gradus/core/element.hpp"                       // network_element, real_element
 #include "gradus/core/index.hpp"                         // index_t
 #include "gradus/device/cpu.hpp"                         // cpu
 #include "gradus/kernels/conv2d.hpp"                     // conv2d_geometry and what may be fused
@@ -48,13 +48,23 @@ template <class Element>
   return in_place < transposed;
 }
 
+/// Tiles of pairs of terms need terms that are adjacent.
+template <class Element>
+[[nodiscard]] bool takes_pairs([[maybe_unused]] const tile_kernels<computed<Element>>& kernels) noexcept {
+  if constexpr (real_element<Element>) {
+    return false;
+  } else {
+    return kernels.pairs;
+  }
+}
+
 /// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
 auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
                        index_t threads, index_t batch, const Use& use) {
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
-    if (runs_in_place(planes, kernels, g, which)) {
+    if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
@@ -66,7 +76,7 @@ template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
   with_correlations<Layout, Element>(
-      current_tile_kernels<computed<Element>>(), g, which, device.threads(), batch,
+      current_storage_kernels<Element>(), g, which, device.threads(), batch,
       [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
 }
 
@@ -81,10 +91,10 @@ template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
   using real = parameter_element_t<Element>;
-  return detail::largest_workspace<real>([&](const detail::tile_kernels<real>& kernels) {
+  return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
-      return detail::weight_gradients<Element>{kernels, geometry, detail::channel_order_of<Layout>, batch,
-                                               device.threads()}
+      return detail::weight_gradients<Element>{detail::tile_kernels_for<real>(kernels.set), geometry,
+                                               detail::channel_order_of<Layout>, batch, device.threads()}
           .workspace_bytes();
     }
     return detail::with_correlations<Layout, Element>(

@@ -30,7 +30,7 @@ class product {
 
  public:
   product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
-      : kernels_{kernels}, terms_{s.k}, threads_{threads} {
+      : kernels_{kernels}, terms_{packed_terms<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
     const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
     const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
     swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
@@ -132,6 +132,23 @@ class product {
     return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(real)));
   }
   [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms(kernels_)}; }
+  /// Of a block, in the factors.
+  [[nodiscard]] index_t first_term(const term_block& part) const {
+    return takes_pairs() ? 2 * part.offset : part.offset;
+  }
+  [[nodiscard]] index_t count_terms(const term_block& part) const {
+    return takes_pairs() ? std::min(2 * part.length, all_terms_ - 2 * part.offset) : part.length;
+  }
+  [[nodiscard]] bool takes_pairs() const { return !in_place_ && kernels_.pairs; }
+  void read_terms(const Element* from, index_t count, real* to) const {
+    if constexpr (!in_place_) {
+      if (kernels_.pairs) {
+        pair_run(from, count, to);
+        return;
+      }
+    }
+    read_run(from, count, to);
+  }
   [[nodiscard]] std::size_t shared_bytes() const {
     const index_t elements = shared_ ? padded_columns(kernels_, columns_.count) * terms_ : 0;
     return (static_cast<std::size_t>(elements) * sizeof(real) + 63) / 64 * 64;
@@ -177,8 +194,8 @@ class product {
     const index_t column = panel * kernels_.width;
     const index_t left = columns_.count - column;
     const index_t width = next_panel_width(kernels_, left);
-    pack_panel(kernels_, from + column * columns_.step + part.offset * columns_.term_step, columns_.step,
-               columns_.term_step, std::min(left, kernels_.width), part.length, width,
+    pack_panel(kernels_, from + column * columns_.step + first_term(part) * columns_.term_step, columns_.step,
+               columns_.term_step, std::min(left, kernels_.width), count_terms(part), width,
                shared_ ? to + part.offset * width : to);
   }
 
@@ -207,15 +224,15 @@ class product {
       if (packs_rows_) {
         for (index_t tile = 0; tile < rows;) {
           const index_t height = next_tile_rows(kernels_, rows - tile);
-          pack_panel(kernels_, row_side + (row + tile) * rows_.step + part.offset * rows_.term_step, rows_.step,
-                     rows_.term_step, height, part.length, height, m.rows + tile * part.length);
+          pack_panel(kernels_, row_side + (row + tile) * rows_.step + first_term(part) * rows_.term_step, rows_.step,
+                     rows_.term_step, height, count_terms(part), height, m.rows + tile * part.length);
           tile += height;
         }
       } else if (copies_rows_) {
         // Rows a power of two apart would meet in the same few places of the cache.
         for (index_t r = 0; r < rows; ++r) {
           m.a_row[r] = r * (part.length + row_gap);
-          read_run(row_side + (row + r) * rows_.step + part.offset, part.length, m.rows + m.a_row[r]);
+          read_terms(row_side + (row + r) * rows_.step + first_term(part), count_terms(part), m.rows + m.a_row[r]);
         }
       }
       for (index_t p = panel_begin; p < panel_end; ++p) {
@@ -259,7 +276,8 @@ class product {
   }
 
   const tile_kernels<real>& kernels_;
-  index_t terms_;
+  index_t terms_;      // as tiles take them: pairs, or
+  index_t all_terms_;  // single ones
   index_t threads_;
   bool swapped_;  // the rows of the tiles are the columns of C
   bool thin_;     // a few vectors: no tiles
@@ -311,7 +329,7 @@ template <storage_element Element>
 [[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   using real = parameter_element_t<Element>;
   return detail::rounded_bytes<Element>(shape) +
-         detail::largest_workspace<real>([&](const detail::tile_kernels<real>& kernels) {
+         detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
            return detail::product<Element>::workspace_bytes(kernels, shape, device.threads());
          });
 }
@@ -325,8 +343,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const para
     detail::for_each_packet<Element>(
         begin, end, [=]<class Packet>(Packet, index_t i) { Packet::store(rounded + i, Packet::load(b + i)); });
   });
-  const detail::product<Element> product{detail::current_tile_kernels<parameter_element_t<Element>>(), shape,
-                                         device.threads()};
+  const detail::product<Element> product{detail::current_storage_kernels<Element>(), shape, device.threads()};
   product.run(device, a, rounded, detail::output_of(c, epilogue),
               workspace.data() + detail::rounded_bytes<Element>(shape));
 }
@@ -335,8 +352,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const para
 template <storage_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, parameter_element_t<Element>* c,
             const matmul_epilogue<parameter_element_t<Element>>& epilogue, std::span<std::byte> workspace) {
-  const detail::product<Element> product{detail::current_tile_kernels<parameter_element_t<Element>>(), shape,
-                                         device.threads()};
+  const detail::product<Element> product{detail::current_storage_kernels<Element>(), shape, device.threads()};
   product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
 }
 

@@ -14,6 +14,7 @@
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/device/cpu.hpp"                // cpu
 #include "gradus/kernels/cpu/isa.hpp"           // instruction_set, is_available
+#include "gradus/kernels/cpu/simd_pairs.hpp"    // packed_terms, pair_columns, storage_kernels_for
 #include "gradus/kernels/cpu/simd_storage.hpp"  // computed, read_rows, store_rows
 #include "gradus/kernels/cpu/simd_tile.hpp"     // tile_kernels, tile_call
 
@@ -66,12 +67,20 @@ template <class Element>
 }
 
 /// to[k * width + j] = from[j * column_step + k * step] for k < count, j < columns; zeros in the columns up to `width`.
+/// Pairs of terms, where tiles take these.
 template <class Element>
 void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t column_step, index_t step,
                 index_t columns, index_t count, index_t width, computed<Element>* to) {
+  const index_t rows = packed_terms<Element>(kernels, count);
   if (columns < width) {
-    for (index_t k = 0; k < count; ++k) {
+    for (index_t k = 0; k < rows; ++k) {
       std::fill(to + k * width + columns, to + (k + 1) * width, computed<Element>{});
+    }
+  }
+  if constexpr (!real_element<Element>) {
+    if (kernels.pairs) {
+      pair_columns(kernels, from, column_step, step, columns, count, width, to);
+      return;
     }
   }
   if (column_step == 1 && columns == width) {
@@ -264,9 +273,9 @@ void for_each_task(cpu& device, index_t tasks, const Body& body) {
 template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
-  for (const instruction_set which : {instruction_set::portable, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set which : all_instruction_sets) {
     if (is_available(which)) {
-      bytes = std::max(bytes, plan(tile_kernels_for<Element>(which)));
+      bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }
   }
   return bytes;
@@ -334,7 +343,8 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
   const index_t padded = padded_columns(kernels, panel.columns);
   const index_t wide_panels = padded / kernels.width;
   const index_t wide_columns = wide_panels * kernels.width;
-  const bool direct = stores && panel.last && panel.c_column == nullptr && padded == panel.columns && output.simple();
+  const bool direct =
+      stores && !kernels.pairs && panel.last && panel.c_column == nullptr && padded == panel.columns && output.simple();
   real* const spare = panel.tile + kernels.rows * padded;
   const real* const b = call.b;
   real* sums = panel.sums;

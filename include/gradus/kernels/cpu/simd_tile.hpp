@@ -88,6 +88,7 @@ struct tile_kernels {
   using tile_function = void (*)(const tile_call<Element>&);
 
   instruction_set set;
+  bool pairs = false;                               ///< tiles multiply pairs of bfloat16: simd_pairs.hpp
   index_t lanes;                                    ///< elements of a vector
   index_t rows;                                     ///< rows of the highest tile
   index_t width;                                    ///< columns of the widest tile, several vectors
@@ -172,7 +173,7 @@ namespace gradus::kernels::detail {
 template <class Element>
 [[nodiscard]] const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
-  if (which == instruction_set::avx512) {
+  if (which >= instruction_set::avx512) {
     return avx512::tile_kernels_of<Element>;
   }
   if (which == instruction_set::avx2) {
@@ -186,7 +187,7 @@ template <class Element>
 template <class Element>
 [[nodiscard]] const plane_tiles<Element>& plane_tiles_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
-  if (which == instruction_set::avx512) {
+  if (which >= instruction_set::avx512) {
     return avx512::plane_tiles_of<Element>;
   }
   if (which == instruction_set::avx2) {

@@ -24,7 +24,7 @@ namespace gradus::kernels::detail {
 /// meet it are every stride-th one, in reverse order (Dumoulin & Visin 2016, section 4).
 struct correlation {
   index_t groups = 1;
-  index_t terms = 0;    ///< source channels of a group
+  index_t terms = 0;    ///< source channels of a group, or pairs of them
   index_t results = 0;  ///< destination channels of a group
   index_t source_height = 0;
   index_t source_width = 0;

@@ -9,6 +9,7 @@
 #include <cstddef>    // std::byte, std::size_t
 
 #include "gradus/core/config.hpp"                            // GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"                           // real_element
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
@@ -65,7 +66,11 @@ class correlations {
   ~correlations() = default;
 
   [[nodiscard]] GRADUS_NEVER_INLINE correlation at(index_t phase) const {
-    return correlation_of(geometry_, order_, which_, phase);
+    correlation c = correlation_of(geometry_, order_, which_, phase);
+    if constexpr (!real_element<Element>) {
+      c.terms = packed_terms<Element>(kernels_, c.terms);
+    }
+    return c;
   }
 
   // All of a group of one correlation.

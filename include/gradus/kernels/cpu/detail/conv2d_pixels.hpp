@@ -21,7 +21,7 @@ namespace gradus::kernels::detail {
 template <class Element>
 class pixel_correlations final : public correlations<Element> {
   using base = correlations<Element>;
-  using base::at, base::batch_, base::geometry_, base::kernels_, base::order_, base::threads_;
+  using base::at, base::batch_, base::geometry_, base::kernels_, base::order_, base::threads_, base::which_;
   using typename base::real;
 
  public:
@@ -38,6 +38,14 @@ class pixel_correlations final : public correlations<Element> {
     index_t rows;
   };
 
+  /// Source channels of a group; `terms` may count pairs of them.
+  [[nodiscard]] index_t source_channels([[maybe_unused]] const correlation& c) const noexcept {
+    if constexpr (std::is_same_v<Element, real>) {
+      return c.terms;
+    } else {
+      return (which_ == pass::forward ? geometry_.in_channels : geometry_.out_channels) / geometry_.groups;
+    }
+  }
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   /// One for every panel.
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
@@ -112,6 +120,10 @@ class pixel_correlations final : public correlations<Element> {
     const index_t taps = channels_last() ? 0 : geometry_.kernel_height * geometry_.kernel_width * kernels_.width;
     scratch packing;
     static_cast<void>(packing.template take<real>(taps));
+    if constexpr (!std::is_same_v<Element, real>) {
+      static_cast<void>(
+          packing.template take<real>(source_channels(c) * c.taps_height * c.taps_width * kernels_.width));
+    }
     scratch memory;
     if (c.terms_of_all_taps() > 0) {
       static_cast<void>(take(c, memory));
@@ -125,20 +137,51 @@ class pixel_correlations final : public correlations<Element> {
     const index_t width = next_panel_width(kernels_, left);
     const index_t columns = std::min(left, kernels_.width);
     real* const panel = to + result * c.terms_of_all_taps();
+    const index_t taps = geometry_.kernel_height * geometry_.kernel_width;
+    if constexpr (std::is_same_v<Element, real>) {
+      pack_parameters(c, w, group, result, columns, width,
+                      memory.template take<real>(channels_last() ? 0 : taps * width), panel);
+    } else {
+      real* const spare = memory.template take<real>(channels_last() ? 0 : taps * kernels_.width);
+      correlation whole = c;
+      whole.terms = source_channels(c);
+      real* const packed = kernels_.pairs ? memory.template take<real>(whole.terms_of_all_taps() * width) : panel;
+      pack_parameters(whole, w, group, result, columns, width, spare, packed);
+      if (kernels_.pairs) {
+        pair_rows(packed, c.taps_height * c.taps_width, whole.terms, width, panel);
+      } else {
+        round_run<Element>(width * c.terms_of_all_taps(), panel);
+      }
+    }
+  }
+
+  void pack_parameters(const correlation& c, const real* w, index_t group, index_t result, index_t columns,
+                       index_t width, real* taps, real* panel) const {
     if (channels_last()) {
       pack_weights(kernels_, c, term_order::channels_last, w, group, result, columns, width, panel);
     } else {
-      const index_t taps = geometry_.kernel_height * geometry_.kernel_width;
-      pack_weights_of_planes(kernels_, c, taps, w, group, result, columns, width,
-                             memory.template take<real>(taps * width), panel);
+      pack_weights_of_planes(kernels_, c, geometry_.kernel_height * geometry_.kernel_width, w, group, result, columns,
+                             width, taps, panel);
     }
-    round_run<Element>(width * c.terms_of_all_taps(), panel);
+  }
+
+  /// Reads terms that are adjacent, as tiles take them.
+  void read_terms(const Element* from, index_t count, real* to) const {
+    if constexpr (!std::is_same_v<Element, real>) {
+      if (kernels_.pairs) {
+        pair_run(from, count, to);
+        return;
+      }
+    }
+    read_run(from, count, to);
   }
 
   /// Writes the rows of the source that some rows of results read, with zeros where there is no source.
   void copy_strip(const correlation& c, index_t group, index_t image, index_t row, index_t rows, const Element* x,
                   real* strip) const {
-    const index_t channels = c.terms * c.groups;
+    const bool pairs = !std::is_same_v<Element, real> && kernels_.pairs;
+    const index_t of_group = source_channels(c);
+    const index_t channels = of_group * c.groups;
     const index_t width = c.source_columns();
     const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
     const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
@@ -150,19 +193,27 @@ class pixel_correlations final : public correlations<Element> {
         std::fill_n(strip, left * c.terms, real{});
         if (channels_last()) {
           const Element* const from =
-              x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels + group * c.terms;
-          if (c.groups == 1) {
-            read_run(from, (right - left) * channels, strip + left * channels);
+              x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels +
+              group * of_group;
+          if (c.groups == 1 && (!pairs || of_group % 2 == 0)) {
+            read_terms(from, (right - left) * channels, strip + left * c.terms);
           } else {
             for (index_t j = left; j < right; ++j) {
-              read_run(from + (j - left) * channels, c.terms, strip + j * c.terms);
+              read_terms(from + (j - left) * channels, of_group, strip + j * c.terms);
             }
           }
         } else {
           const index_t plane = c.source_height * c.source_width;
-          read_transposed(kernels_,
-                          x + (image * channels + group * c.terms) * plane + h * c.source_width + c.origin_width + left,
-                          plane, c.terms, right - left, c.terms, strip + left * c.terms);
+          const Element* const from =
+              x + (image * channels + group * of_group) * plane + h * c.source_width + c.origin_width + left;
+          if constexpr (!std::is_same_v<Element, real>) {
+            if (pairs) {
+              pair_planes(kernels_, from, plane, of_group, right - left, c.terms, strip + left * c.terms);
+            }
+          }
+          if (!pairs) {
+            read_transposed(kernels_, from, plane, of_group, right - left, of_group, strip + left * of_group);
+          }
         }
         std::fill_n(strip + right * c.terms, (width - right) * c.terms, real{});
       }
