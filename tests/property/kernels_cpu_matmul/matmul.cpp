@@ -156,6 +156,10 @@ BOOST_AUTO_TEST_CASE(products_of_bfloat16_agree_with_the_definition) {
       }
     }
   }
+  for (const auto& [many, k] : {std::pair<index_t, index_t>{131, 301}, {2085, 135}}) {
+    check_product<bfloat16, float, bfloat16>(3, many, k);
+    check_product<bfloat16, bfloat16, float>(many, 2, k);
+  }
   check_product<bfloat16, float, bfloat16>(500, 40, 70);
   check_product<bfloat16, bfloat16, float>(300, 250, 9);
 }

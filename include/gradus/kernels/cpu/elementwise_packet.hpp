@@ -207,6 +207,12 @@ struct packet<bfloat16, Lanes> : packet<float, Lanes> {
     if constexpr (Lanes == 1) {
       return type{static_cast<float>(*from)};
     } else {
+#if defined(__SSE2__)
+      if constexpr (Lanes == 4) {
+        const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+        return reinterpret_cast<type>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+      }
+#endif
       halves bits;
       std::memcpy(&bits, from, sizeof(bits));
       return reinterpret_cast<type>(__builtin_convertvector(bits, words) << 16U);
@@ -220,6 +226,13 @@ struct packet<bfloat16, Lanes> : packet<float, Lanes> {
       const words bits = reinterpret_cast<words>(value);
       const words number = bits + 0x7FFFU + ((bits >> 16U) & 1U);
       const words rounded = value != value ? bits | 0x400000U : number;
+#if defined(__SSE2__)
+      if constexpr (Lanes == 4) {
+        const __m128i upper = _mm_srai_epi32(reinterpret_cast<__m128i>(rounded), 16);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi32(upper, upper));
+        return;
+      }
+#endif
       const halves upper = __builtin_convertvector(rounded >> 16U, halves);
       std::memcpy(static_cast<void*>(to), &upper, sizeof(upper));
     }
