@@ -188,6 +188,32 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
 
 using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 
+// 1 + 3 / 512 becomes 1 + 4 / 512, as a parameter; the sum shows the difference to 1. With tiles of pairs too.
+BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_bfloat16, Layout, layouts) {
+  using gradus::bfloat16;
+  namespace detail = gradus::kernels::detail;
+  conv::problem p{{.batch = 1, .in = 2, .height = 9, .width = 70, .out = 1}};
+  p.w.values = {1.0 + 3.0 / 512, 1.0};
+  for (std::size_t i = 0; i < p.x.values.size(); ++i) {
+    p.x.values[i] = i < p.x.values.size() / 2 ? 1.0 : -1.0;
+  }
+  gradus::cpu device{{.intra_op_threads = 1}};
+  auto y = conv::run<bfloat16, Layout>(p, device, 1).y_plain;
+  const auto x = conv::stored<bfloat16, Layout>(p.x);
+  const auto w = conv::stored<float, Layout>(p.w);
+  std::vector<bfloat16> of_pairs(y.size());
+  const detail::pixel_correlations<bfloat16> all{
+      emulated_pair_kernels(), p.geometry, detail::channel_order_of<Layout>, gradus::kernels::pass::forward, 1, 1};
+  auto* const workspace = static_cast<std::byte*>(device.allocate(all.workspace_bytes()));
+  all.run(device, x.data(), w.data(), detail::output_of(of_pairs.data(), gradus::kernels::forward_epilogue<bfloat16>{}),
+          workspace);
+  device.deallocate(workspace, all.workspace_bytes());
+  y.insert(y.end(), of_pairs.begin(), of_pairs.end());
+  for (const bfloat16 value : y) {
+    BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
+  }
+}
+
 // What AVX512-BF16 runs: here with tiles that any processor has.
 BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
   using gradus::bfloat16;

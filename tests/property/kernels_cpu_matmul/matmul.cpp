@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -162,6 +163,30 @@ BOOST_AUTO_TEST_CASE(products_of_bfloat16_agree_with_the_definition) {
   }
   check_product<bfloat16, float, bfloat16>(500, 40, 70);
   check_product<bfloat16, bfloat16, float>(300, 250, 9);
+}
+
+// 1 + 3 / 512 becomes 1 + 4 / 512, as a parameter; the product shows the difference to 1.
+BOOST_AUTO_TEST_CASE(parameters_are_rounded_to_bfloat16) {
+  using gradus::bfloat16;
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for (const index_t m : {1, 9}) {
+    const std::vector<float> b{1.0F + 3.0F / 512, 1.0F};
+    std::vector<bfloat16> a;
+    for (index_t i = 0; i < m; ++i) {
+      a.insert(a.end(), {bfloat16{1.0F}, bfloat16{-1.0F}});
+    }
+    std::vector<bfloat16> c(static_cast<std::size_t>(m));
+    const matmul_shape shape{.m = m, .n = 1, .k = 2};
+    std::vector<std::byte> workspace(gradus::kernels::matmul_workspace_bytes<bfloat16>(device, shape) + 64);
+    void* aligned = workspace.data();
+    std::size_t bytes = workspace.size();
+    std::align(64, bytes - 63, aligned, bytes);
+    matmul(device, shape, a.data(), b.data(), c.data(), matmul_epilogue<bfloat16>{},
+           std::span<std::byte>{static_cast<std::byte*>(aligned), bytes});
+    for (const bfloat16 value : c) {
+      BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
+    }
+  }
 }
 
 // What AVX512-BF16 runs: here with tiles that any processor has.
