@@ -28,7 +28,7 @@ struct batch {
   index_t global_examples = 0;                    ///< of the batch, over all ranks
 };
 
-/// Gives the examples of a data set in batches of floating-point images, epoch after epoch.
+/// Gives the examples of a data set in batches of images of float, double or bfloat16, epoch after epoch.
 ///
 ///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
 ///   loader.start_epoch(0);

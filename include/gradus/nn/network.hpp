@@ -61,7 +61,10 @@ struct non_finite {
 /// Shapes are inferred, and checked, as layers are added. After freeze, train_step, forward and evaluate take batches
 /// of up to batch_size examples and allocate nothing. The values of all parameters lie in one flat buffer, their
 /// gradients in another, in the order in which backward completes them (the last layer first), each on a 64-byte
-/// boundary; what lies between them is zero. Not safe for several threads at once; it uses the threads of its device.
+/// boundary; what lies between them is zero. With `bfloat16` as Element, images, values and their gradients are stored
+/// in 16 bits; parameters, their gradients and buffers are float, products round parameters to bfloat16 and sum in
+/// float, and everything else computes in float. Not safe for several threads at once; it uses the threads of its
+/// device.
 template <class Element, class Layout = nchw, class Device = cpu>
 class network {
   static_assert(explain_network_element<Element>());
@@ -72,6 +75,7 @@ class network {
   using element_type = Element;
   using layout_type = Layout;
   using device_type = Device;
+  /// Of parameters, their gradients and buffers.
   using parameter_element_type = parameter_element_t<Element>;
   using parameter_type = parameter<parameter_element_type, Layout, Device>;
   using view = image_view<Element, Layout, Device>;

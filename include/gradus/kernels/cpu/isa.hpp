@@ -19,7 +19,7 @@ enum class instruction_set : unsigned char {
   portable,     ///< vectors of 16 bytes in what the compiler may use anyway: SSE2, NEON, ...
   avx2,         ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
   avx512,       ///< vectors of 64 bytes (AVX-512F)
-  avx512_bf16,  ///< the same, and products of pairs of bfloat16 (AVX512-BF16)
+  avx512_bf16,  ///< the same, and products of pairs of bfloat16 (AVX512-BF16), in which subnormal numbers are 0
 };
 
 /// "portable", "avx2", "avx512" or "avx512_bf16".
