@@ -15,6 +15,7 @@
 
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
@@ -144,6 +145,19 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
       }
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(instruction_sets_are_chosen_by_name) {
+  namespace detail = gradus::kernels::detail;
+  for (const auto which : detail::all_instruction_sets) {
+    if (gradus::kernels::is_available(which)) {
+      BOOST_TEST((detail::instruction_set_named(name_of(which), "test") == which));
+    } else {
+      BOOST_CHECK_THROW((void)detail::instruction_set_named(name_of(which), "test"), gradus::configuration_error);
+    }
+  }
+  BOOST_CHECK_THROW((void)detail::instruction_set_named("avx1024", "test"), gradus::configuration_error);
+  BOOST_TEST(gradus::kernels::name_of(gradus::kernels::instruction_set::avx512_bf16) == "avx512_bf16");
 }
 
 // Images and a parameter give images, images and slopes of images give the slope of a parameter.
