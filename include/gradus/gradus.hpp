@@ -13,6 +13,7 @@
 #include "gradus/comm/self.hpp"                 // comm::self
 #include "gradus/comm/threads.hpp"              // comm::threads, comm::run_ranks
 #include "gradus/comm/tune.hpp"                 // comm::tune_all_reduce
+#include "gradus/core/bfloat16.hpp"             // bfloat16
 #include "gradus/core/element.hpp"              // element, real_element
 #include "gradus/core/error.hpp"                // error and what derives from it
 #include "gradus/core/extents.hpp"              // extents, image_extents

@@ -10,7 +10,7 @@ template <class Body>
 void for_each_instruction_set(const Body& body) {
   using gradus::kernels::instruction_set;
   const instruction_set before = gradus::kernels::current_instruction_set();
-  for (const instruction_set which : {instruction_set::portable, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set which : gradus::kernels::detail::all_instruction_sets) {
     if (gradus::kernels::is_available(which)) {
       gradus::kernels::set_instruction_set(which);
       body(which);

@@ -3,6 +3,7 @@
 // Checks of networks against finite differences and against each other.
 #pragma once
 
+#include <gradus/core/element.hpp>
 #include <gradus/core/random.hpp>
 #include <gradus/nn/layers.hpp>
 #include <gradus/nn/network.hpp>
@@ -29,7 +30,8 @@ struct random_batch {
       for (gradus::index_t c = 0; c < shape.c; ++c) {
         for (gradus::index_t h = 0; h < shape.h; ++h) {
           for (gradus::index_t w = 0; w < shape.w; ++w) {
-            images(n, c, h, w) = static_cast<Element>(2.0 * stream.uniform(index++) - 1.0);
+            images(n, c, h, w) = static_cast<Element>(
+                static_cast<gradus::parameter_element_t<Element>>(2.0 * stream.uniform(index++) - 1.0));
           }
         }
       }

@@ -54,14 +54,14 @@ struct training_setup {
   gradus::parallel::all_reduce synchronization{};
 };
 
-/// Trains in double precision and returns what one rank has at the end.
-template <class Layout, class Communicator>
+/// Trains and returns what one rank has at the end.
+template <class Layout, class Element = double, class Communicator>
 training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
-  gradus::data::loader<double, Layout> loader{
+  gradus::data::loader<Element, Layout> loader{
       device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
-  gradus::nn::network<double, Layout> net{device, {2, 9, 8}};
+  gradus::nn::network<Element, Layout> net{device, {2, 9, 8}};
   build_training_network(net);
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()), .seed = setup.seed});
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},

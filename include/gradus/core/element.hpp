@@ -30,9 +30,38 @@ inline constexpr std::string_view element_name<bool> = "bool";
 template <class E>
 concept element = !element_name<E>.empty();
 
-/// A type that networks compute in: float or double.
+/// A type that is computed in: float or double.
 template <class E>
 concept real_element = std::is_same_v<E, float> || std::is_same_v<E, double>;
+
+namespace detail {
+template <class E>
+struct parameter_element {};
+template <>
+struct parameter_element<float> {
+  using type = float;
+};
+template <>
+struct parameter_element<double> {
+  using type = double;
+};
+}  // namespace detail
+
+/// A type that networks keep images, activations and their gradients in: float, double, or `bfloat16` of
+/// gradus/core/bfloat16.hpp.
+template <class E>
+concept network_element = requires {
+  typename detail::parameter_element<E>::type;
+};
+
+/// One that is only stored, and computed with in another: bfloat16.
+template <class E>
+concept storage_element = network_element<E> && !real_element<E>;
+
+/// What a network of `Element` computes and accumulates in, and keeps its parameters, their gradients and its running
+/// statistics in: float for bfloat16, else `Element` itself.
+template <network_element Element>
+using parameter_element_t = typename detail::parameter_element<Element>::type;
 
 /// Says why the type E is not an element. Always true when it compiles.
 template <class E>
@@ -46,7 +75,15 @@ consteval bool explain_element() {
 /// Says why the type E cannot be computed with. Always true when it compiles.
 template <class E>
 consteval bool explain_real_element() {
-  static_assert(real_element<E>, "gradus: networks compute in float or double");
+  static_assert(real_element<E>, "gradus: computed is in float or double");
+  return true;
+}
+
+/// Says why networks cannot hold the type E. Always true when it compiles.
+template <class E>
+consteval bool explain_network_element() {
+  static_assert(network_element<E>,
+                "gradus: networks hold float, double or gradus::bfloat16 (of gradus/core/bfloat16.hpp)");
   return true;
 }
 

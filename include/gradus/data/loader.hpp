@@ -8,7 +8,7 @@
 #include <memory>   // std::addressof
 #include <span>     // std::span
 
-#include "gradus/core/element.hpp"              // explain_real_element
+#include "gradus/core/element.hpp"              // explain_network_element
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
 #include "gradus/data/detail/loader_base.hpp"   // loader_options
@@ -28,7 +28,7 @@ struct batch {
   index_t global_examples = 0;                    ///< of the batch, over all ranks
 };
 
-/// Gives the examples of a data set in batches of floating-point images, epoch after epoch.
+/// Gives the examples of a data set in batches of images of float, double or bfloat16, epoch after epoch.
 ///
 ///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
 ///   loader.start_epoch(0);
@@ -39,7 +39,7 @@ struct batch {
 /// and the data set must outlive it.
 template <class Element, class Layout>
 class loader final : public detail::batch_memory<Element> {
-  static_assert(explain_real_element<Element>());
+  static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
 
  public:

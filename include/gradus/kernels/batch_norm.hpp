@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include "gradus/core/element.hpp"    // parameter_element_t
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/kernels/conv2d.hpp"  // activation
 
@@ -42,9 +43,9 @@ struct batch_norm_epilogue {
 /// Where the gradients of a backward pass go. Null pointers: not wanted.
 template <class Element>
 struct batch_norm_gradients {
-  Element* gamma = nullptr;     ///< (C), overwritten
-  Element* beta = nullptr;      ///< (C), overwritten
-  Element* residual = nullptr;  ///< of the shape and layout of dy: dy where the ReLU let it through
+  parameter_element_t<Element>* gamma = nullptr;  ///< (C), overwritten
+  parameter_element_t<Element>* beta = nullptr;   ///< (C), overwritten
+  Element* residual = nullptr;                    ///< of the shape and layout of dy: dy where the ReLU let it through
   bool accumulate_residual = false;
 };
 
@@ -57,15 +58,16 @@ struct batch_norm_gradients {
 //   dbeta = sum g;   dgamma = sum g * xhat;   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma /
 //   M)
 //
-// Every device D in the library overloads, for real elements E and layouts L (views are image_view<E, L, D>):
+// Every device D in the library overloads, for network elements E, P = parameter_element_t<E>, and layouts L (views are
+// image_view<E, L, D>):
 //
 //   std::size_t batch_norm_workspace_bytes<E, L>(D&, const image_extents&);
-//   void batch_norm_forward_training(D&, x, y, const batch_norm_affine<E>&, double epsilon,
-//                                    const batch_norm_running<E>&, const batch_norm_saved<E>&,
+//   void batch_norm_forward_training(D&, x, y, const batch_norm_affine<P>&, double epsilon,
+//                                    const batch_norm_running<P>&, const batch_norm_saved<P>&,
 //                                    const batch_norm_epilogue<E>&, std::span<std::byte> workspace);
-//   void batch_norm_forward_inference(D&, x, y, const batch_norm_affine<E>&, double epsilon,
-//                                     const batch_norm_running<E>&, const batch_norm_epilogue<E>&, workspace);
-//   void batch_norm_backward(D&, x, y, dy, dx, const batch_norm_affine<E>&, const batch_norm_saved<E>&, activation,
+//   void batch_norm_forward_inference(D&, x, y, const batch_norm_affine<P>&, double epsilon,
+//                                     const batch_norm_running<P>&, const batch_norm_epilogue<E>&, workspace);
+//   void batch_norm_backward(D&, x, y, dy, dx, const batch_norm_affine<P>&, const batch_norm_saved<P>&, activation,
 //                            const batch_norm_gradients<E>&, const backward_epilogue<E>&, workspace);
 //
 // y is read in backward only where the activation is a ReLU. A dx without data is not wanted. Forward may write y over

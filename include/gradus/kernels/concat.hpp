@@ -6,7 +6,7 @@
 
 namespace gradus::kernels {
 
-// Every device D in the library overloads, for real elements E and layouts L:
+// Every device D in the library overloads, for network elements E and layouts L:
 //
 //   void copy_channels(D&, image_view<const E, L, D> source, index_t first_source_channel,
 //                      image_view<E, L, D> destination, index_t first_destination_channel, index_t channels,

@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include "gradus/core/element.hpp"  // parameter_element_t
 #include "gradus/core/extents.hpp"  // image_extents
 #include "gradus/core/index.hpp"    // index_t
 
@@ -57,8 +58,8 @@ struct conv2d_geometry {
 /// What a forward pass does to y before it stores it: y = act(y + bias + residual). Null pointers add nothing.
 template <class Element>
 struct forward_epilogue {
-  const Element* bias = nullptr;      ///< one value a channel (a column of a matrix product)
-  const Element* residual = nullptr;  ///< of the shape and layout of y
+  const parameter_element_t<Element>* bias = nullptr;  ///< one value a channel (a column of a matrix product)
+  const Element* residual = nullptr;                   ///< of the shape and layout of y
   activation act = activation::identity;
 };
 
@@ -73,14 +74,15 @@ struct backward_epilogue {
 /// The three passes of a layer with weights.
 enum class pass : unsigned char { forward, backward_data, backward_weights };
 
-// Every device D in the library overloads, for real elements E and layouts L (views are image_view<E, L, D>):
+// Every device D in the library overloads, for network elements E, P = parameter_element_t<E>, and layouts L (views are
+// image_view<E, L, D>):
 //
 //   std::size_t conv2d_workspace_bytes<E, L>(D&, const conv2d_geometry&, index_t batch, pass);
 //   void conv2d_forward(D&, const conv2d_geometry&, x, w, y, const forward_epilogue<E>&, std::span<std::byte>
 //   workspace); void conv2d_backward_data(D&, const conv2d_geometry&, dy, w, dx, const backward_epilogue<E>&,
-//   workspace); void conv2d_backward_weights(D&, const conv2d_geometry&, x, dy, dw, E* dbias, workspace);
+//   workspace); void conv2d_backward_weights(D&, const conv2d_geometry&, x, dy, dw, P* dbias, workspace);
 //
-// Weights are image_view<const E, L, D> of (O, I/groups, R, S) in the layout of the images. backward_weights overwrites
+// Weights are image_view<const P, L, D> of (O, I/groups, R, S) in the layout of the images. backward_weights overwrites
 // dw and, unless it is null, dbias (O). The batch is that of x or dy and at most the one of the workspace; the
 // workspace is aligned to 64 bytes and need not be kept between calls. The same bits for any number of threads.
 

@@ -26,7 +26,7 @@ namespace gradus::kernels {
   return stream.block((example << 32U) + place / 4, step)[place % 4] >= threshold;
 }
 
-// Every device D in the library overloads, for real elements E and layouts L (views are image_view<E, L, D>):
+// Every device D in the library overloads, for network elements E and layouts L (views are image_view<E, L, D>):
 //
 //   void dropout_forward(D&, x, y, double rate, const random_stream&, std::uint64_t step, std::uint64_t first_example,
 //                        std::uint8_t* mask);                                  // y = mask * x / (1 - rate)

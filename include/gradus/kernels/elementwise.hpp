@@ -6,7 +6,7 @@
 
 namespace gradus::kernels {
 
-// Every device D in the library overloads, for real elements E, over `count` elements in memory order; output and
+// Every device D in the library overloads, for network elements E, over `count` elements in memory order; output and
 // inputs may be the same array:
 //
 //   void relu_forward(D&, index_t count, const E* x, E* y);                                   // y = max(x, 0)

@@ -21,7 +21,7 @@ struct local_response_norm_parameters {
   double k = 2;  ///< above 0
 };
 
-// Every device D in the library overloads, for real elements E and layouts L (views are image_view<E, L, D>):
+// Every device D in the library overloads, for network elements E and layouts L (views are image_view<E, L, D>):
 //
 //   void local_response_norm_forward(D&, x, y, const local_response_norm_parameters&);
 //   void local_response_norm_backward(D&, x, dy, dx, const local_response_norm_parameters&,

@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include "gradus/core/element.hpp"    // parameter_element_t
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/kernels/conv2d.hpp"  // activation, forward_epilogue
 
@@ -21,7 +22,7 @@ struct matmul_shape {
 /// What is done to C before it is stored: C = mask * act(AB + bias + (accumulate ? old C : 0)).
 template <class Element>
 struct matmul_epilogue {
-  const Element* bias = nullptr;  ///< one value a column (n)
+  const parameter_element_t<Element>* bias = nullptr;  ///< one value a column (n)
   activation act = activation::identity;
   bool accumulate = false;
   const Element* relu_output = nullptr;  ///< of the shape of C: entries where it is not above 0 become 0
@@ -33,6 +34,14 @@ struct matmul_epilogue {
 //   void matmul(D&, const matmul_shape&, const E* a, const E* b, E* c, const matmul_epilogue<E>&,
 //               std::span<std::byte> workspace);
 //   void column_sums(D&, index_t rows, index_t columns, const E* a, E* sums);   // overwrites sums (columns)
+//
+// and for storage elements E (bfloat16), with P = parameter_element_t<E>, matmul_workspace_bytes<E> and
+//
+//   void matmul(D&, const matmul_shape&, const E* a, const P* b, E* c, const matmul_epilogue<E>&, workspace);
+//   void matmul(D&, const matmul_shape&, const E* a, const E* b, P* c, const matmul_epilogue<P>&, workspace);
+//   void column_sums(D&, index_t rows, index_t columns, const E* a, P* sums);
+//
+// in which b is rounded to E first, and sums are of type P.
 //
 // The same bits for any number of threads.
 

@@ -34,7 +34,7 @@ struct pool2d_geometry {
   friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
 };
 
-// Every device D in the library overloads, for real elements E and layouts L:
+// Every device D in the library overloads, for network elements E and layouts L:
 //
 //   void max_pool2d_forward(D&, const pool2d_geometry&, x, y, std::uint8_t* choice);
 //   void max_pool2d_backward(D&, const pool2d_geometry&, dy, const std::uint8_t* choice, dx, const

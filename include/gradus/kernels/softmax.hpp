@@ -14,7 +14,7 @@ struct loss_sums {
   index_t correct = 0;  ///< examples whose largest logit (the first one of equals) is at their label
 };
 
-// Every device D in the library overloads, for real elements E:
+// Every device D in the library overloads, for network elements E:
 //
 //   loss_sums softmax_cross_entropy_loss(D&, index_t rows, index_t classes, const E* logits, const std::int32_t*
 //   labels,

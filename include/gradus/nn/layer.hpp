@@ -13,7 +13,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"          // explain_real_element
+#include "gradus/core/element.hpp"          // explain_network_element
 #include "gradus/core/error.hpp"            // shape_error
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/device_policy.hpp"  // explain_device_policy
@@ -71,8 +71,8 @@ struct forward_arguments {
   std::span<const image_view<const Element, Layout, Device>> inputs;
   image_view<Element, Layout, Device> output;
   const Element* residual;  ///< of the shape of the output, or null; only if traits().fuses_residual
-  std::span<const parameter_memory<Element>> parameters;
-  std::span<Element* const> buffers;
+  std::span<const parameter_memory<parameter_element_t<Element>>> parameters;
+  std::span<parameter_element_t<Element>* const> buffers;
   std::span<std::byte> state;
   std::span<std::byte> workspace;
   const step_context& context;
@@ -95,8 +95,8 @@ struct backward_arguments {
   image_view<const Element, Layout, Device> output_gradient;
   std::span<const input_gradient<Element, Layout, Device>> input_gradients;
   input_gradient<Element, Layout, Device> residual_gradient;  ///< = output_gradient, where it is wanted
-  std::span<const parameter_memory<Element>> parameters;      ///< gradients are overwritten
-  std::span<Element* const> buffers;
+  std::span<const parameter_memory<parameter_element_t<Element>>> parameters;  ///< gradients are overwritten
+  std::span<parameter_element_t<Element>* const> buffers;
   std::span<std::byte> state;
   std::span<std::byte> workspace;
   const step_context& context;
@@ -136,7 +136,7 @@ class layer_base {
 /// What a layer computes, on one element type, layout and device.
 template <class Element, class Layout, class Device>
 class layer_passes {
-  static_assert(explain_real_element<Element>());
+  static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
   static_assert(explain_device_policy<Device>());
 

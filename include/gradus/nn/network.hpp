@@ -15,6 +15,7 @@
 #include <utility>          // std::move
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"         // explain_network_element, parameter_element_t
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/text.hpp"            // text
 #include "gradus/core/vector.hpp"          // vector
@@ -66,10 +67,13 @@ struct non_finite {
 /// Shapes are inferred, and checked, as layers are added. After freeze, train_step, forward and evaluate take batches
 /// of up to batch_size examples and allocate nothing. The values of all parameters lie in one flat buffer, their
 /// gradients in another, in the order in which backward completes them (the last layer first), each on a 64-byte
-/// boundary; what lies between them is zero. Not safe for several threads at once; it uses the threads of its device.
+/// boundary; what lies between them is zero. With `bfloat16` as Element, images, values and their gradients are stored
+/// in 16 bits; parameters, their gradients and buffers are float, products round parameters to bfloat16 and sum in
+/// float, and everything else computes in float. Not safe for several threads at once; it uses the threads of its
+/// device.
 template <class Element, class Layout = nchw, class Device = cpu>
 class network {
-  static_assert(explain_real_element<Element>());
+  static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
   static_assert(explain_device_policy<Device>());
 
@@ -77,7 +81,9 @@ class network {
   using element_type = Element;
   using layout_type = Layout;
   using device_type = Device;
-  using parameter_type = parameter<Element, Layout, Device>;
+  /// Of parameters, their gradients and buffers.
+  using parameter_element_type = parameter_element_t<Element>;
+  using parameter_type = parameter<parameter_element_type, Layout, Device>;
   using view = image_view<Element, Layout, Device>;
   using const_view = image_view<const Element, Layout, Device>;
 
@@ -132,7 +138,7 @@ class network {
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
   /// @throws device_error when the memory does not suffice; then it may be frozen with a smaller batch
   void freeze(const freeze_options& options) {
-    graph_.freeze(options, sizeof(Element));
+    graph_.freeze(options, sizeof(parameter_element_type));
     try {
       take_memory(options);
     } catch (...) {
@@ -227,13 +233,15 @@ class network {
     return {.first = n.first_parameter, .count = n.parameters.size()};
   }
   /// The flat buffers behind parameters(). @pre frozen
-  [[nodiscard]] std::span<Element> values() noexcept { return memory_->values(); }
-  [[nodiscard]] std::span<Element> gradients() noexcept { return memory_->gradients(); }
+  [[nodiscard]] std::span<parameter_element_type> values() noexcept { return memory_->values(); }
+  [[nodiscard]] std::span<parameter_element_type> gradients() noexcept { return memory_->gradients(); }
 
   /// What layers keep from step to step beside parameters. In distributed training each rank has its own. @pre frozen
-  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return memory_->buffers(); }
+  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers() const noexcept {
+    return memory_->buffers();
+  }
   /// The flat buffer behind buffers().
-  [[nodiscard]] std::span<Element> buffer_values() noexcept { return memory_->buffer_values(); }
+  [[nodiscard]] std::span<parameter_element_type> buffer_values() noexcept { return memory_->buffer_values(); }
 
   /// Learnable numbers.
   [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
@@ -292,9 +300,10 @@ class network {
     parameters_.clear();
     for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
       const parameter_description& described = *graph_.parameters()[k];
-      const parameter_memory<Element>& place = memory_->parameters()[k];
-      parameters_.emplace_back(described, view{*device_, place.value, described.shape},
-                               view{*device_, place.gradient, described.shape});
+      const parameter_memory<parameter_element_type>& place = memory_->parameters()[k];
+      using parameter_view = image_view<parameter_element_type, Layout, Device>;
+      parameters_.emplace_back(described, parameter_view{*device_, place.value, described.shape},
+                               parameter_view{*device_, place.gradient, described.shape});
     }
     inputs_ = gradus::detail::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
     input_gradients_ =

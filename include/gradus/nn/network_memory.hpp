@@ -14,6 +14,7 @@
 #include <utility>    // std::move
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"        // parameter_element_t
 #include "gradus/core/extents.hpp"        // extents
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // random_stream
@@ -43,6 +44,8 @@ using strides_of_extents = std::array<index_t, 4> (*)(const extents<4>&) noexcep
 /// Everything that a frozen network keeps on its device, and the plan that says where.
 template <class Element, class Device>
 class network_memory {
+  using parameter_element = parameter_element_t<Element>;
+
  public:
   /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
   /// @param layers   one entry a layer: what it needs
@@ -55,9 +58,9 @@ class network_memory {
         plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)))},
         arena_{take(device, plan_.arena_bytes)},
         workspace_{take(device, largest_workspace())},
-        values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
-        gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
-        buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(Element))} {
+        values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
+        gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
+        buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))} {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
     }
@@ -84,14 +87,14 @@ class network_memory {
     return {reinterpret_cast<std::byte*>(workspace_.data()), static_cast<std::size_t>(workspace_.size())};
   }
 
-  [[nodiscard]] std::span<const parameter_memory<Element>> parameters() const noexcept { return parameters_; }
-  [[nodiscard]] std::span<const buffer<Element, Device>> buffers() const noexcept { return buffers_; }
+  [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
+  [[nodiscard]] std::span<const buffer<parameter_element, Device>> buffers() const noexcept { return buffers_; }
   /// Where each of buffers() begins.
-  [[nodiscard]] std::span<Element* const> buffer_memory() const noexcept { return buffer_memory_; }
+  [[nodiscard]] std::span<parameter_element* const> buffer_memory() const noexcept { return buffer_memory_; }
 
-  [[nodiscard]] std::span<Element> values() noexcept { return elements(values_); }
-  [[nodiscard]] std::span<Element> gradients() noexcept { return elements(gradients_); }
-  [[nodiscard]] std::span<Element> buffer_values() noexcept { return elements(buffer_values_); }
+  [[nodiscard]] std::span<parameter_element> values() noexcept { return elements(values_); }
+  [[nodiscard]] std::span<parameter_element> gradients() noexcept { return elements(gradients_); }
+  [[nodiscard]] std::span<parameter_element> buffer_values() noexcept { return elements(buffer_values_); }
 
   /// Of arena, workspace, parameters and gradients.
   [[nodiscard]] std::size_t bytes() const {
@@ -108,11 +111,12 @@ class network_memory {
     return {};
   }
 
-  [[nodiscard]] GRADUS_COLD bool all_finite(const Element* data, index_t count) const {
-    gradus::detail::vector<Element> host(static_cast<std::size_t>(count));
-    device_->copy_to_host(host.data(), data, host.size() * sizeof(Element));
-    for (const Element element : host) {
-      if (!std::isfinite(element)) {
+  template <class Any>
+  [[nodiscard]] GRADUS_COLD bool all_finite(const Any* data, index_t count) const {
+    gradus::detail::vector<Any> host(static_cast<std::size_t>(count));
+    device_->copy_to_host(host.data(), data, host.size() * sizeof(Any));
+    for (const Any element : host) {
+      if (!std::isfinite(static_cast<parameter_element>(element))) {
         return false;
       }
     }
@@ -126,8 +130,9 @@ class network_memory {
     return {device, extents<1>{static_cast<index_t>(bytes)}};
   }
 
-  GRADUS_NEVER_INLINE static std::span<Element> elements(bytes_tensor& memory) {
-    return {reinterpret_cast<Element*>(memory.data()), static_cast<std::size_t>(memory.size()) / sizeof(Element)};
+  GRADUS_NEVER_INLINE static std::span<parameter_element> elements(bytes_tensor& memory) {
+    return {reinterpret_cast<parameter_element*>(memory.data()),
+            static_cast<std::size_t>(memory.size()) / sizeof(parameter_element)};
   }
 
   [[nodiscard]] Element* at(std::size_t offset) noexcept {
@@ -143,26 +148,27 @@ class network_memory {
   }
 
   void make_parameters(const graph& net, strides_of_extents strides) {
-    parameters_ = gradus::detail::vector<parameter_memory<Element>>(net.parameters().size());
+    parameters_ = gradus::detail::vector<parameter_memory<parameter_element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];
       parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
       const random_stream stream{net.options().seed, described.name};
-      gradus::detail::vector<Element> logical(static_cast<std::size_t>(described.shape.size()));
+      gradus::detail::vector<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
       for (std::size_t i = 0; i < logical.size(); ++i) {
-        logical[i] = static_cast<Element>(described.initial(stream, i, described.sizes));
+        logical[i] = static_cast<parameter_element>(described.initial(stream, i, described.sizes));
       }
-      assign_logical<Element>(*device_, parameters_[k].value, described, strides(described.shape), logical.data());
+      assign_logical<parameter_element>(*device_, parameters_[k].value, described, strides(described.shape),
+                                        logical.data());
     }
   }
 
   void make_buffers(const graph& net) {
-    Element* memory = buffer_values().data();
+    parameter_element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        const gradus::detail::vector<Element> initial(static_cast<std::size_t>(b.size),
-                                                      static_cast<Element>(b.initial));
-        device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(Element));
+        const gradus::detail::vector<parameter_element> initial(static_cast<std::size_t>(b.size),
+                                                                static_cast<parameter_element>(b.initial));
+        device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(parameter_element));
         buffer_memory_.push_back(memory);
         buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});
         memory += b.size;
@@ -178,9 +184,9 @@ class network_memory {
   bytes_tensor values_;
   bytes_tensor gradients_;
   bytes_tensor buffer_values_;
-  gradus::detail::vector<parameter_memory<Element>> parameters_;
-  gradus::detail::vector<Element*> buffer_memory_;
-  gradus::detail::vector<buffer<Element, Device>> buffers_;
+  gradus::detail::vector<parameter_memory<parameter_element>> parameters_;
+  gradus::detail::vector<parameter_element*> buffer_memory_;
+  gradus::detail::vector<buffer<parameter_element, Device>> buffers_;
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
+#include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
 #include "gradus/optim/update_rule.hpp"          // explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
@@ -36,7 +37,7 @@ namespace gradus::train {
 template <class Network, class Update, class Communicator, class Synchronization = parallel::all_reduce>
 class trainer final : public detail::trainer_base<Network> {
   using base = detail::trainer_base<Network>;
-  using element = typename Network::element_type;
+  using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
   static_assert(optim::explain_update_rule<Update, element, device>());
   static_assert(parallel::explain_synchronization<Synchronization>());

@@ -10,6 +10,7 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/bfloat16.hpp"
 
 namespace {
 
@@ -52,6 +53,26 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_reach_the_weights_of_one_process, Layout, la
         BOOST_TEST(largest_difference(result.losses, one_process<Layout>().losses) < 1e-10);
         BOOST_TEST(result.accuracy == one_process<Layout>().accuracy);
         BOOST_TEST((result.weights == results.front().weights));  // the same bits on all ranks
+      }
+    }
+  }
+}
+
+// A sum that is rounded differently in float may round an activation to its other neighbour in bfloat16, and so on: few
+// steps, and a tolerance between the two precisions.
+BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_of_bfloat16_stay_close_to_one_process, Layout, layouts) {
+  using gradus::bfloat16;
+  const gradus_test::training_setup setup{.epochs = 1};
+  gradus::comm::self alone;
+  const training_result one = run_training<Layout, bfloat16>(alone, setup);
+  for (const int ranks : {1, 2}) {
+    const auto results =
+        gradus::comm::run_ranks(ranks, [&](auto& world) { return run_training<Layout, bfloat16>(world, setup); });
+    for (const training_result& result : results) {
+      BOOST_TEST_CONTEXT(ranks << " ranks, " << Layout::name) {
+        BOOST_TEST(largest_difference(result.weights, one.weights) < (ranks == 1 ? 0.0 : 1e-3) + 1e-12);
+        BOOST_TEST(largest_difference(result.losses, one.losses) < 1e-4);
+        BOOST_TEST((result.weights == results.front().weights));
       }
     }
   }

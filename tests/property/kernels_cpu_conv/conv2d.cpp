@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "emulated_pairs.hpp"
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "instruction_sets.hpp"
 #include "support.hpp"
@@ -18,7 +20,12 @@ struct test_case {
   using layout = Layout;
 };
 using cases = std::tuple<test_case<float, gradus::nchw>, test_case<float, gradus::nhwc>,
-                         test_case<double, gradus::nchw>, test_case<double, gradus::nhwc>>;
+                         test_case<double, gradus::nchw>, test_case<double, gradus::nhwc>,
+                         test_case<gradus::bfloat16, gradus::nchw>, test_case<gradus::bfloat16, gradus::nhwc>>;
+
+/// Sums are exact; bfloat16 rounds them to 8 bits when they are stored.
+template <class Element>
+constexpr double tolerance = gradus::real_element<Element> ? 1e-6 : 1.0 / 256;
 
 const std::vector<conv::shape> shapes{
     {.batch = 0, .in = 3, .height = 5, .width = 5, .out = 4, .kernel_height = 3, .kernel_width = 3},
@@ -168,7 +175,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
     for_each_instruction_set([&](gradus::kernels::instruction_set set) {
       const auto result = conv::run<element, layout>(p, one, s.batch);
       BOOST_TEST_CONTEXT(layout::name << ", " << gradus::kernels::name_of(set) << ": " << s) {
-        BOOST_TEST((conv::worst<layout>(p, result) < 1e-6));
+        BOOST_TEST((conv::worst<layout>(p, result) < tolerance<element>));
         const auto again = conv::run<element, layout>(p, three, s.batch + 2);
         BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
         BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
@@ -176,6 +183,84 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
         BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
       }
     });
+  }
+}
+
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+// 1 + 3 / 512 becomes 1 + 4 / 512, as a parameter; the sum shows the difference to 1. With tiles of pairs too.
+BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_bfloat16, Layout, layouts) {
+  using gradus::bfloat16;
+  namespace detail = gradus::kernels::detail;
+  conv::problem p{{.batch = 1, .in = 2, .height = 9, .width = 70, .out = 1}};
+  p.w.values = {1.0 + 3.0 / 512, 1.0};
+  for (std::size_t i = 0; i < p.x.values.size(); ++i) {
+    p.x.values[i] = i < p.x.values.size() / 2 ? 1.0 : -1.0;
+  }
+  gradus::cpu device{{.intra_op_threads = 1}};
+  auto y = conv::run<bfloat16, Layout>(p, device, 1).y_plain;
+  const auto x = conv::stored<bfloat16, Layout>(p.x);
+  const auto w = conv::stored<float, Layout>(p.w);
+  std::vector<bfloat16> of_pairs(y.size());
+  const detail::pixel_correlations<bfloat16> all{
+      emulated_pair_kernels(), p.geometry, detail::channel_order_of<Layout>, gradus::kernels::pass::forward, 1, 1};
+  auto* const workspace = static_cast<std::byte*>(device.allocate(all.workspace_bytes()));
+  all.run(device, x.data(), w.data(), detail::output_of(of_pairs.data(), gradus::kernels::forward_epilogue<bfloat16>{}),
+          workspace);
+  device.deallocate(workspace, all.workspace_bytes());
+  y.insert(y.end(), of_pairs.begin(), of_pairs.end());
+  for (const bfloat16 value : y) {
+    BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
+  }
+}
+
+// What AVX512-BF16 runs: here with tiles that any processor has.
+BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
+  using gradus::bfloat16;
+  using gradus::kernels::pass;
+  namespace detail = gradus::kernels::detail;
+  for (const conv::shape& s : shapes) {
+    const conv::problem p{s};
+    const auto x = conv::stored<bfloat16, Layout>(p.x);
+    const auto w = conv::stored<float, Layout>(p.w);
+    const auto dy = conv::stored<bfloat16, Layout>(p.dy);
+    const auto residual = conv::stored<bfloat16, Layout>(p.residual);
+    const auto mask = conv::stored<bfloat16, Layout>(p.mask);
+    const std::vector<float> bias(p.bias.begin(), p.bias.end());
+    conv::results<bfloat16> results[2];
+    for (const int threads : {1, 3}) {
+      gradus::cpu device{{.intra_op_threads = threads}};
+      conv::results<bfloat16>& r = results[threads / 2];
+      r = conv::run<bfloat16, Layout>(p, device, s.batch);  // the gradients of the parameters stay
+      r.y_plain.assign(r.y_plain.size(), static_cast<bfloat16>(NAN));
+      r.y_fused = r.y_plain;
+      r.dx_plain.assign(r.dx_plain.size(), static_cast<bfloat16>(NAN));
+      r.dx_fused = conv::stored<bfloat16, Layout>(p.old_dx);
+      const auto run = [&](pass which, const bfloat16* from, const auto& output) {
+        const detail::pixel_correlations<bfloat16> all{
+            emulated_pair_kernels(), p.geometry, detail::channel_order_of<Layout>, which, threads, s.batch};
+        const std::size_t bytes = all.workspace_bytes();
+        auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+        std::memset(workspace, 0xFF, bytes);
+        all.run(device, from, w.data(), output, workspace);
+        device.deallocate(workspace, bytes);
+      };
+      using forward = gradus::kernels::forward_epilogue<bfloat16>;
+      using backward = gradus::kernels::backward_epilogue<bfloat16>;
+      run(pass::forward, x.data(), detail::output_of(r.y_plain.data(), forward{}));
+      run(pass::forward, x.data(),
+          detail::output_of(
+              r.y_fused.data(),
+              forward{.bias = bias.data(), .residual = residual.data(), .act = gradus::kernels::activation::relu}));
+      run(pass::backward_data, dy.data(), detail::output_of(r.dx_plain.data(), backward{}));
+      run(pass::backward_data, dy.data(),
+          detail::output_of(r.dx_fused.data(), backward{.accumulate = true, .relu_output = mask.data()}));
+    }
+    BOOST_TEST_CONTEXT(Layout::name << ": " << s) {
+      BOOST_TEST((conv::worst<Layout>(p, results[0]) < tolerance<bfloat16>));
+      BOOST_TEST(conv::same_bits(results[0].y_fused, results[1].y_fused));
+      BOOST_TEST(conv::same_bits(results[0].dx_fused, results[1].dx_fused));
+    }
   }
 }
 

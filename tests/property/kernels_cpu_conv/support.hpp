@@ -169,7 +169,8 @@ template <class Element, class Layout>
     for (index_t c = 0; c < from.shape.c; ++c) {
       for (index_t h = 0; h < from.shape.h; ++h) {
         for (index_t w = 0; w < from.shape.w; ++w) {
-          memory[static_cast<std::size_t>(at(n, c, h, w))] = static_cast<Element>(from(n, c, h, w));
+          memory[static_cast<std::size_t>(at(n, c, h, w))] =
+              static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(from(n, c, h, w)));
         }
       }
     }
@@ -200,21 +201,23 @@ template <class Element>
 /// What the kernels gave.
 template <class Element>
 struct results {
-  std::vector<Element> y_plain, y_fused, dx_plain, dx_fused, dw, dbias;
+  std::vector<Element> y_plain, y_fused, dx_plain, dx_fused;
+  std::vector<gradus::parameter_element_t<Element>> dw, dbias;
 };
 
 template <class Element, class Layout>
 [[nodiscard]] results<Element> run(const problem& p, gradus::cpu& device, index_t planned_batch) {
   using gradus::kernels::pass;
+  using real = gradus::parameter_element_t<Element>;
   using view = gradus::image_view<Element, Layout>;
   using const_view = gradus::image_view<const Element, Layout>;
   const conv2d_geometry& g = p.geometry;
   const auto x = stored<Element, Layout>(p.x);
-  const auto w = stored<Element, Layout>(p.w);
+  const auto w = stored<real, Layout>(p.w);
   const auto dy = stored<Element, Layout>(p.dy);
   const auto residual = stored<Element, Layout>(p.residual);
   const auto mask = stored<Element, Layout>(p.mask);
-  const std::vector<Element> bias(p.bias.begin(), p.bias.end());
+  const std::vector<real> bias(p.bias.begin(), p.bias.end());
   const auto nan = static_cast<Element>(NAN);  // what is not written shows
 
   const auto with_workspace = [&](pass which, const auto& call) {
@@ -225,7 +228,7 @@ template <class Element, class Layout>
     device.deallocate(memory, bytes);
   };
   const const_view xv{device, x.data(), g.input(p.batch)};
-  const const_view wv{device, w.data(), g.weights()};
+  const gradus::image_view<const real, Layout> wv{device, w.data(), g.weights()};
   const const_view dyv{device, dy.data(), g.output(p.batch)};
 
   results<Element> out;
@@ -233,8 +236,8 @@ template <class Element, class Layout>
   out.y_fused = out.y_plain;
   out.dx_plain.assign(p.dx.values.size(), nan);
   out.dx_fused = stored<Element, Layout>(p.old_dx);
-  out.dw.assign(p.dw.values.size(), nan);
-  out.dbias.assign(p.dbias.size(), nan);
+  out.dw.assign(p.dw.values.size(), static_cast<real>(NAN));
+  out.dbias.assign(p.dbias.size(), static_cast<real>(NAN));
   with_workspace(pass::forward, [&](std::span<std::byte> workspace) {
     conv2d_forward(device, g, xv, wv, view{device, out.y_plain.data(), g.output(p.batch)},
                    gradus::kernels::forward_epilogue<Element>{}, workspace);
@@ -251,7 +254,8 @@ template <class Element, class Layout>
                          workspace);
   });
   with_workspace(pass::backward_weights, [&](std::span<std::byte> workspace) {
-    conv2d_backward_weights(device, g, xv, dyv, view{device, out.dw.data(), g.weights()}, out.dbias.data(), workspace);
+    conv2d_backward_weights(device, g, xv, dyv, gradus::image_view<real, Layout>{device, out.dw.data(), g.weights()},
+                            out.dbias.data(), workspace);
   });
   return out;
 }

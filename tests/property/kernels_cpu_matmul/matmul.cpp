@@ -7,11 +7,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "emulated_pairs.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/error.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
@@ -30,25 +34,33 @@ std::vector<Element> values(index_t count, std::string_view name) {
   const gradus::random_stream stream{5, name};
   std::vector<Element> result(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < result.size(); ++i) {
-    result[i] = static_cast<Element>(std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0);
+    result[i] = static_cast<Element>(
+        static_cast<gradus::parameter_element_t<Element>>(std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0));
   }
   return result;
 }
 
-template <class Element>
+/// The factors and what the product is added to: of three types where images, parameters and results differ.
+template <class Element, class Factor = Element, class Result = Element>
 struct operands {
+  using real = gradus::parameter_element_t<Result>;
+
   matmul_shape shape;
-  std::vector<Element> a, b, c, bias, mask;
+  std::vector<Element> a;
+  std::vector<Factor> b;
+  std::vector<Result> c;
+  std::vector<real> bias;
+  std::vector<Result> mask;
 
   explicit operands(const matmul_shape& s)
       : shape{s},
         a{values<Element>(s.m * s.k, "a")},
-        b{values<Element>(s.k * s.n, "b")},
-        c{values<Element>(s.m * s.n, "c")},
-        bias{values<Element>(s.n, "bias")},
-        mask{values<Element>(s.m * s.n, "mask")} {}
+        b{values<Factor>(s.k * s.n, "b")},
+        c{values<Result>(s.m * s.n, "c")},
+        bias{values<real>(s.n, "bias")},
+        mask{values<Result>(s.m * s.n, "mask")} {}
 
-  [[nodiscard]] matmul_epilogue<Element> epilogue(int which) const {
+  [[nodiscard]] matmul_epilogue<Result> epilogue(int which) const {
     switch (which) {
       case 1:
         return {.bias = bias.data(), .act = gradus::kernels::activation::relu};
@@ -59,8 +71,8 @@ struct operands {
     }
   }
 
-  [[nodiscard]] std::vector<Element> product(gradus::cpu& device, int which) const {
-    std::vector<Element> result = which == 2 ? c : std::vector<Element>(c.size(), static_cast<Element>(NAN));
+  [[nodiscard]] std::vector<Result> product(gradus::cpu& device, int which) const {
+    std::vector<Result> result = which == 2 ? c : std::vector<Result>(c.size(), static_cast<Result>(NAN));
     const std::size_t bytes = gradus::kernels::matmul_workspace_bytes<Element>(device, shape);
     auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
     std::memset(workspace, 0xFF, bytes);
@@ -69,7 +81,7 @@ struct operands {
     return result;
   }
 
-  [[nodiscard]] double difference(const std::vector<Element>& result, int which) const {
+  [[nodiscard]] double difference(const std::vector<Result>& result, int which) const {
     const auto e = epilogue(which);
     double worst = 0;
     for (index_t i = 0; i < shape.m; ++i) {
@@ -99,21 +111,22 @@ struct operands {
 };
 
 /// Every transposition and epilogue, with every instruction set, with one thread and with three.
-template <class Element>
+template <class Element, class Factor = Element, class Result = Element>
 void check_product(index_t m, index_t n, index_t k) {
+  constexpr double allowed = gradus::real_element<Result> ? 1e-6 : 1.0 / 256;  // the sums are exact
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
   for (int transposed = 0; transposed < 4; ++transposed) {
-    const operands<Element> o{matmul_shape{
+    const operands<Element, Factor, Result> o{matmul_shape{
         .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
     for_each_instruction_set([&](gradus::kernels::instruction_set set) {
       BOOST_TEST_CONTEXT(gradus::kernels::name_of(set)
                          << ": " << m << " x " << n << " x " << k << ", transposed " << transposed) {
         for (int which = 0; which < 3; ++which) {
           const auto result = o.product(one, which);
-          BOOST_TEST(o.difference(result, which) < 1e-6);
+          BOOST_TEST(o.difference(result, which) < allowed);
           const auto again = o.product(three, which);
-          BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Element)) == 0));
+          BOOST_TEST((std::memcmp(result.data(), again.data(), result.size() * sizeof(Result)) == 0));
         }
       }
     });
@@ -134,6 +147,104 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(instruction_sets_are_chosen_by_name) {
+  namespace detail = gradus::kernels::detail;
+  for (const auto which : detail::all_instruction_sets) {
+    if (gradus::kernels::is_available(which)) {
+      BOOST_TEST((detail::instruction_set_named(name_of(which), "test") == which));
+    } else {
+      BOOST_CHECK_THROW((void)detail::instruction_set_named(name_of(which), "test"), gradus::configuration_error);
+    }
+  }
+  BOOST_CHECK_THROW((void)detail::instruction_set_named("avx1024", "test"), gradus::configuration_error);
+  BOOST_TEST(gradus::kernels::name_of(gradus::kernels::instruction_set::avx512_bf16) == "avx512_bf16");
+}
+
+// Images and a parameter give images, images and slopes of images give the slope of a parameter.
+BOOST_AUTO_TEST_CASE(products_of_bfloat16_agree_with_the_definition) {
+  using gradus::bfloat16;
+  for (const index_t m : {1, 14, 33}) {
+    for (const index_t n : {1, 10, 71}) {
+      for (const index_t k : {0, 1, 130, 1500}) {
+        check_product<bfloat16, float, bfloat16>(m, n, k);
+        check_product<bfloat16, bfloat16, float>(m, n, k);
+      }
+    }
+  }
+  for (const auto& [many, k] : {std::pair<index_t, index_t>{131, 301}, {2085, 135}}) {
+    check_product<bfloat16, float, bfloat16>(3, many, k);
+    check_product<bfloat16, bfloat16, float>(many, 2, k);
+  }
+  check_product<bfloat16, float, bfloat16>(500, 40, 70);
+  check_product<bfloat16, bfloat16, float>(300, 250, 9);
+}
+
+// 1 + 3 / 512 becomes 1 + 4 / 512, as a parameter; the product shows the difference to 1.
+BOOST_AUTO_TEST_CASE(parameters_are_rounded_to_bfloat16) {
+  using gradus::bfloat16;
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for (const index_t m : {1, 9}) {
+    const std::vector<float> b{1.0F + 3.0F / 512, 1.0F};
+    std::vector<bfloat16> a;
+    for (index_t i = 0; i < m; ++i) {
+      a.insert(a.end(), {bfloat16{1.0F}, bfloat16{-1.0F}});
+    }
+    std::vector<bfloat16> c(static_cast<std::size_t>(m));
+    const matmul_shape shape{.m = m, .n = 1, .k = 2};
+    std::vector<std::byte> workspace(gradus::kernels::matmul_workspace_bytes<bfloat16>(device, shape) + 64);
+    void* aligned = workspace.data();
+    std::size_t bytes = workspace.size();
+    std::align(64, bytes - 63, aligned, bytes);
+    matmul(device, shape, a.data(), b.data(), c.data(), matmul_epilogue<bfloat16>{},
+           std::span<std::byte>{static_cast<std::byte*>(aligned), bytes});
+    for (const bfloat16 value : c) {
+      BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
+    }
+  }
+}
+
+// What AVX512-BF16 runs: here with tiles that any processor has.
+template <class Result>
+void check_pairs(index_t m, index_t n, index_t k) {
+  using gradus::bfloat16;
+  namespace detail = gradus::kernels::detail;
+  for (int transposed = 0; transposed < 4; ++transposed) {
+    const operands<bfloat16, bfloat16, Result> o{matmul_shape{
+        .m = m, .n = n, .k = k, .transpose_a = (transposed & 1) != 0, .transpose_b = (transposed & 2) != 0}};
+    for (int which = 0; which < 3; ++which) {
+      std::vector<Result> results[2];
+      for (const int threads : {1, 3}) {
+        gradus::cpu device{{.intra_op_threads = threads}};
+        auto& result = results[threads / 2];
+        result = which == 2 ? o.c : std::vector<Result>(o.c.size(), static_cast<Result>(NAN));
+        const detail::product<bfloat16> product{emulated_pair_kernels(), o.shape, threads};
+        const std::size_t bytes = detail::product<bfloat16>::workspace_bytes(emulated_pair_kernels(), o.shape, threads);
+        auto* const workspace = static_cast<std::byte*>(device.allocate(bytes));
+        std::memset(workspace, 0xFF, bytes);
+        product.run(device, o.a.data(), o.b.data(), detail::output_of(result.data(), o.epilogue(which)), workspace);
+        device.deallocate(workspace, bytes);
+      }
+      BOOST_TEST_CONTEXT(m << " x " << n << " x " << k << ", transposed " << transposed << ", epilogue " << which) {
+        BOOST_TEST(o.difference(results[0], which) < (gradus::real_element<Result> ? 1e-6 : 1.0 / 256));
+        BOOST_TEST((std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(Result)) == 0));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(products_of_pairs_agree_with_the_definition) {
+  for (const index_t m : {1, 15, 33}) {
+    for (const index_t n : {1, 16, 71}) {
+      for (const index_t k : {0, 1, 2, 131, 1500}) {
+        check_pairs<gradus::bfloat16>(m, n, k);
+        check_pairs<float>(m, n, k);
+      }
+    }
+  }
+  check_pairs<gradus::bfloat16>(500, 40, 71);
+  check_pairs<float>(300, 250, 9);
+}
+
 // Few rows or columns: every remainder of vectors and of rows, several parts of the terms, several blocks of columns.
 BOOST_AUTO_TEST_CASE_TEMPLATE(matrices_times_vectors_agree_with_the_definition, Element, elements) {
   for (const index_t few : {1, 2, 3, 4, 6, 7}) {
@@ -144,14 +255,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(matrices_times_vectors_agree_with_the_definition, 
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, elements) {
+using summed_elements = std::tuple<float, double, gradus::bfloat16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, summed_elements) {
+  using real = gradus::parameter_element_t<Element>;
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
   for (const index_t rows : {0, 1, 9, 300}) {
     for (const index_t columns : {1, 8, 77}) {
       const auto a = values<Element>(rows * columns, "a");
-      std::vector<Element> sums(static_cast<std::size_t>(columns), static_cast<Element>(NAN));
-      std::vector<Element> again = sums;
+      std::vector<real> sums(static_cast<std::size_t>(columns), static_cast<real>(NAN));
+      std::vector<real> again = sums;
       gradus::kernels::column_sums(one, rows, columns, a.data(), sums.data());
       gradus::kernels::column_sums(three, rows, columns, a.data(), again.data());
       for (index_t j = 0; j < columns; ++j) {
@@ -161,7 +274,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, el
         }
         BOOST_TEST(std::abs(static_cast<double>(sums[static_cast<std::size_t>(j)]) - sum) < 1e-4);
       }
-      BOOST_TEST((std::memcmp(sums.data(), again.data(), sums.size() * sizeof(Element)) == 0));
+      BOOST_TEST((std::memcmp(sums.data(), again.data(), sums.size() * sizeof(real)) == 0));
     }
   }
 }

@@ -79,7 +79,8 @@ template <class Element, class Layout>
   const gradus::dense_mapping<Layout> at{images.shape};
   std::vector<Element> memory(images.values.size());
   for_each_place(images.shape, [&](index_t n, index_t c, index_t h, index_t w) {
-    memory[static_cast<std::size_t>(at(n, c, h, w))] = static_cast<Element>(images(n, c, h, w));
+    memory[static_cast<std::size_t>(at(n, c, h, w))] =
+        static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(images(n, c, h, w)));
   });
   return memory;
 }

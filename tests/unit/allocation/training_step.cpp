@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "../../support/network_checks.hpp"
+#include "gradus/core/bfloat16.hpp"
 
 namespace {
 std::atomic<long> allocations{0};
@@ -47,7 +48,10 @@ int posix_memalign(void** pointer, std::size_t alignment, std::size_t bytes) {
 #endif
 
 namespace nn = gradus::nn;
-using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+template <class Element, class Layout>
+using batches = gradus_test::random_batch<Element, Layout>;
+using batch_types = std::tuple<batches<float, gradus::nchw>, batches<float, gradus::nhwc>,
+                               batches<gradus::bfloat16, gradus::nchw>, batches<gradus::bfloat16, gradus::nhwc>>;
 
 BOOST_AUTO_TEST_SUITE(allocation)
 
@@ -60,9 +64,10 @@ BOOST_AUTO_TEST_CASE(the_counter_counts) {
 }
 #endif
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Layout, layouts) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_types) {
   gradus::cpu device{{.intra_op_threads = 2}};
-  nn::network<float, Layout> net{device, {1, 28, 28}};
+  using images = decltype(Batch::images);
+  nn::network<typename images::value_type, typename images::layout_type> net{device, {1, 28, 28}};
   nn::value x = net.input();
   x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);
@@ -77,7 +82,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Layout, layouts
   x = net.add("scores", nn::dense{.out_features = 10}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
   net.freeze({.batch_size = 16, .seed = 1});
-  const gradus_test::random_batch<float, Layout> batch{device, {16, 1, 28, 28}, 10};
+  const Batch batch{device, {16, 1, 28, 28}, 10};
   (void)net.train_step(batch.images, batch.labels);
   const long before = allocations.load();
   for (std::uint64_t step = 1; step < 4; ++step) {

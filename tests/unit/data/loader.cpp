@@ -3,6 +3,7 @@
 // The loader as a program sees it: epochs, interruptions, failures, limits.
 #include "gradus/data/loader.hpp"
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <cstdint>
@@ -11,9 +12,11 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "example_sets.hpp"
+#include "gradus/core/bfloat16.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "idx_files.hpp"
@@ -26,6 +29,7 @@ using gradus::format_error;
 using gradus::index_t;
 using idx_files::message_of;
 using loader_type = data::loader<float, gradus::nhwc>;
+using loader_layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 
 namespace {
 
@@ -73,6 +77,28 @@ BOOST_AUTO_TEST_CASE(says_what_an_epoch_is) {
   loader_type full{device(), set, {.batch_size = 4, .shard = part, .drop_last = true}};
   BOOST_TEST(full.steps_per_epoch() == 2);
   BOOST_TEST(full.examples_per_epoch() == 8);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(images_of_bfloat16_are_those_of_float_rounded, Layout, loader_layouts) {
+  const auto set = data::make_synthetic({.examples = 11, .channels = 3, .height = 4, .width = 5, .classes = 4});
+  data::loader<float, Layout> wide{device(), set, {.batch_size = 4, .seed = 3}};
+  data::loader<gradus::bfloat16, Layout> narrow{device(), set, {.batch_size = 4, .seed = 3}};
+  wide.start_epoch(2);
+  narrow.start_epoch(2);
+  index_t images = 0;
+  index_t wrong = 0;
+  while (const auto* expected = wide.next()) {
+    const auto* batch = narrow.next();
+    BOOST_REQUIRE(batch != nullptr);
+    BOOST_REQUIRE(batch->images.extents() == expected->images.extents());
+    BOOST_TEST(std::ranges::equal(batch->labels, expected->labels));
+    for (index_t i = 0; i < batch->images.size(); ++i) {
+      wrong += batch->images.data()[i].bits() != gradus::bfloat16{expected->images.data()[i]}.bits();
+    }
+    images += batch->images.extent(0);
+  }
+  BOOST_TEST(images == 11);
+  BOOST_TEST(wrong == 0);
 }
 
 BOOST_AUTO_TEST_CASE(the_description_names_what_ranks_must_agree_on) {

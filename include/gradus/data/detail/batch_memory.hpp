@@ -4,13 +4,15 @@
 // Module: data. Depends on: tensor.
 #pragma once
 
-#include <array>    // std::array
-#include <cstddef>  // std::size_t
-#include <cstdint>  // std::int32_t, std::uint64_t
-#include <memory>   // std::addressof
-#include <span>     // std::span
-#include <vector>   // std::vector
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint64_t
+#include <memory>       // std::addressof
+#include <span>         // std::span
+#include <type_traits>  // std::is_same_v
+#include <vector>       // std::vector
 
+#include "gradus/core/element.hpp"             // parameter_element_t
 #include "gradus/core/extents.hpp"             // image_extents, extents
 #include "gradus/core/index.hpp"               // index_t
 #include "gradus/core/vector.hpp"              // vector
@@ -38,6 +40,8 @@ struct filled_batch {
 /// A loader of one element type.
 template <class Element>
 class batch_memory : public loader_base {
+  using plane_element = parameter_element_t<Element>;  // what data sets give
+
  protected:
   /// @throws device_error when there is not enough memory
   template <class Dataset>
@@ -68,7 +72,7 @@ class batch_memory : public loader_base {
   /// The data set without its type.
   struct source {
     const void* set;
-    void (*read)(const void* set, index_t i, Element* planes);
+    void (*read)(const void* set, index_t i, plane_element* planes);
     std::int32_t (*label)(const void* set, index_t i);
   };
 
@@ -76,7 +80,7 @@ class batch_memory : public loader_base {
   static source source_of(const Dataset& set) {
     return {.set = std::addressof(set),
             .read = [](const void* erased, index_t i,
-                       Element* planes) { static_cast<const Dataset*>(erased)->read(i, planes); },
+                       plane_element* planes) { static_cast<const Dataset*>(erased)->read(i, planes); },
             .label = [](const void* erased, index_t i) -> std::int32_t {
               return static_cast<const Dataset*>(erased)->label(i);
             }};
@@ -84,7 +88,7 @@ class batch_memory : public loader_base {
 
   template <class Dataset>
   static set_facts facts_of(const Dataset& set) {
-    static_assert(explain_dataset<Dataset, Element>());
+    static_assert(explain_dataset<Dataset, plane_element>());
     return {.size = static_cast<index_t>(set.size()),
             .example = set.example(),
             .classes = set.classes(),
@@ -111,10 +115,15 @@ class batch_memory : public loader_base {
       labels[i] = source_.label(source_.set, chosen);
       check_label(labels[i], chosen);
       Element* const image = images + static_cast<index_t>(i) * strides[0];
-      source_.read(source_.set, chosen, as_planes ? image : planes_.data());
-      if (!as_planes) {
-        scatter(strides, image);
+      if constexpr (std::is_same_v<Element, plane_element>) {
+        source_.read(source_.set, chosen, as_planes ? image : planes_.data());
+        if (as_planes) {
+          continue;
+        }
+      } else {
+        source_.read(source_.set, chosen, planes_.data());
       }
+      scatter(strides, image);
     }
     filled_[number] = {.images = images,
                        .shape = shape,
@@ -126,12 +135,12 @@ class batch_memory : public loader_base {
   /// Writes planes_ to the image in the order of the layout.
   void scatter(const std::array<index_t, 4>& strides, Element* image) const noexcept {
     const image_extents& one = example();
-    const Element* from = planes_.data();
+    const plane_element* from = planes_.data();
     for (index_t c = 0; c < one.c; ++c) {
       for (index_t h = 0; h < one.h; ++h) {
         Element* const to = image + c * strides[1] + h * strides[2];
         for (index_t w = 0; w < one.w; ++w) {
-          to[w * strides[3]] = *from++;
+          to[w * strides[3]] = static_cast<Element>(*from++);
         }
       }
     }
@@ -142,7 +151,7 @@ class batch_memory : public loader_base {
   tensor<Element, 2> images_;         // (slots, elements of the largest batch and padding)
   std::vector<std::int32_t> labels_;  // of slot after slot
   gradus::detail::vector<filled_batch<Element>> filled_;
-  gradus::detail::vector<Element> planes_;  // the producer's: one image, before its elements are reordered
+  gradus::detail::vector<plane_element> planes_;  // the producer's: one image, before it is reordered or rounded
 };
 
 }  // namespace gradus::data::detail

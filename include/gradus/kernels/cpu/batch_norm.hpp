@@ -10,7 +10,7 @@
 #include <span>         // std::span
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                  // real_element
+#include "gradus/core/element.hpp"                  // network_element
 #include "gradus/core/error.hpp"                    // shape_error
 #include "gradus/core/extents.hpp"                  // image_extents
 #include "gradus/core/index.hpp"                    // index_t
@@ -141,11 +141,11 @@ void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) 
 
 /// y = act((x - mean) * scale + shift + residual) with the coefficients (mean, scale, shift) of every channel.
 template <class Element>
-void normalise(cpu& device, const batch_norm_split& split, const Element* x, Element* y, const Element* coefficients,
-               const batch_norm_epilogue<Element>& epilogue) {
+void normalise(cpu& device, const batch_norm_split& split, const Element* x, Element* y,
+               const computed<Element>* coefficients, const batch_norm_epilogue<Element>& epilogue) {
   const bool relu = epilogue.act == activation::relu;
   for_each_run(device, split, [&](auto lanes, index_t offset, index_t count, index_t channel) {
-    const Element* const mean = coefficients + channel;
+    const computed<Element>* const mean = coefficients + channel;
     const Element* const residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
     if (residual == nullptr && !relu) {
       normalise_run<lanes.value, false, false>(count, x + offset, y + offset, residual, mean, split.channels);
@@ -169,32 +169,36 @@ inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) 
 }  // namespace detail
 
 /// See kernels/batch_norm.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cpu& /*device*/, const image_extents& shape) {
   // A smaller batch never has more pieces than 64.
   detail::batch_norm_split split = detail::split_batch<Layout>(shape);
   split.pieces = std::max(split.pieces, index_t{64});
-  return detail::batch_norm_workspace<Element>::bytes(split);
+  return detail::batch_norm_workspace<detail::computed<Element>>::bytes(split);
 }
 
 /// See kernels/batch_norm.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                  image_view<Element, Layout, cpu> y,
-                                 const std::type_identity_t<batch_norm_affine<Element>>& affine, double epsilon,
-                                 const std::type_identity_t<batch_norm_running<Element>>& running,
-                                 const std::type_identity_t<batch_norm_saved<Element>>& saved,
+                                 const std::type_identity_t<batch_norm_affine<parameter_element_t<Element>>>& affine,
+                                 double epsilon,
+                                 const std::type_identity_t<batch_norm_running<parameter_element_t<Element>>>& running,
+                                 const std::type_identity_t<batch_norm_saved<parameter_element_t<Element>>>& saved,
                                  const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue,
                                  std::span<std::byte> workspace) {
+  using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
   if (split.rows == 0 || split.channels == 0) {
     return;
   }
-  detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
-  const detail::batch_norm_workspace<Element> work{workspace, split};
+  detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
+  const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
   // Differences to a value of the channel keep their digits where the mean is far from 0.
-  const auto shift = [&](index_t channel) { return input[split.channels_adjacent ? channel : channel * split.plane]; };
+  const auto shift = [&](index_t channel) -> real {
+    return input[split.channels_adjacent ? channel : channel * split.plane];
+  };
   detail::sum_pieces(
       device, split, work.sums,
       [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
@@ -214,73 +218,76 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
     const double inverse = 1.0 / std::sqrt(variance + epsilon);
     if (running.mean != nullptr) {
       running.mean[c] =
-          static_cast<Element>((1 - running.momentum) * static_cast<double>(running.mean[c]) + running.momentum * mean);
+          static_cast<real>((1 - running.momentum) * static_cast<double>(running.mean[c]) + running.momentum * mean);
     }
     if (running.variance != nullptr) {
       const double unbiased = split.rows > 1 ? variance * count / (count - 1) : variance;
-      running.variance[c] = static_cast<Element>((1 - running.momentum) * static_cast<double>(running.variance[c]) +
-                                                 running.momentum * unbiased);
+      running.variance[c] = static_cast<real>((1 - running.momentum) * static_cast<double>(running.variance[c]) +
+                                              running.momentum * unbiased);
     }
     if (saved.mean != nullptr) {
-      saved.mean[c] = static_cast<Element>(mean);
+      saved.mean[c] = static_cast<real>(mean);
     }
     if (saved.inverse_deviation != nullptr) {
-      saved.inverse_deviation[c] = static_cast<Element>(inverse);
+      saved.inverse_deviation[c] = static_cast<real>(inverse);
     }
     const double gamma = affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]);
     const double scale = gamma * inverse;
-    const auto rounded_mean = static_cast<Element>(mean);
+    const auto rounded_mean = static_cast<real>(mean);
     const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
     work.coefficients[c] = rounded_mean;
-    work.coefficients[split.channels + c] = static_cast<Element>(scale);
+    work.coefficients[split.channels + c] = static_cast<real>(scale);
     work.coefficients[2 * split.channels + c] =
-        static_cast<Element>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
+        static_cast<real>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
   }
   detail::normalise(device, split, input, y.data(), work.coefficients, epilogue);
 }
 
 /// See kernels/batch_norm.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                   image_view<Element, Layout, cpu> y,
-                                  const std::type_identity_t<batch_norm_affine<Element>>& affine, double epsilon,
-                                  const std::type_identity_t<batch_norm_running<Element>>& running,
+                                  const std::type_identity_t<batch_norm_affine<parameter_element_t<Element>>>& affine,
+                                  double epsilon,
+                                  const std::type_identity_t<batch_norm_running<parameter_element_t<Element>>>& running,
                                   const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue,
                                   std::span<std::byte> workspace) {
+  using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
-  detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
-  const detail::batch_norm_workspace<Element> work{workspace, split};
+  detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
+  const detail::batch_norm_workspace<real> work{workspace, split};
   for (index_t c = 0; c < split.channels; ++c) {
     const double gamma = affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]);
     work.coefficients[c] = running.mean[c];
     work.coefficients[split.channels + c] =
-        static_cast<Element>(gamma / std::sqrt(static_cast<double>(running.variance[c]) + epsilon));
-    work.coefficients[2 * split.channels + c] = affine.beta == nullptr ? Element{0} : affine.beta[c];
+        static_cast<real>(gamma / std::sqrt(static_cast<double>(running.variance[c]) + epsilon));
+    work.coefficients[2 * split.channels + c] = affine.beta == nullptr ? real{0} : affine.beta[c];
   }
   detail::normalise(device, split, x.data(), y.data(), work.coefficients, epilogue);
 }
 
 /// See kernels/batch_norm.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> y,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
                          image_view<Element, Layout, cpu> dx,
-                         const std::type_identity_t<batch_norm_affine<Element>>& affine,
-                         const std::type_identity_t<batch_norm_saved<Element>>& saved, activation act,
-                         const std::type_identity_t<batch_norm_gradients<Element>>& gradients,
+                         const std::type_identity_t<batch_norm_affine<parameter_element_t<Element>>>& affine,
+                         const std::type_identity_t<batch_norm_saved<parameter_element_t<Element>>>& saved,
+                         activation act, const std::type_identity_t<batch_norm_gradients<Element>>& gradients,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue,
                          std::span<std::byte> workspace) {
+  using real = detail::computed<Element>;
   const detail::batch_norm_split split = detail::split_batch<Layout>(x.extents());
-  detail::require_batch_norm_workspace(detail::batch_norm_workspace<Element>::bytes(split), workspace.size());
-  const detail::batch_norm_workspace<Element> work{workspace, split};
+  detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
+  const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
   const Element* const output = act == activation::relu ? y.data() : nullptr;
   const Element* const slope = dy.data();
   detail::sum_pieces(
       device, split, work.sums,
       [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
-        const Element mean = saved.mean[channel];
+        const real mean = saved.mean[channel];
         const index_t stride = split.channels * split.plane;
         if (output == nullptr) {
           detail::sum_slopes_runs<false>(planes, stride, split.plane, input + offset, output, slope + offset, mean,
@@ -305,16 +312,16 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     const auto inverse = static_cast<double>(saved.inverse_deviation[c]);
     const double scale = (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c])) * inverse;
     if (gradients.beta != nullptr) {
-      gradients.beta[c] = static_cast<Element>(totals[c]);
+      gradients.beta[c] = static_cast<real>(totals[c]);
     }
     if (gradients.gamma != nullptr) {
-      gradients.gamma[c] = static_cast<Element>(totals[split.channels + c] * inverse);
+      gradients.gamma[c] = static_cast<real>(totals[split.channels + c] * inverse);
     }
     // dx = scale * g - offset - factor * (x - mean)
-    work.coefficients[c] = static_cast<Element>(scale);
-    work.coefficients[split.channels + c] = static_cast<Element>(scale * totals[c] / count);
+    work.coefficients[c] = static_cast<real>(scale);
+    work.coefficients[split.channels + c] = static_cast<real>(scale * totals[c] / count);
     work.coefficients[2 * split.channels + c] =
-        static_cast<Element>(scale * inverse * inverse * totals[split.channels + c] / count);
+        static_cast<real>(scale * inverse * inverse * totals[split.channels + c] / count);
   }
   if (dx.data() == nullptr && gradients.residual == nullptr) {
     return;

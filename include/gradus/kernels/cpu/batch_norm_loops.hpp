@@ -19,8 +19,8 @@ template <bool PerLane>
 using per_lane = std::bool_constant<PerLane>;
 
 /// The coefficient of lanes i, i + 1, ... of a run.
-template <bool PerLane, class Packet, class Element>
-GRADUS_ALWAYS_INLINE typename Packet::type coefficient(const Element* values, index_t i) noexcept {
+template <bool PerLane, class Packet, class Value>
+GRADUS_ALWAYS_INLINE typename Packet::type coefficient(const Value* values, index_t i) noexcept {
   if constexpr (PerLane) {
     return Packet::load(values + i);
   } else {
@@ -136,7 +136,7 @@ void sum_rows_of_terms(index_t rows, index_t channels, double* first, double* se
 
 /// first += sum of (x - shift), second += sum of (x - shift)^2, over `runs` runs that begin `stride` elements apart.
 template <class Element>
-void sum_runs(index_t runs, index_t stride, index_t count, const Element* x, Element shift, double& first,
+void sum_runs(index_t runs, index_t stride, index_t count, const Element* x, computed<Element> shift, double& first,
               double& second) noexcept {
   sum_terms<Element>(runs, count, first, second, [=]<class Packet>(Packet, index_t run, index_t i) {
     const auto difference = Packet::load(x + run * stride + i) - shift;
@@ -157,7 +157,7 @@ void sum_rows(index_t rows, index_t channels, const Element* x, const Element* s
 /// g = dy, or 0 where y is not above 0; first += sum of g, second += sum of g * (x - mean)
 template <bool Relu, class Element>
 void sum_slopes_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y, const Element* dy,
-                     Element mean, double& first, double& second) noexcept {
+                     computed<Element> mean, double& first, double& second) noexcept {
   sum_terms<Element>(runs, count, first, second, [=]<class Packet>(Packet, index_t run, index_t place) {
     const index_t i = run * stride + place;
     auto slope = Packet::load(dy + i);
@@ -171,7 +171,7 @@ void sum_slopes_runs(index_t runs, index_t stride, index_t count, const Element*
 /// The same for rows of adjacent channels.
 template <bool Relu, class Element>
 void sum_slopes_rows(index_t rows, index_t channels, const Element* x, const Element* y, const Element* dy,
-                     const Element* mean, double* first, double* second) noexcept {
+                     const computed<Element>* mean, double* first, double* second) noexcept {
   sum_rows_of_terms<Element>(rows, channels, first, second, [=]<class Packet>(Packet, index_t row, index_t c) {
     const index_t i = row * channels + c;
     auto slope = Packet::load(dy + i);
@@ -184,8 +184,8 @@ void sum_slopes_rows(index_t rows, index_t channels, const Element* x, const Ele
 
 /// y = act((x - mean) * scale + shift + residual); coefficients are (mean, scale, shift), `channels` apart.
 template <bool PerLane, bool Residual, bool Relu, class Element>
-void normalise_run(index_t count, const Element* x, Element* y, const Element* residual, const Element* coefficients,
-                   index_t channels) noexcept {
+void normalise_run(index_t count, const Element* x, Element* y, const Element* residual,
+                   const computed<Element>* coefficients, index_t channels) noexcept {
   const auto part = [=]<class Packet>(Packet, index_t i) {
     auto value = (Packet::load(x + i) - coefficient<PerLane, Packet>(coefficients, i)) *
                      coefficient<PerLane, Packet>(coefficients + channels, i) +
@@ -210,8 +210,8 @@ struct slopes_run {
   Element* dx = nullptr;                 ///< null: not wanted
   Element* dresidual = nullptr;          ///< null: not wanted
   const Element* relu_output = nullptr;  ///< of the layer before; null: none
-  const Element* mean = nullptr;
-  const Element* coefficients = nullptr;  ///< (scale, offset, factor), `channels` apart
+  const computed<Element>* mean = nullptr;
+  const computed<Element>* coefficients = nullptr;  ///< (scale, offset, factor), `channels` apart
   index_t channels = 0;
   bool accumulate = false;
   bool accumulate_residual = false;

@@ -6,17 +6,18 @@
 
 #include <algorithm>  // std::max
 
-#include "gradus/core/element.hpp"        // real_element
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/device/cpu.hpp"          // cpu
-#include "gradus/kernels/concat.hpp"      // the declaration for every device
-#include "gradus/layout/mapping.hpp"      // memory_order
-#include "gradus/tensor/tensor_view.hpp"  // image_view
+#include "gradus/core/element.hpp"                    // network_element
+#include "gradus/core/index.hpp"                      // index_t
+#include "gradus/device/cpu.hpp"                      // cpu
+#include "gradus/kernels/concat.hpp"                  // the declaration for every device
+#include "gradus/kernels/cpu/elementwise_packet.hpp"  // for_each_packet
+#include "gradus/layout/mapping.hpp"                  // memory_order
+#include "gradus/tensor/tensor_view.hpp"              // image_view
 
 namespace gradus::kernels {
 
 /// See kernels/concat.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, index_t first_source_channel,
                    image_view<Element, Layout, cpu> destination, index_t first_destination_channel, index_t channels,
                    bool accumulate) {
@@ -45,9 +46,9 @@ void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, i
       const Element* const s = from + block * source_block;
       Element* const d = to + block * destination_block;
       if (accumulate) {
-        for (index_t i = 0; i < length; ++i) {
-          d[i] += s[i];
-        }
+        detail::for_each_packet<Element>(0, length, [=]<class Packet>(Packet, index_t i) {
+          Packet::store(d + i, Packet::load(d + i) + Packet::load(s + i));
+        });
       } else {
         std::copy_n(s, length, d);
       }

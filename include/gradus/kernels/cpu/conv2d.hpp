@@ -9,7 +9,7 @@
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"                        // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                       // real_element
+#include "gradus/core/element.hpp"                       // network_element, real_element
 #include "gradus/core/index.hpp"                         // index_t
 #include "gradus/device/cpu.hpp"                         // cpu
 #include "gradus/kernels/conv2d.hpp"                     // conv2d_geometry and what may be fused
@@ -28,8 +28,8 @@ namespace detail {
 /// tile; or x and y transposed, which is lost on few terms.
 template <class Element>
 [[nodiscard]] GRADUS_NEVER_INLINE bool runs_in_place(const plane_correlations<Element>& planes,
-                                                     const tile_kernels<Element>& kernels, const conv2d_geometry& g,
-                                                     pass which) {
+                                                     const tile_kernels<computed<Element>>& kernels,
+                                                     const conv2d_geometry& g, pass which) {
   const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
   const auto in = static_cast<double>(g.in_channels / g.groups);
   const auto out = static_cast<double>(g.out_channels / g.groups);
@@ -48,13 +48,23 @@ template <class Element>
   return in_place < transposed;
 }
 
+/// Tiles of pairs of terms need terms that are adjacent.
+template <class Element>
+[[nodiscard]] bool takes_pairs([[maybe_unused]] const tile_kernels<computed<Element>>& kernels) noexcept {
+  if constexpr (real_element<Element>) {
+    return false;
+  } else {
+    return kernels.pairs;
+  }
+}
+
 /// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
-auto with_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads,
-                       index_t batch, const Use& use) {
+auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
+                       index_t threads, index_t batch, const Use& use) {
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
-    if (runs_in_place(planes, kernels, g, which)) {
+    if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
@@ -63,10 +73,11 @@ auto with_correlations(const tile_kernels<Element>& kernels, const conv2d_geomet
 
 /// Runs a pass that is made of correlations.
 template <class Layout, class Element>
-void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x, const Element* w,
-               const tile_output<Element>& output, std::span<std::byte> workspace) {
-  with_correlations<Layout>(current_tile_kernels<Element>(), g, which, device.threads(), batch,
-                            [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
+void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
+               const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
+  with_correlations<Layout, Element>(
+      current_storage_kernels<Element>(), g, which, device.threads(), batch,
+      [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
 }
 
 /// The layouts that have convolutions here.
@@ -76,46 +87,49 @@ concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layo
 }  // namespace detail
 
 /// See kernels/conv2d.hpp.
-template <real_element Element, detail::convolution_layout Layout>
+template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
-  return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
+  using real = parameter_element_t<Element>;
+  return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
-      return detail::weight_gradients<Element>{kernels, geometry, detail::channel_order_of<Layout>, batch,
-                                               device.threads()}
+      return detail::weight_gradients<Element>{detail::tile_kernels_for<real>(kernels.set), geometry,
+                                               detail::channel_order_of<Layout>, batch, device.threads()}
           .workspace_bytes();
     }
-    return detail::with_correlations<Layout>(
+    return detail::with_correlations<Layout, Element>(
         kernels, geometry, which, device.threads(), batch,
         [](const detail::correlations<Element>& correlations) { return correlations.workspace_bytes(); });
   });
 }
 
 /// See kernels/conv2d.hpp.
-template <real_element Element, detail::convolution_layout Layout>
+template <network_element Element, detail::convolution_layout Layout>
 void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
-                    image_view<const Element, Layout, cpu> w, image_view<Element, Layout, cpu> y,
+                    image_view<const parameter_element_t<Element>, Layout, cpu> w, image_view<Element, Layout, cpu> y,
                     const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
   detail::correlate<Layout>(device, geometry, pass::forward, x.extent(axis::n), x.data(), w.data(),
                             detail::output_of(y.data(), epilogue), workspace);
 }
 
 /// See kernels/conv2d.hpp.
-template <real_element Element, detail::convolution_layout Layout>
+template <network_element Element, detail::convolution_layout Layout>
 void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> dy,
-                          image_view<const Element, Layout, cpu> w, image_view<Element, Layout, cpu> dx,
-                          const backward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+                          image_view<const parameter_element_t<Element>, Layout, cpu> w,
+                          image_view<Element, Layout, cpu> dx, const backward_epilogue<Element>& epilogue,
+                          std::span<std::byte> workspace) {
   detail::correlate<Layout>(device, geometry, pass::backward_data, dy.extent(axis::n), dy.data(), w.data(),
                             detail::output_of(dx.data(), epilogue), workspace);
 }
 
 /// See kernels/conv2d.hpp.
-template <real_element Element, detail::convolution_layout Layout>
+template <network_element Element, detail::convolution_layout Layout>
 void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
-                             image_view<const Element, Layout, cpu> dy, image_view<Element, Layout, cpu> dw,
-                             Element* dbias, std::span<std::byte> workspace) {
-  const detail::weight_gradients<Element> gradients{detail::current_tile_kernels<Element>(), geometry,
-                                                    detail::channel_order_of<Layout>, x.extent(axis::n),
+                             image_view<const Element, Layout, cpu> dy,
+                             image_view<parameter_element_t<Element>, Layout, cpu> dw,
+                             parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
+  const detail::weight_gradients<Element> gradients{detail::current_tile_kernels<parameter_element_t<Element>>(),
+                                                    geometry, detail::channel_order_of<Layout>, x.extent(axis::n),
                                                     device.threads()};
   gradients.run(device, x.data(), dy.data(), dw.data(), dbias, workspace.data());
 }

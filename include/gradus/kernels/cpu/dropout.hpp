@@ -10,7 +10,7 @@
 #include <cstdint>      // std::uint8_t, std::uint32_t, std::uint64_t
 #include <type_traits>  // std::is_same_v, std::type_identity_t
 
-#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/element.hpp"                    // network_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/core/random.hpp"                     // random_stream
 #include "gradus/device/cpu.hpp"                      // cpu
@@ -29,14 +29,14 @@ namespace gradus::kernels {
 namespace detail {
 
 /// 0 or `scale` for every lane.
-template <class Packet, class Element>
-GRADUS_ALWAYS_INLINE typename Packet::type kept_factor(const std::uint8_t* kept, Element scale) noexcept {
+template <class Packet, class Scale>
+GRADUS_ALWAYS_INLINE typename Packet::type kept_factor(const std::uint8_t* kept, Scale scale) noexcept {
   return __builtin_convertvector(Packet::load_bytes(kept), typename Packet::type) * scale;
 }
 
 /// y = kept * scale * x
 template <class Element>
-void drop_run(index_t count, const Element* x, const std::uint8_t* kept, Element scale, Element* y) noexcept {
+void drop_run(index_t count, const Element* x, const std::uint8_t* kept, computed<Element> scale, Element* y) noexcept {
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
     Packet::store(y + i, Packet::load(x + i) * kept_factor<Packet>(kept + i, scale));
   });
@@ -132,7 +132,7 @@ inline const std::uint8_t* dropout_range(const random_stream& stream, std::uint6
 }  // namespace detail
 
 /// See kernels/dropout.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                      image_view<Element, Layout, cpu> y, double rate, const random_stream& stream, std::uint64_t step,
                      std::uint64_t first_example, std::uint8_t* mask) {
@@ -140,7 +140,7 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
   const index_t pixels = shape.h * shape.w;
   const index_t example_size = shape.c * pixels;
   const std::uint32_t threshold = dropout_threshold(rate);
-  const auto scale = static_cast<Element>(1.0 / (1.0 - rate));
+  const auto scale = static_cast<detail::computed<Element>>(1.0 / (1.0 - rate));
   const Element* const from = x.data();
   Element* const to = y.data();
 
@@ -196,7 +196,8 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
             detail::drop_run(width, from + offset, kept, scale, to + offset);
           } else {
             for (index_t c = 0; c < width; ++c) {
-              to[offset + c * stride] = from[offset + c * stride] * (kept[c] != 0 ? scale : Element{0});
+              to[offset + c * stride] =
+                  static_cast<Element>(from[offset + c * stride] * (kept[c] != 0 ? scale : scale * 0));
             }
           }
           if (mask != nullptr && stride == 1) {
@@ -213,17 +214,18 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
 }
 
 /// See kernels/dropout.hpp.
-template <real_element Element>
+template <network_element Element>
 void dropout_backward(cpu& device, index_t count, const Element* dy, const std::uint8_t* mask, double scale,
                       Element* dx, bool accumulate) {
+  const auto factor = static_cast<detail::computed<Element>>(scale);
   device.parallel_for(count, index_t{1} << 14U, [=](index_t begin, index_t end) {
     if (!accumulate) {
-      detail::drop_run(end - begin, dy + begin, mask + begin, static_cast<Element>(scale), dx + begin);
+      detail::drop_run(end - begin, dy + begin, mask + begin, factor, dx + begin);
       return;
     }
     detail::for_each_packet<Element>(begin, end, [=]<class Packet>(Packet, index_t i) {
-      Packet::store(dx + i, Packet::load(dx + i) + Packet::load(dy + i) * detail::kept_factor<Packet>(
-                                                                              mask + i, static_cast<Element>(scale)));
+      Packet::store(dx + i,
+                    Packet::load(dx + i) + Packet::load(dy + i) * detail::kept_factor<Packet>(mask + i, factor));
     });
   });
 }

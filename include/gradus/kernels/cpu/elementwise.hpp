@@ -7,7 +7,7 @@
 #include <cstddef>  // std::size_t
 #include <cstring>  // std::memmove
 
-#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/element.hpp"                    // network_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
 #include "gradus/kernels/conv2d.hpp"                  // activation
@@ -31,14 +31,14 @@ void for_each_element(cpu& device, index_t count, const Body& body) {
 }  // namespace detail
 
 /// See kernels/elementwise.hpp.
-template <real_element Element>
+template <network_element Element>
 void relu_forward(cpu& device, index_t count, const Element* x, Element* y) {
   detail::for_each_element<Element>(
       device, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::relu(Packet::load(x + i))); });
 }
 
 /// See kernels/elementwise.hpp.
-template <real_element Element>
+template <network_element Element>
 void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
@@ -53,7 +53,7 @@ void relu_backward(cpu& device, index_t count, const Element* dy, const Element*
 }
 
 /// See kernels/elementwise.hpp.
-template <real_element Element>
+template <network_element Element>
 void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
   if (act == activation::relu) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
@@ -67,7 +67,7 @@ void add_forward(cpu& device, index_t count, const Element* a, const Element* b,
 }
 
 /// See kernels/elementwise.hpp.
-template <real_element Element>
+template <network_element Element>
 void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination, bool accumulate) {
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {

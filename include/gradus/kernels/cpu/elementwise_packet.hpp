@@ -6,7 +6,7 @@
 
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, ...
 #include <cstring>      // std::memcpy
 #include <type_traits>  // std::conditional_t
 
@@ -14,14 +14,21 @@
 #include <emmintrin.h>  // bytes to lanes and back
 #endif
 
-#include "gradus/core/config.hpp"  // GRADUS_ALWAYS_INLINE
-#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/bfloat16.hpp"  // bfloat16
+#include "gradus/core/config.hpp"    // GRADUS_ALWAYS_INLINE
+#include "gradus/core/element.hpp"   // parameter_element_t
+#include "gradus/core/index.hpp"     // index_t
 
 namespace gradus::kernels::detail {
+
+/// What sums, coefficients and parameters of kernels of an element type are: float for bfloat16, else the type itself.
+template <class Element>
+using computed = parameter_element_t<Element>;
 
 /// `Lanes` elements that are computed with together: a GCC vector, with + - * / and ?: on every lane.
 template <class Element, int Lanes>
 struct packet {
+  using element = Element;
   static constexpr index_t lanes = Lanes;
   using index_type = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
   typedef Element type __attribute__((vector_size(Lanes * sizeof(Element))));
@@ -179,6 +186,69 @@ struct packet {
   }
 };
 
+/// The bits of floats, and the upper halves of them.
+template <int Lanes>
+struct float_bits {
+  typedef std::uint32_t words __attribute__((vector_size(Lanes * sizeof(std::uint32_t))));
+  typedef std::uint16_t halves __attribute__((vector_size(Lanes * sizeof(std::uint16_t))));
+};
+
+/// Floats that lie in memory as bfloat16, or as floats where a pointer says so.
+template <int Lanes>
+struct packet<bfloat16, Lanes> : packet<float, Lanes> {
+  using floats = packet<float, Lanes>;
+  using element = bfloat16;
+  using floats::lanes, floats::load, floats::store;
+  using typename floats::type;
+  using words = typename float_bits<Lanes>::words;
+  using halves = typename float_bits<Lanes>::halves;
+
+  GRADUS_ALWAYS_INLINE static type load(const bfloat16* from) noexcept {
+    if constexpr (Lanes == 1) {
+      return type{static_cast<float>(*from)};
+    } else {
+#if defined(__SSE2__)
+      if constexpr (Lanes == 4) {
+        const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+        return reinterpret_cast<type>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+      }
+#endif
+      halves bits;
+      std::memcpy(&bits, from, sizeof(bits));
+      return reinterpret_cast<type>(__builtin_convertvector(bits, words) << 16U);
+    }
+  }
+  GRADUS_ALWAYS_INLINE static void store(bfloat16* to, type value) noexcept {
+    if constexpr (Lanes == 1) {
+      *to = bfloat16{value[0]};
+    } else {
+      // As the constructor of bfloat16: to nearest, ties to even; a NaN stays one.
+      const words bits = reinterpret_cast<words>(value);
+      const words number = bits + 0x7FFFU + ((bits >> 16U) & 1U);
+      const words rounded = value != value ? bits | 0x400000U : number;
+#if defined(__SSE2__)
+      if constexpr (Lanes == 4) {
+        const __m128i upper = _mm_srai_epi32(reinterpret_cast<__m128i>(rounded), 16);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi32(upper, upper));
+        return;
+      }
+#endif
+      const halves upper = __builtin_convertvector(rounded >> 16U, halves);
+      std::memcpy(static_cast<void*>(to), &upper, sizeof(upper));
+    }
+  }
+  /// The first `count` lanes only.
+  GRADUS_ALWAYS_INLINE static void store(bfloat16* to, type value, index_t count) noexcept {
+    if (count >= lanes) {
+      store(to, value);
+      return;
+    }
+    for (index_t i = 0; i < count; ++i) {
+      to[i] = bfloat16{value[i]};
+    }
+  }
+};
+
 /// Fetches what lies at an address, in the memory or not, into the cache.
 GRADUS_ALWAYS_INLINE void prefetch(const void* place) noexcept {
   __builtin_prefetch(place);
@@ -189,7 +259,7 @@ inline constexpr int packet_bytes = 16;
 
 /// The packet that fills a vector.
 template <class Element>
-using full_packet = packet<Element, packet_bytes / static_cast<int>(sizeof(Element))>;
+using full_packet = packet<Element, packet_bytes / static_cast<int>(sizeof(computed<Element>))>;
 
 /// Calls body(packet, i) for i in steps of the packet's lanes over [begin, end), with whole packets and then single
 /// elements.

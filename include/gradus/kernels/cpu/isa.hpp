@@ -16,18 +16,21 @@ namespace gradus::kernels {
 /// Instructions that the matrix product and the convolutions can be run with. A program holds the code of all of them,
 /// whatever options it was compiled with.
 enum class instruction_set : unsigned char {
-  portable,  ///< vectors of 16 bytes in what the compiler may use anyway: SSE2, NEON, ...
-  avx2,      ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
-  avx512,    ///< vectors of 64 bytes (AVX-512F)
+  portable,     ///< vectors of 16 bytes in what the compiler may use anyway: SSE2, NEON, ...
+  avx2,         ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
+  avx512,       ///< vectors of 64 bytes (AVX-512F)
+  avx512_bf16,  ///< the same, and products of pairs of bfloat16 (AVX512-BF16), in which subnormal numbers are 0
 };
 
-/// "portable", "avx2" or "avx512".
+/// "portable", "avx2", "avx512" or "avx512_bf16".
 [[nodiscard]] constexpr std::string_view name_of(instruction_set which) noexcept {
   switch (which) {
     case instruction_set::avx2:
       return "avx2";
     case instruction_set::avx512:
       return "avx512";
+    case instruction_set::avx512_bf16:
+      return "avx512_bf16";
     default:
       return "portable";
   }
@@ -43,6 +46,8 @@ enum class instruction_set : unsigned char {
       return avx2;
     case instruction_set::avx512:
       return avx2 && __builtin_cpu_supports("avx512f") != 0;
+    case instruction_set::avx512_bf16:
+      return is_available(instruction_set::avx512) && __builtin_cpu_supports("avx512bf16") != 0;
     default:
       return true;
   }
@@ -53,9 +58,12 @@ enum class instruction_set : unsigned char {
 
 namespace detail {
 
+inline constexpr instruction_set all_instruction_sets[] = {instruction_set::portable, instruction_set::avx2,
+                                                           instruction_set::avx512, instruction_set::avx512_bf16};
+
 /// @throws configuration_error when `name` is no instruction set, or none of this processor
 [[nodiscard]] inline instruction_set instruction_set_named(std::string_view name, std::string_view asked_by) {
-  for (const instruction_set which : {instruction_set::portable, instruction_set::avx2, instruction_set::avx512}) {
+  for (const instruction_set which : all_instruction_sets) {
     if (name == name_of(which)) {
       if (!is_available(which)) {
         throw configuration_error{asked_by, "an instruction set of this processor", std::string{name},
@@ -64,7 +72,7 @@ namespace detail {
       return which;
     }
   }
-  throw configuration_error{asked_by, "portable, avx2 or avx512", "'" + std::string{name} + "'"};
+  throw configuration_error{asked_by, "portable, avx2, avx512 or avx512_bf16", "'" + std::string{name} + "'"};
 }
 
 /// What is used when nobody chose: GRADUS_INSTRUCTION_SET, or the best of the processor.
@@ -72,10 +80,11 @@ namespace detail {
   if (const char* const name = std::getenv("GRADUS_INSTRUCTION_SET"); name != nullptr && *name != '\0') {
     return instruction_set_named(name, "environment variable GRADUS_INSTRUCTION_SET");
   }
-  if (is_available(instruction_set::avx512)) {
-    return instruction_set::avx512;
+  instruction_set best = instruction_set::portable;
+  for (const instruction_set which : all_instruction_sets) {
+    best = is_available(which) ? which : best;
   }
-  return is_available(instruction_set::avx2) ? instruction_set::avx2 : instruction_set::portable;
+  return best;
 }
 
 [[nodiscard]] inline std::atomic<instruction_set>& chosen_instruction_set() {
@@ -86,7 +95,7 @@ namespace detail {
 }  // namespace detail
 
 /// The instructions in use: those of the last `set_instruction_set`, else those that the environment variable
-/// GRADUS_INSTRUCTION_SET names (portable, avx2, avx512), else the best that the processor has.
+/// GRADUS_INSTRUCTION_SET names (portable, avx2, avx512, avx512_bf16), else the best that the processor has.
 /// @throws configuration_error when the environment variable names none, or one that the processor lacks
 [[nodiscard]] inline instruction_set current_instruction_set() {
   return detail::chosen_instruction_set().load(std::memory_order_relaxed);

@@ -9,7 +9,7 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                           // real_element
+#include "gradus/core/element.hpp"                           // network_element
 #include "gradus/core/error.hpp"                             // configuration_error
 #include "gradus/core/extents.hpp"                           // image_extents
 #include "gradus/core/index.hpp"                             // index_t
@@ -67,18 +67,18 @@ void for_each_response(cpu& device, const image_extents& shape, index_t tile, co
 
 /// See kernels/local_response_norm.hpp.
 /// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                  image_view<Element, Layout, cpu> y, const local_response_norm_parameters& parameters) {
   static_assert(detail::explain_response_layout<Layout>());
   const image_extents shape{y.extents()};
-  const detail::response<Element> rule{detail::checked_response(parameters, shape.c)};
+  const detail::response<detail::computed<Element>> rule{detail::checked_response(parameters, shape.c)};
   const index_t pixels = shape.h * shape.w;
   constexpr index_t tile = 64;
   detail::for_each_response<Layout>(
       device, shape, tile,
       [&](index_t begin, index_t end) {
-        detail::response_buffer<Element> squares;
+        detail::response_buffer<detail::computed<Element>> squares;
         for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
           detail::respond_pixel(rule, shape.c, x.data() + i, y.data() + i, squares);
         }
@@ -95,26 +95,26 @@ void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<co
 
 /// See kernels/local_response_norm.hpp.
 /// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                   std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
                                   image_view<Element, Layout, cpu> dx, const local_response_norm_parameters& parameters,
                                   const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   static_assert(detail::explain_response_layout<Layout>());
   const image_extents shape{dx.extents()};
-  const detail::response<Element> rule{detail::checked_response(parameters, shape.c)};
+  const detail::response<detail::computed<Element>> rule{detail::checked_response(parameters, shape.c)};
   const index_t pixels = shape.h * shape.w;
   const index_t tile = detail::response_tile(rule.radius);
   detail::for_each_response<Layout>(
       device, shape, tile,
       [&](index_t begin, index_t end) {
-        detail::response_buffers<Element> buffers;
+        detail::response_buffers<detail::computed<Element>> buffers;
         for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
           detail::respond_slopes_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i, buffers);
         }
       },
       [&](index_t begin, index_t end, index_t tiles) {
-        detail::response_buffers<Element> buffers;
+        detail::response_buffers<detail::computed<Element>> buffers;
         for (index_t i = begin; i < end; ++i) {
           const index_t first = i % tiles * tile;
           const index_t offset = i / tiles * shape.c * pixels + first;

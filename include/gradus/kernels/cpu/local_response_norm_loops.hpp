@@ -77,9 +77,9 @@ using response_buffer = std::array<Element, static_cast<std::size_t>(response_ca
 
 /// squares[radius + c] = x[c]^2, with zeros on both sides.
 template <class Element>
-void square_pixel(index_t channels, index_t radius, const Element* x, Element* squares) noexcept {
-  std::fill_n(squares, radius, Element{0});
-  std::fill_n(squares + radius + channels, radius, Element{0});
+void square_pixel(index_t channels, index_t radius, const Element* x, computed<Element>* squares) noexcept {
+  std::fill_n(squares, radius, computed<Element>{0});
+  std::fill_n(squares + radius + channels, radius, computed<Element>{0});
   for_each_packet<Element>(0, channels, [=]<class Packet>(Packet, index_t c) {
     const auto value = Packet::load(x + c);
     Packet::store(squares + radius + c, value * value);
@@ -112,8 +112,8 @@ GRADUS_ALWAYS_INLINE void store_response(Element* dx, typename Packet::type valu
 
 /// One pixel whose channels are adjacent; needs response_fits_pixel.
 template <class Element>
-void respond_pixel(const response<Element>& rule, index_t channels, const Element* x, Element* y,
-                   response_buffer<Element>& squares) noexcept {
+void respond_pixel(const response<computed<Element>>& rule, index_t channels, const Element* x, Element* y,
+                   response_buffer<computed<Element>>& squares) noexcept {
   square_pixel(channels, rule.radius, x, squares.data());
   for_each_packet<Element>(0, channels, [&]<class Packet>(Packet, index_t c) {
     const auto d = window_sum<Packet>(squares.data() + c, rule.radius) * rule.alpha + rule.k;
@@ -131,13 +131,13 @@ struct response_buffers {
 
 /// One pixel whose channels are adjacent; needs response_fits_pixel.
 template <class Element>
-void respond_slopes_pixel(const response<Element>& rule, index_t channels, const Element* x, const Element* dy,
-                          Element* dx, const backward_epilogue<Element>& epilogue, index_t offset,
-                          response_buffers<Element>& buffers) noexcept {
+void respond_slopes_pixel(const response<computed<Element>>& rule, index_t channels, const Element* x,
+                          const Element* dy, Element* dx, const backward_epilogue<Element>& epilogue, index_t offset,
+                          response_buffers<computed<Element>>& buffers) noexcept {
   square_pixel(channels, rule.radius, x, buffers.squares.data());
-  Element* const terms = buffers.terms.data();
-  std::fill_n(terms, rule.radius, Element{0});
-  std::fill_n(terms + rule.radius + channels, rule.radius, Element{0});
+  computed<Element>* const terms = buffers.terms.data();
+  std::fill_n(terms, rule.radius, computed<Element>{0});
+  std::fill_n(terms + rule.radius + channels, rule.radius, computed<Element>{0});
   for_each_packet<Element>(0, channels, [&]<class Packet>(Packet, index_t c) {
     const auto d = window_sum<Packet>(buffers.squares.data() + c, rule.radius) * rule.alpha + rule.k;
     const auto power = rule.template power<Packet>(d);
@@ -156,7 +156,7 @@ void respond_slopes_pixel(const response<Element>& rule, index_t channels, const
 
 /// d = k + alpha * sum of squares around channel c, for one packet of pixels.
 template <class Packet, class Element>
-GRADUS_ALWAYS_INLINE typename Packet::type response_divisor(const response<Element>& rule, index_t channels,
+GRADUS_ALWAYS_INLINE typename Packet::type response_divisor(const response<computed<Element>>& rule, index_t channels,
                                                             index_t stride, const Element* x, index_t c) noexcept {
   typename Packet::type sum{};
   const index_t end = std::min(channels, c + rule.radius + 1);
@@ -168,8 +168,8 @@ GRADUS_ALWAYS_INLINE typename Packet::type response_divisor(const response<Eleme
 }
 
 template <class Element>
-void respond_planes(const response<Element>& rule, index_t channels, index_t stride, index_t pixels, const Element* x,
-                    Element* y) noexcept {
+void respond_planes(const response<computed<Element>>& rule, index_t channels, index_t stride, index_t pixels,
+                    const Element* x, Element* y) noexcept {
   for (index_t c = 0; c < channels; ++c) {
     for_each_packet<Element>(0, pixels, [&]<class Packet>(Packet, index_t i) {
       const auto d = response_divisor<Packet>(rule, channels, stride, x + i, c);
@@ -186,9 +186,9 @@ void respond_planes(const response<Element>& rule, index_t channels, index_t str
 
 /// Needs pixels <= response_tile(rule.radius).
 template <class Element>
-void respond_slopes_planes(const response<Element>& rule, index_t channels, index_t stride, index_t pixels,
+void respond_slopes_planes(const response<computed<Element>>& rule, index_t channels, index_t stride, index_t pixels,
                            const Element* x, const Element* dy, Element* dx, const backward_epilogue<Element>& epilogue,
-                           index_t offset, response_buffers<Element>& buffers) noexcept {
+                           index_t offset, response_buffers<computed<Element>>& buffers) noexcept {
   const index_t ring = 2 * rule.radius + 1;
   const auto place = [&](index_t c) { return c % ring * pixels; };
   // Terms of channel `ahead` are made when dx of channel ahead - radius has all that it needs.

@@ -4,16 +4,17 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <cstddef>    // std::byte, std::size_t
-#include <span>       // std::span
-#include <utility>    // std::pair
+#include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
+#include <cstddef>      // std::byte, std::size_t
+#include <span>         // std::span
+#include <type_traits>  // std::is_same_v
+#include <utility>      // std::pair
 
-#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/element.hpp"                    // network_element, real_element, storage_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
 #include "gradus/kernels/cpu/detail/matmul_thin.hpp"  // thin_product
-#include "gradus/kernels/cpu/simd_panels.hpp"         // multiply_rows, pack_panel, scratch, for_each_task
+#include "gradus/kernels/cpu/simd_panels.hpp"         // multiply_rows, pack_panel, read_run, scratch
 #include "gradus/kernels/matmul.hpp"                  // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {
@@ -25,9 +26,11 @@ namespace detail {
 /// matrix whose rows are adjacent terms is best taken as rows, and the tiles are then stored transposed.
 template <class Element>
 class product {
+  using real = computed<Element>;  // of sums, and what tiles read
+
  public:
-  product(const tile_kernels<Element>& kernels, const matmul_shape& s, index_t threads)
-      : kernels_{kernels}, terms_{s.k}, threads_{threads} {
+  product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
+      : kernels_{kernels}, terms_{packed_terms<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
     const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
     const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
     swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
@@ -35,9 +38,10 @@ class product {
     columns_ = swapped_ ? a : b;
     thin_ = s.k >= thin_product<Element>::least_terms &&
             std::min(rows_.count, columns_.count) <= thin_product<Element>::most_vectors;
-    packs_rows_ = rows_.term_step != 1 && rows_.count > 1;
-    copies_rows_ = !packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
-                   rows_.step * static_cast<index_t>(sizeof(Element)) % 1024 == 0;
+    packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_);
+    copies_rows_ = !packs_rows_ && !in_place_;
+    copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
+                                    rows_.step * static_cast<index_t>(sizeof(real)) % 1024 == 0);
     shared_ = rows_.count > most_rows;
     // Blocks: all rows, and columns enough for all threads; or parts of both.
     const index_t panels = ceil_div(columns_.count, kernels.width);
@@ -55,12 +59,12 @@ class product {
   }
 
   /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
-  [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<Element>& kernels, const matmul_shape& s,
+  [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
                                                    index_t threads) {
-    std::size_t bytes = thin_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k);
+    std::size_t bytes = thin_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
     for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
       scratch shared;
-      static_cast<void>(shared.take<Element>(rows > most_rows ? round_up(columns, kernels.width) * s.k : 0));
+      static_cast<void>(shared.take<real>(rows > most_rows ? round_up(columns, kernels.width) * s.k : 0));
       scratch worker;
       static_cast<void>(take(kernels, std::min(rows, most_rows),
                              std::min(round_up(columns, kernels.width), round_up(most_columns, kernels.width)), s.k,
@@ -70,19 +74,20 @@ class product {
     return bytes;
   }
 
-  void run(cpu& device, const Element* a, const Element* b, const tile_output<Element>& output,
+  template <class Result>
+  void run(cpu& device, const Element* a, const Element* b, const tile_output<Result>& output,
            std::byte* workspace) const {
     const Element* const row_side = swapped_ ? b : a;
     const Element* const column_side = swapped_ ? a : b;
     if (thin_) {
       const bool few_rows = rows_.count <= columns_.count;
-      tile_output<Element> stored = output;
+      tile_output<Result> stored = output;
       stored.bias_of_rows = few_rows == swapped_;  // the bias is one of the columns of C
-      const thin_product<Element> thin{kernels_, few_rows ? rows_ : columns_, few_rows ? columns_ : rows_, terms_};
+      const thin_product<Element> thin{kernels_, few_rows ? rows_ : columns_, few_rows ? columns_ : rows_, all_terms_};
       thin.run(device, few_rows ? row_side : column_side, few_rows ? column_side : row_side, stored, workspace);
       return;
     }
-    auto* const shared = reinterpret_cast<Element*>(workspace);
+    auto* const shared = reinterpret_cast<real*>(workspace);
     const index_t panels = ceil_div(columns_.count, kernels_.width);
     if (shared_) {
       const term_blocks blocks = blocks_of_terms();
@@ -100,7 +105,8 @@ class product {
   }
 
  private:
-  static constexpr index_t most_rows = 240;           // of a block
+  static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read the factors where they are
+  static constexpr index_t most_rows = 240;                         // of a block
   static constexpr index_t most_columns = 192;        // of a block whose sums are kept between blocks of terms
   static constexpr index_t most_free_columns = 4096;  // of other blocks
   static constexpr index_t row_gap = 16;              // elements between copied rows
@@ -119,38 +125,55 @@ class product {
     return multiply + pack_columns + pack_rows;
   }
 
-  [[nodiscard]] static index_t most_terms(const tile_kernels<Element>& kernels) {
+  [[nodiscard]] static index_t most_terms(const tile_kernels<real>& kernels) {
     constexpr index_t panel_bytes = 96 * 1024;  // of the second cache
-    return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(Element)));
+    return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(real)));
   }
   [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms(kernels_)}; }
+  /// Of a block, in the factors.
+  [[nodiscard]] index_t first_term(const term_block& part) const {
+    return takes_pairs() ? 2 * part.offset : part.offset;
+  }
+  [[nodiscard]] index_t count_terms(const term_block& part) const {
+    return takes_pairs() ? std::min(2 * part.length, all_terms_ - 2 * part.offset) : part.length;
+  }
+  [[nodiscard]] bool takes_pairs() const { return !in_place_ && kernels_.pairs; }
+  void read_terms(const Element* from, index_t count, real* to) const {
+    if constexpr (!in_place_) {
+      if (kernels_.pairs) {
+        pair_run(from, count, to);
+        return;
+      }
+    }
+    read_run(from, count, to);
+  }
   [[nodiscard]] std::size_t shared_bytes() const {
     const index_t elements = shared_ ? padded_columns(kernels_, columns_.count) * terms_ : 0;
-    return (static_cast<std::size_t>(elements) * sizeof(Element) + 63) / 64 * 64;
+    return (static_cast<std::size_t>(elements) * sizeof(real) + 63) / 64 * 64;
   }
 
   struct worker_memory {
     index_t* a_row;
     index_t* c_row;
     index_t* c_column;
-    Element* rows;
-    Element* panels;
-    Element* sums;
-    Element* tile;
+    real* rows;
+    real* panels;
+    real* sums;
+    real* tile;
   };
   /// @param rows, columns  the most of a block
   /// @param all_terms      of the product
-  [[nodiscard]] static worker_memory take(const tile_kernels<Element>& kernels, index_t rows, index_t columns,
+  [[nodiscard]] static worker_memory take(const tile_kernels<real>& kernels, index_t rows, index_t columns,
                                           index_t all_terms, scratch& memory) {
     const index_t terms = std::min(all_terms, most_terms(kernels));
     worker_memory m{};
     m.a_row = memory.template take<index_t>(std::max(rows, kernels.rows));
     m.c_row = memory.template take<index_t>(rows);
     m.c_column = memory.template take<index_t>(kernels.width);
-    m.tile = memory.template take<Element>(2 * kernels.rows * kernels.width);
-    m.rows = memory.template take<Element>(rows * (terms + row_gap));
-    m.panels = memory.template take<Element>(kernels.width * terms);
-    m.sums = memory.template take<Element>(terms < all_terms ? rows * columns : 0);
+    m.tile = memory.template take<real>(2 * kernels.rows * kernels.width);
+    m.rows = memory.template take<real>(rows * (terms + row_gap));
+    m.panels = memory.template take<real>(kernels.width * terms);
+    m.sums = memory.template take<real>(terms < all_terms ? rows * columns : 0);
     return m;
   }
   [[nodiscard]] worker_memory take(scratch& memory) const {
@@ -165,17 +188,18 @@ class product {
   }
 
   /// Packs some terms of a panel; `to` is where the panel begins, which holds `part.terms` terms when not shared.
-  void pack_column_panel(const Element* from, index_t panel, const term_block& part, Element* to) const {
+  void pack_column_panel(const Element* from, index_t panel, const term_block& part, real* to) const {
     const index_t column = panel * kernels_.width;
     const index_t left = columns_.count - column;
     const index_t width = next_panel_width(kernels_, left);
-    pack_panel(kernels_, from + column * columns_.step + part.offset * columns_.term_step, columns_.step,
-               columns_.term_step, std::min(left, kernels_.width), part.length, width,
+    pack_panel(kernels_, from + column * columns_.step + first_term(part) * columns_.term_step, columns_.step,
+               columns_.term_step, std::min(left, kernels_.width), count_terms(part), width,
                shared_ ? to + part.offset * width : to);
   }
 
+  template <class Result>
   void run_block(index_t row_part, index_t column_part, const Element* row_side, const Element* column_side,
-                 const Element* shared, const tile_output<Element>& output, scratch memory) const {
+                 const real* shared, const tile_output<Result>& output, scratch memory) const {
     const worker_memory m = take(memory);
     const index_t row = part_begin(rows_.count, row_parts_, row_part);
     const index_t rows = part_begin(rows_.count, row_parts_, row_part + 1) - row;
@@ -198,20 +222,20 @@ class product {
       if (packs_rows_) {
         for (index_t tile = 0; tile < rows;) {
           const index_t height = next_tile_rows(kernels_, rows - tile);
-          pack_panel(kernels_, row_side + (row + tile) * rows_.step + part.offset * rows_.term_step, rows_.step,
-                     rows_.term_step, height, part.length, height, m.rows + tile * part.length);
+          pack_panel(kernels_, row_side + (row + tile) * rows_.step + first_term(part) * rows_.term_step, rows_.step,
+                     rows_.term_step, height, count_terms(part), height, m.rows + tile * part.length);
           tile += height;
         }
       } else if (copies_rows_) {
         // Rows a power of two apart would meet in the same few places of the cache.
         for (index_t r = 0; r < rows; ++r) {
           m.a_row[r] = r * (part.length + row_gap);
-          std::copy_n(row_side + (row + r) * rows_.step + part.offset, part.length, m.rows + m.a_row[r]);
+          read_terms(row_side + (row + r) * rows_.step + first_term(part), count_terms(part), m.rows + m.a_row[r]);
         }
       }
       for (index_t p = panel_begin; p < panel_end; ++p) {
         const index_t column = p * kernels_.width;
-        panel_rows<Element> panel;
+        panel_rows<real> panel;
         panel.rows = rows;
         panel.columns = std::min(columns_.count - column, kernels_.width);
         const index_t width = next_panel_width(kernels_, panel.columns);
@@ -222,8 +246,11 @@ class product {
         panel.first = i == 0;
         panel.last = i + 1 == blocks.count();
         panel.packed_terms = packs_rows_ ? part.length : 0;
-        tile_call<Element> call;
-        call.a = packs_rows_ || copies_rows_ ? m.rows : row_side + part.offset * rows_.term_step;
+        tile_call<real> call;
+        call.a = m.rows;
+        if constexpr (in_place_) {
+          call.a = packs_rows_ || copies_rows_ ? m.rows : row_side + part.offset * rows_.term_step;
+        }
         call.a_row = m.a_row;
         call.a_step = rows_.term_step;
         call.segments = &no_segment;
@@ -236,21 +263,19 @@ class product {
           call.b = m.panels;
         }
         call.c_row = m.c_row;
-        call.output = output;
-        const index_t shift = column * columns_.place;
-        call.output.c += shift;
-        call.output.mask = output.mask == nullptr ? nullptr : output.mask + shift;
+        tile_output<Result> stored = shifted(output, column * columns_.place);
         if (output.bias != nullptr) {
-          call.output.bias = output.bias + (swapped_ ? row : column);
-          call.output.bias_of_rows = swapped_;
+          stored.bias = output.bias + (swapped_ ? row : column);
+          stored.bias_of_rows = swapped_;
         }
-        multiply_rows(kernels_, call, panel);
+        multiply_rows(kernels_, call, panel, stored);
       }
     }
   }
 
-  const tile_kernels<Element>& kernels_;
-  index_t terms_;
+  const tile_kernels<real>& kernels_;
+  index_t terms_;      // as tiles take them: pairs, or
+  index_t all_terms_;  // single ones
   index_t threads_;
   bool swapped_;  // the rows of the tiles are the columns of C
   bool thin_;     // a few vectors: no tiles
@@ -262,6 +287,22 @@ class product {
   index_t row_parts_;
   index_t column_parts_;
 };
+
+/// What the product does to C, and where it puts it.
+template <class Element>
+[[nodiscard]] tile_output<Element> output_of(Element* c, const matmul_epilogue<Element>& epilogue) noexcept {
+  return {.c = c,
+          .mask = epilogue.relu_output,
+          .bias = epilogue.bias,
+          .accumulate = epilogue.accumulate,
+          .relu = epilogue.act == activation::relu};
+}
+
+/// Of the factor B, rounded.
+template <class Element>
+[[nodiscard]] std::size_t rounded_bytes(const matmul_shape& shape) noexcept {
+  return (static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) + 63) / 64 * 64;
+}
 
 }  // namespace detail
 
@@ -278,23 +319,50 @@ template <real_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
   const detail::product<Element> product{detail::current_tile_kernels<Element>(), shape, device.threads()};
-  product.run(device, a, b,
-              {.c = c,
-               .mask = epilogue.relu_output,
-               .bias = epilogue.bias,
-               .accumulate = epilogue.accumulate,
-               .relu = epilogue.act == activation::relu},
-              workspace.data());
+  product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
 }
 
 /// See kernels/matmul.hpp.
-template <real_element Element>
-void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, Element* sums) {
-  const auto& kernels = detail::current_tile_kernels<Element>();
+template <storage_element Element>
+[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+  using real = parameter_element_t<Element>;
+  return detail::rounded_bytes<Element>(shape) +
+         detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
+           return detail::product<Element>::workspace_bytes(kernels, shape, device.threads());
+         });
+}
+
+/// The product of images and a parameter, which is rounded to the type of the images first. See kernels/matmul.hpp.
+template <storage_element Element>
+void matmul(cpu& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b, Element* c,
+            const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  auto* const rounded = reinterpret_cast<Element*>(workspace.data());
+  device.parallel_for(shape.k * shape.n, index_t{1} << 14U, [=](index_t begin, index_t end) {
+    detail::for_each_packet<Element>(
+        begin, end, [=]<class Packet>(Packet, index_t i) { Packet::store(rounded + i, Packet::load(b + i)); });
+  });
+  const detail::product<Element> product{detail::current_storage_kernels<Element>(), shape, device.threads()};
+  product.run(device, a, rounded, detail::output_of(c, epilogue),
+              workspace.data() + detail::rounded_bytes<Element>(shape));
+}
+
+/// The product of images and gradients of images: the gradient of a parameter. See kernels/matmul.hpp.
+template <storage_element Element>
+void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, parameter_element_t<Element>* c,
+            const matmul_epilogue<parameter_element_t<Element>>& epilogue, std::span<std::byte> workspace) {
+  const detail::product<Element> product{detail::current_storage_kernels<Element>(), shape, device.threads()};
+  product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
+}
+
+/// See kernels/matmul.hpp.
+template <network_element Element>
+void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
+  using real = parameter_element_t<Element>;
+  const auto& kernels = detail::current_tile_kernels<real>();
   device.parallel_for(columns, 256, [&](index_t begin, index_t end) {
-    std::fill_n(sums + begin, end - begin, Element{});
+    std::fill_n(sums + begin, end - begin, real{});
     for (index_t i = 0; i < rows; ++i) {
-      kernels.add(a + i * columns + begin, end - begin, sums + begin);
+      detail::add_run(kernels, a + i * columns + begin, end - begin, sums + begin);
     }
   });
 }

@@ -10,7 +10,7 @@
 #include <type_traits>  // std::type_identity_t
 
 #include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                // real_element
+#include "gradus/core/element.hpp"                // network_element
 #include "gradus/core/index.hpp"                  // index_t
 #include "gradus/device/cpu.hpp"                  // cpu
 #include "gradus/kernels/conv2d.hpp"              // backward_epilogue
@@ -157,7 +157,7 @@ GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Elem
                                  .entry = static_cast<int>(plan.rows.entry(h.begin, p) * columns.kernel +
                                                            columns.entry(w.begin, q)),
                                  .kernel_width = static_cast<int>(columns.kernel),
-                                 .share = Element{1} / static_cast<Element>(entries)},
+                                 .share = computed<Element>{1} / static_cast<computed<Element>>(entries)},
              call.y, call.choice);
     q += pixels;
   }
@@ -180,7 +180,7 @@ GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forwa
 template <class Element>
 GRADUS_NEVER_INLINE void pool_turned_band(const pool_plan& plan, const pool_forward<Element>& call,
                                           const pool_band& band) {
-  std::array<Element, plan.band_pixels * turned_lanes> turned;
+  std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
   std::array<Element, plan.row_pixels * turned_lanes> results;
   std::array<std::uint8_t, plan.row_pixels * turned_lanes> chosen;
   const pool_axis& rows = plan.rows;
@@ -259,8 +259,8 @@ GRADUS_NEVER_INLINE void plain_band_of_slopes(const pool_plan& plan, const pool_
 template <class Element>
 GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool_backward<Element>& call,
                                                const pool_band& band) {
-  std::array<Element, plan.band_pixels * turned_lanes> turned;
-  std::array<std::uint8_t, plan.band_pixels * turned_lanes> chosen;
+  std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
+  std::array<std::uint8_t, pool_plan::band_pixels * turned_lanes> chosen;
   std::array<Element, plan.row_pixels * turned_lanes> sums;
   const pool_axis& rows = plan.rows;
   const index_t first = rows.windows_with(band.rows.begin).begin;
@@ -335,14 +335,14 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
                            index_t /*h*/) {
   const pool_range rows = plan.count_padding ? pool_range{0, plan.rows.outputs} : plan.rows.whole_windows();
   const pool_range columns = plan.count_padding ? pool_range{0, plan.columns.outputs} : plan.columns.whole_windows();
-  const Element usual = Element{1} / static_cast<Element>(plan.rows.kernel * plan.columns.kernel);
+  using real = computed<Element>;
+  const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
   slopes_of_row(row, call.dx, call.epilogue,
                 [=, &plan, dy = call.dy]<class Packet, int Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
                                                                   index_t q, index_t, index_t i) {
-                  Element share = usual;
+                  real share = usual;
                   if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
-                    share =
-                        Element{1} / static_cast<Element>(plan.rows.window(p).size() * plan.columns.window(q).size());
+                    share = real{1} / static_cast<real>(plan.rows.window(p).size() * plan.columns.window(q).size());
                   }
 #pragma GCC unroll 4
                   for (int j = 0; j < Block; ++j) {
@@ -371,7 +371,7 @@ void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body)
 }  // namespace detail
 
 /// See kernels/pool2d.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                         std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                         image_view<Element, Layout, cpu> y, std::uint8_t* choice) {
@@ -389,7 +389,7 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
 }
 
 /// See kernels/pool2d.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> dy, const std::uint8_t* choice,
                          image_view<Element, Layout, cpu> dx,
@@ -409,7 +409,7 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
 }
 
 /// See kernels/pool2d.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                             std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                             image_view<Element, Layout, cpu> y, bool count_padding) {
@@ -427,7 +427,7 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
 }
 
 /// See kernels/pool2d.hpp.
-template <real_element Element, layout_policy Layout>
+template <network_element Element, layout_policy Layout>
 void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              std::type_identity_t<image_view<const Element, Layout, cpu>> dy,
                              image_view<Element, Layout, cpu> dx, bool count_padding,

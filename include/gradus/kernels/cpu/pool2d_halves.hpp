@@ -5,8 +5,7 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <cstdint>      // std::uint8_t
-#include <type_traits>  // std::remove_cvref_t
+#include <cstdint>  // std::uint8_t
 
 #include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                      // index_t
@@ -20,7 +19,7 @@ namespace gradus::kernels::detail {
 template <class Packet>
 struct pairs {
   using type = typename Packet::type;
-  using element = std::remove_cvref_t<decltype(type{}[0])>;
+  using element = typename Packet::element;
 
   GRADUS_ALWAYS_INLINE static pairs load(const element* from) noexcept {
     if constexpr (Packet::lanes == 1) {
@@ -110,7 +109,7 @@ GRADUS_NEVER_INLINE void average_halves(const halved_plane& plane, const Element
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
       const auto top = pairs<Packet>::load(x + 2 * q);
       const auto bottom = pairs<Packet>::load(x + plane.in_width + 2 * q);
-      Packet::store(y + q, ((top.even + bottom.even) + (top.odd + bottom.odd)) * Element{0.25});
+      Packet::store(y + q, ((top.even + bottom.even) + (top.odd + bottom.odd)) * computed<Element>{0.25});
     });
   }
 }
@@ -147,8 +146,9 @@ void max_slopes_of_halves(const halved_plane& plane, const Element* dy, const st
 template <class Element>
 void average_slopes_of_halves(const halved_plane& plane, const Element* dy, Element* dx,
                               const backward_epilogue<Element>& epilogue) noexcept {
-  slopes_of_halves(plane, dx, epilogue,
-                   [=]<class Packet>(Packet, index_t i, int) { return Packet::load(dy + i) * Element{0.25}; });
+  slopes_of_halves(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int) {
+    return Packet::load(dy + i) * computed<Element>{0.25};
+  });
 }
 
 }  // namespace gradus::kernels::detail

@@ -22,9 +22,11 @@ struct lone_packet : full_packet<Element> {
   static constexpr index_t lanes = 1;
 
   GRADUS_ALWAYS_INLINE static typename full::type load(const Element* from) noexcept {
-    return typename full::type{*from};
+    return typename full::type{static_cast<computed<Element>>(*from)};
   }
-  GRADUS_ALWAYS_INLINE static void store(Element* to, typename full::type value) noexcept { *to = value[0]; }
+  GRADUS_ALWAYS_INLINE static void store(Element* to, typename full::type value) noexcept {
+    *to = static_cast<Element>(value[0]);
+  }
   GRADUS_ALWAYS_INLINE static typename full::index_vector load_bytes(const std::uint8_t* from) noexcept {
     return typename full::index_vector{*from};
   }
@@ -53,10 +55,10 @@ struct window_run {
   index_t pixels = 0;
   index_t input_step = 0;  ///< from pixel to pixel
   index_t output_step = 0;
-  index_t output = 0;    ///< place of the first pixel
-  int entry = 0;         ///< number of the first entry
-  int kernel_width = 0;  ///< numbers of entries are that much apart in a column
-  Element share{};       ///< of an entry in a mean
+  index_t output = 0;         ///< place of the first pixel
+  int entry = 0;              ///< number of the first entry
+  int kernel_width = 0;       ///< numbers of entries are that much apart in a column
+  computed<Element> share{};  ///< of an entry in a mean
 };
 
 /// Calls body(packet, blocks, i) for all lanes i.

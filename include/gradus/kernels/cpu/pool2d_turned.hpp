@@ -4,6 +4,9 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
+#include <type_traits>  // std::remove_const_t
+
+#include "gradus/core/bfloat16.hpp"                   // bfloat16
 #include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // full_packet
@@ -41,7 +44,13 @@ struct pixel_rows {
   index_t column_step;
 };
 
-/// 4 x 4 elements of 4 bytes.
+/// Whether packets have four lanes.
+template <class Element>
+inline constexpr bool turns_squares = sizeof(Element) == 4;
+template <>
+inline constexpr bool turns_squares<bfloat16> = true;
+
+/// 4 x 4 elements of 4 lanes.
 template <class Element>
 struct square {
   using packet = full_packet<Element>;
@@ -70,7 +79,7 @@ struct square {
 /// counts elements from rows.first on, and turned from the buffer's.
 template <class Element, class Four, class One>
 GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Four& four, const One& one) noexcept {
-  const bool squares = sizeof(Element) == 4 && p.column_step == 1;
+  const bool squares = turns_squares<std::remove_const_t<Element>> && p.column_step == 1;
   const index_t whole_channels = squares ? p.channels / 4 * 4 : 0;
   const index_t whole_columns = p.columns / 4 * 4;
   for (index_t r = 0; r < p.rows; ++r) {
@@ -94,7 +103,7 @@ void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
   for_each_square(
       from,
       [&](index_t place, index_t turned) {
-        if constexpr (sizeof(Element) == 4) {
+        if constexpr (turns_squares<Element>) {
           square<Element> some;
           some.load(from.first + place, from.channel_step);
           some.transpose();
@@ -114,7 +123,7 @@ void turn_back(const Element* from, const pixel_rows<Element>& to,
   for_each_square(
       to,
       [&](index_t place, index_t turned) {
-        if constexpr (sizeof(Element) == 4) {
+        if constexpr (turns_squares<Element>) {
           square<Element> some;
           some.load(from + turned, turned_lanes);
           some.transpose();

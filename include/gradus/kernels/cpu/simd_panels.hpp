@@ -10,11 +10,13 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"            // GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"             // index_t
-#include "gradus/device/cpu.hpp"             // cpu
-#include "gradus/kernels/cpu/isa.hpp"        // instruction_set, is_available
-#include "gradus/kernels/cpu/simd_tile.hpp"  // tile_kernels, tile_call
+#include "gradus/core/config.hpp"               // GRADUS_NEVER_INLINE
+#include "gradus/core/index.hpp"                // index_t
+#include "gradus/device/cpu.hpp"                // cpu
+#include "gradus/kernels/cpu/isa.hpp"           // instruction_set, is_available
+#include "gradus/kernels/cpu/simd_pairs.hpp"    // packed_terms, pair_columns, storage_kernels_for
+#include "gradus/kernels/cpu/simd_storage.hpp"  // computed, read_rows, store_rows
+#include "gradus/kernels/cpu/simd_tile.hpp"     // tile_kernels, tile_call
 
 namespace gradus::kernels::detail {
 
@@ -65,18 +67,26 @@ template <class Element>
 }
 
 /// to[k * width + j] = from[j * column_step + k * step] for k < count, j < columns; zeros in the columns up to `width`.
+/// Pairs of terms, where tiles take these.
 template <class Element>
-void pack_panel(const tile_kernels<Element>& kernels, const Element* from, index_t column_step, index_t step,
-                index_t columns, index_t count, index_t width, Element* to) {
+void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t column_step, index_t step,
+                index_t columns, index_t count, index_t width, computed<Element>* to) {
+  const index_t rows = packed_terms<Element>(kernels, count);
   if (columns < width) {
-    for (index_t k = 0; k < count; ++k) {
-      std::fill(to + k * width + columns, to + (k + 1) * width, Element{});
+    for (index_t k = 0; k < rows; ++k) {
+      std::fill(to + k * width + columns, to + (k + 1) * width, computed<Element>{});
+    }
+  }
+  if constexpr (!real_element<Element>) {
+    if (kernels.pairs) {
+      pair_columns(kernels, from, column_step, step, columns, count, width, to);
+      return;
     }
   }
   if (column_step == 1 && columns == width) {
-    kernels.copy_rows(from, step, count, width, to);
+    read_rows(kernels, from, step, count, width, to);
   } else if (step == 1) {
-    kernels.transpose(from, column_step, columns, count, width, to);
+    read_transposed(kernels, from, column_step, columns, count, width, to);
   } else {
     for (index_t k = 0; k < count; ++k) {
       for (index_t j = 0; j < columns; ++j) {
@@ -97,13 +107,13 @@ template <class Element>
 
 /// Stores sums that do not lie in c as whole rows: column j of row m at c[c_row[m] + c_column[j]] (null: at j).
 template <class Element>
-void store_scattered(const Element* sums, index_t rows, index_t columns, index_t width, const index_t* c_row,
+void store_scattered(const computed<Element>* sums, index_t rows, index_t columns, index_t width, const index_t* c_row,
                      const index_t* c_column, const tile_output<Element>& output) {
   for (index_t m = 0; m < rows; ++m) {
-    const Element* const row = sums + m * width;
+    const computed<Element>* const row = sums + m * width;
     for (index_t j = 0; j < columns; ++j) {
       const index_t at = c_row[m] + (c_column == nullptr ? j : c_column[j]);
-      Element value = row[j];
+      computed<Element> value = row[j];
       if (output.bias != nullptr) {
         value += output.bias[output.bias_of_rows ? m : j];
       }
@@ -119,14 +129,14 @@ void store_scattered(const Element* sums, index_t rows, index_t columns, index_t
       if (output.mask != nullptr && !(output.mask[at] > 0)) {
         value = 0;
       }
-      output.c[at] = value;
+      output.c[at] = static_cast<Element>(value);
     }
   }
 }
 
 /// Stores `count` sums (null: zeros) at c[place + j * step]; for outputs without bias and residual.
 template <class Element>
-GRADUS_NEVER_INLINE void store_strided(const Element* sums, index_t count, index_t place, index_t step,
+GRADUS_NEVER_INLINE void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
                                        const tile_output<Element>& output) {
   Element* const c = output.c + place;
   if (sums == nullptr && output.accumulate) {
@@ -141,13 +151,13 @@ GRADUS_NEVER_INLINE void store_strided(const Element* sums, index_t count, index
     }
   } else if (output.simple()) {
     for (index_t j = 0; j < count; ++j) {
-      c[j * step] = sums[j];
+      c[j * step] = static_cast<Element>(sums[j]);
     }
   } else {
     const Element* const mask = output.mask == nullptr ? nullptr : output.mask + place;
     for (index_t j = 0; j < count; ++j) {
-      const Element value = sums[j] + (output.accumulate ? c[j * step] : Element{});
-      c[j * step] = mask == nullptr || mask[j * step] > 0 ? value : Element{};
+      const computed<Element> value = sums[j] + (output.accumulate ? c[j * step] : Element{});
+      c[j * step] = static_cast<Element>(mask == nullptr || mask[j * step] > 0 ? value : computed<Element>{});
     }
   }
 }
@@ -263,9 +273,10 @@ void for_each_task(cpu& device, index_t tasks, const Body& body) {
 template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
-  for (const instruction_set which : {instruction_set::portable, instruction_set::avx2, instruction_set::avx512}) {
-    if (is_available(which)) {
-      bytes = std::max(bytes, plan(tile_kernels_for<Element>(which)));
+  for (const instruction_set which : all_instruction_sets) {
+    const bool other = !real_element<Element> || which != instruction_set::avx512_bf16;  // than avx512
+    if (other && is_available(which)) {
+      bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }
   }
   return bytes;
@@ -323,27 +334,34 @@ struct panel_rows {
 };
 
 /// Multiplies all rows with some panels over one block of terms: with several blocks, or scattered, with one panel.
+/// @param call  all but its output
 template <class Element>
-void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call, const panel_rows<Element>& panel) {
-  constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
+void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<computed<Element>> call,
+                   const panel_rows<computed<Element>>& panel, const tile_output<Element>& output) {
+  using real = computed<Element>;
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(real));
+  constexpr bool stores = std::is_same_v<Element, real>;  // tiles can store themselves
   const index_t padded = padded_columns(kernels, panel.columns);
   const index_t wide_panels = padded / kernels.width;
   const index_t wide_columns = wide_panels * kernels.width;
-  const bool direct = panel.last && panel.c_column == nullptr && padded == panel.columns && call.output.simple();
-  Element* const spare = panel.tile + kernels.rows * padded;
-  const tile_output<Element> output = call.output;
-  const Element* const b = call.b;
-  Element* sums = panel.sums;
+  const bool direct =
+      stores && !kernels.pairs && panel.last && panel.c_column == nullptr && padded == panel.columns && output.simple();
+  real* const spare = panel.tile + kernels.rows * padded;
+  const real* const b = call.b;
+  real* sums = panel.sums;
   index_t rows = 0;
   for (index_t row = 0; row < panel.rows; row += rows) {
     rows = next_tile_rows(kernels, panel.rows - row);
     if (panel.packed_terms != 0) {
       call.a_step = rows;
     }
-    Element* const partial = !panel.last ? sums : direct ? nullptr : panel.tile;
+    real* const partial = !panel.last ? sums : direct ? nullptr : panel.tile;
     call.initial = panel.first ? nullptr : sums;
     call.partial = partial;
     call.sums_step = padded;
+    if constexpr (stores) {
+      call.output = output;
+    }
     if (wide_panels > 0) {
       call.b = b;
       call.b_step = kernels.width;
@@ -362,10 +380,11 @@ void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call
       call.ahead_lines = 0;
       call.initial = call.initial == nullptr ? nullptr : call.initial + wide_columns;
       call.partial = partial == nullptr ? nullptr : partial + wide_columns;
-      call.output = shifted(output, wide_columns);
-      call.output.bias = output.bias == nullptr ? nullptr : output.bias + wide_columns;
+      if constexpr (stores) {
+        call.output = shifted(output, wide_columns);
+        call.output.bias = output.bias == nullptr ? nullptr : output.bias + wide_columns;
+      }
       run_tile(kernels, call, rows, kernels.lanes, spare);
-      call.output = output;
     }
     if (panel.last && partial != nullptr) {
       tile_output<Element> finished = output;
@@ -375,7 +394,7 @@ void multiply_rows(const tile_kernels<Element>& kernels, tile_call<Element> call
       if (panel.c_column != nullptr) {
         store_scattered(panel.tile, rows, panel.columns, padded, call.c_row, panel.c_column, finished);
       } else {
-        kernels.finish(panel.tile, rows, padded, panel.columns, call.c_row, finished);
+        store_rows(kernels, panel.tile, rows, padded, panel.columns, call.c_row, finished);
       }
     }
     if (panel.packed_terms != 0) {

@@ -8,6 +8,7 @@
 #include <cstddef>  // std::size_t
 #include <cstring>  // std::memcpy
 
+#include "gradus/core/element.hpp"     // parameter_element_t
 #include "gradus/core/index.hpp"       // index_t
 #include "gradus/kernels/cpu/isa.hpp"  // instruction_set
 
@@ -20,7 +21,7 @@ struct tile_output {
   Element* c = nullptr;
   const Element* residual = nullptr;
   const Element* mask = nullptr;
-  const Element* bias = nullptr;
+  const parameter_element_t<Element>* bias = nullptr;
   bool bias_of_rows = false;  ///< one value a row of the tile, else one a column
   bool accumulate = false;
   bool relu = false;
@@ -87,6 +88,7 @@ struct tile_kernels {
   using tile_function = void (*)(const tile_call<Element>&);
 
   instruction_set set;
+  bool pairs = false;                               ///< tiles multiply pairs of bfloat16: simd_pairs.hpp
   index_t lanes;                                    ///< elements of a vector
   index_t rows;                                     ///< rows of the highest tile
   index_t width;                                    ///< columns of the widest tile, several vectors
@@ -171,7 +173,7 @@ namespace gradus::kernels::detail {
 template <class Element>
 [[nodiscard]] const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
-  if (which == instruction_set::avx512) {
+  if (which >= instruction_set::avx512) {
     return avx512::tile_kernels_of<Element>;
   }
   if (which == instruction_set::avx2) {
@@ -185,7 +187,7 @@ template <class Element>
 template <class Element>
 [[nodiscard]] const plane_tiles<Element>& plane_tiles_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
-  if (which == instruction_set::avx512) {
+  if (which >= instruction_set::avx512) {
     return avx512::plane_tiles_of<Element>;
   }
   if (which == instruction_set::avx2) {

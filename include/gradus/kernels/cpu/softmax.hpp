@@ -10,7 +10,7 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t
 
-#include "gradus/core/element.hpp"               // real_element
+#include "gradus/core/element.hpp"               // network_element
 #include "gradus/core/index.hpp"                 // index_t
 #include "gradus/device/cpu.hpp"                 // cpu
 #include "gradus/kernels/cpu/softmax_loops.hpp"  // largest_of, exponentials, scale_row
@@ -29,9 +29,10 @@ namespace detail {
 
 /// See kernels/softmax.hpp.
 /// @note dlogits may be logits.
-template <real_element Element>
+template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes, const Element* logits,
                                      const std::int32_t* labels, double scale, Element* dlogits) {
+  using real = detail::computed<Element>;
   const index_t grain = detail::softmax_grain(rows, classes);
   std::array<loss_sums, 64> partial{};
   device.parallel_for(rows, grain, [&](index_t begin, index_t end) {
@@ -39,19 +40,25 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
     for (index_t row = begin; row < end; ++row) {
       const Element* const x = logits + row * classes;
       const index_t label = labels[row];
-      const Element largest = detail::largest_of(classes, x);
-      const Element at_label = x[label];
+      const real largest = detail::largest_of(classes, x);
+      const real at_label = x[label];
       sums.correct += detail::is_first_largest(x, label, largest) ? 1 : 0;
-      if (dlogits == nullptr) {
-        const Element total = detail::exponentials<false>(classes, x, largest, dlogits);
+      if (dlogits == nullptr || !detail::stores_exactly<Element>) {
+        const real total = detail::exponentials<false>(classes, x, largest, dlogits);
         sums.loss += std::log(static_cast<double>(total)) - static_cast<double>(at_label - largest);
+        if constexpr (!detail::stores_exactly<Element>) {
+          if (dlogits != nullptr) {
+            detail::store_probabilities(classes, x, largest, static_cast<real>(scale / static_cast<double>(total)),
+                                        label, static_cast<real>(scale), dlogits + row * classes);
+          }
+        }
         continue;
       }
       Element* const d = dlogits + row * classes;
-      const Element total = detail::exponentials<true>(classes, x, largest, d);
+      const real total = detail::exponentials<true>(classes, x, largest, d);
       sums.loss += std::log(static_cast<double>(total)) - static_cast<double>(at_label - largest);
-      detail::scale_row(classes, static_cast<Element>(scale / static_cast<double>(total)), d);
-      d[label] -= static_cast<Element>(scale);
+      detail::scale_row(classes, static_cast<real>(scale / static_cast<double>(total)), d);
+      d[label] = static_cast<Element>(d[label] - static_cast<real>(scale));
     }
     partial[static_cast<std::size_t>(begin / grain)] = sums;
   });
@@ -65,14 +72,21 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
 
 /// See kernels/softmax.hpp.
 /// @note probabilities may be logits.
-template <real_element Element>
+template <network_element Element>
 void softmax(cpu& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {
+  using real = detail::computed<Element>;
   device.parallel_for(rows, detail::softmax_grain(rows, classes), [=](index_t begin, index_t end) {
     for (index_t row = begin; row < end; ++row) {
       const Element* const x = logits + row * classes;
       Element* const y = probabilities + row * classes;
-      const Element total = detail::exponentials<true>(classes, x, detail::largest_of(classes, x), y);
-      detail::scale_row(classes, Element{1} / total, y);
+      const real largest = detail::largest_of(classes, x);
+      if constexpr (detail::stores_exactly<Element>) {
+        const real total = detail::exponentials<true>(classes, x, largest, y);
+        detail::scale_row(classes, real{1} / total, y);
+      } else {
+        const real total = detail::exponentials<false>(classes, x, largest, y);
+        detail::store_probabilities(classes, x, largest, real{1} / total, index_t{-1}, real{0}, y);
+      }
     }
   });
 }

@@ -9,7 +9,7 @@
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint32_t
 #include <limits>       // std::numeric_limits
-#include <type_traits>  // std::remove_cvref_t
+#include <type_traits>  // std::is_same_v, std::remove_cvref_t
 
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet, for_each_packet
@@ -57,8 +57,8 @@ GRADUS_ALWAYS_INLINE typename full_packet<Element>::type load_row(index_t count,
   if (i + packet::lanes <= count) {
     return packet::load(x + i);
   }
-  std::array<Element, static_cast<std::size_t>(packet::lanes)> lanes;
-  lanes.fill(-std::numeric_limits<Element>::infinity());
+  std::array<computed<Element>, static_cast<std::size_t>(packet::lanes)> lanes;
+  lanes.fill(-std::numeric_limits<computed<Element>>::infinity());
   for (index_t lane = 0; i + lane < count; ++lane) {
     lanes[static_cast<std::size_t>(lane)] = x[i + lane];
   }
@@ -67,14 +67,14 @@ GRADUS_ALWAYS_INLINE typename full_packet<Element>::type load_row(index_t count,
 
 /// The largest element of a row; where one is not a number, any of the others or NaN.
 template <class Element>
-[[nodiscard]] Element largest_of(index_t count, const Element* x) noexcept {
+[[nodiscard]] computed<Element> largest_of(index_t count, const Element* x) noexcept {
   using packet = full_packet<Element>;
   auto largest = load_row(count, x, 0);
   for (index_t i = packet::lanes; i < count; i += packet::lanes) {
     const auto next = load_row(count, x, i);
     largest = next > largest ? next : largest;
   }
-  Element result = largest[0];
+  computed<Element> result = largest[0];
   for (index_t lane = 1; lane < packet::lanes; ++lane) {
     result = largest[lane] > result ? largest[lane] : result;
   }
@@ -83,7 +83,7 @@ template <class Element>
 
 /// Whether no element is larger than x[label], and no element before it as large.
 template <class Element>
-[[nodiscard]] bool is_first_largest(const Element* x, index_t label, Element largest) noexcept {
+[[nodiscard]] bool is_first_largest(const Element* x, index_t label, computed<Element> largest) noexcept {
   if (!(x[label] == largest)) {
     return false;
   }
@@ -97,7 +97,8 @@ template <class Element>
 
 /// y = e^(x - largest); returns the sum. y may be x.
 template <bool Store, class Element>
-[[nodiscard]] Element exponentials(index_t count, const Element* x, Element largest, Element* y) noexcept {
+[[nodiscard]] computed<Element> exponentials(index_t count, const Element* x, computed<Element> largest,
+                                             Element* y) noexcept {
   using packet = full_packet<Element>;
   typename packet::type sums{};
   for (index_t i = 0; i < count; i += packet::lanes) {
@@ -107,7 +108,7 @@ template <bool Store, class Element>
       packet::store(y + i, value, count - i);
     }
   }
-  Element sum = sums[0];
+  computed<Element> sum = sums[0];
   for (index_t lane = 1; lane < packet::lanes; ++lane) {
     sum += sums[lane];
   }
@@ -116,9 +117,27 @@ template <bool Store, class Element>
 
 /// y *= factor
 template <class Element>
-void scale_row(index_t count, Element factor, Element* y) noexcept {
+void scale_row(index_t count, computed<Element> factor, Element* y) noexcept {
   for_each_packet<Element>(
       0, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::load(y + i) * factor); });
+}
+
+/// Whether results may be stored and read again without a loss.
+template <class Element>
+inline constexpr bool stores_exactly = std::is_same_v<Element, computed<Element>>;
+
+/// y = factor * e^(x - largest), rounded once; y[label] is `part` less, if there is a label (not below 0). y may be x.
+template <class Element>
+void store_probabilities(index_t count, const Element* x, computed<Element> largest, computed<Element> factor,
+                         index_t label, computed<Element> part, Element* y) noexcept {
+  using packet = full_packet<Element>;
+  for (index_t i = 0; i < count; i += packet::lanes) {
+    auto value = exponential<packet>(load_row(count, x, i) - largest) * factor;
+    if (label >= i && label < i + packet::lanes) {
+      value[label - i] -= part;
+    }
+    packet::store(y + i, value, count - i);
+  }
 }
 
 }  // namespace gradus::kernels::detail

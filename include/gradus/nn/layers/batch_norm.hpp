@@ -94,17 +94,19 @@ class batch_norm_base : public layer_base {
 template <class Element, class Layout, class Device>
 class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail::batch_norm_base> {
   using base = nn::layer<Element, Layout, Device, detail::batch_norm_base>;
+  using parameter_element = parameter_element_t<Element>;
 
  public:
   using base::base;
 
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
-    return {.state = 2 * static_cast<std::size_t>(this->shape_.channels) * sizeof(Element),
+    return {.state = 2 * static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element),
             .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }
 
   void forward(const typename base::forward_call& call) override {
-    const kernels::batch_norm_running<Element> running{call.buffers[0], call.buffers[1], this->options_.momentum};
+    const kernels::batch_norm_running<parameter_element> running{call.buffers[0], call.buffers[1],
+                                                                 this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
     if (call.context.training) {
       batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters),
@@ -128,14 +130,14 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   }
 
  private:
-  [[nodiscard]] kernels::batch_norm_affine<Element> affine(
-      std::span<const parameter_memory<Element>> parameters) const {
+  [[nodiscard]] kernels::batch_norm_affine<parameter_element> affine(
+      std::span<const parameter_memory<parameter_element>> parameters) const {
     return {.gamma = this->options_.scale ? parameters[0].value : nullptr,
             .beta = this->options_.shift ? parameters[this->options_.scale ? 1 : 0].value : nullptr};
   }
 
-  [[nodiscard]] kernels::batch_norm_saved<Element> saved(std::span<std::byte> state) const {
-    auto* const elements = reinterpret_cast<Element*>(state.data());
+  [[nodiscard]] kernels::batch_norm_saved<parameter_element> saved(std::span<std::byte> state) const {
+    auto* const elements = reinterpret_cast<parameter_element*>(state.data());
     return {.mean = elements, .inverse_deviation = elements + this->shape_.channels};
   }
 };

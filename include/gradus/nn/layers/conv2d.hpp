@@ -132,10 +132,10 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   }
 
   void backward(const typename base::backward_call& call) override {
-    conv2d_backward_weights(
-        call.device, this->geometry_, call.inputs[0], call.output_gradient,
-        typename base::view{call.output_gradient.device(), call.parameters[0].gradient, this->weight_extents_},
-        this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
+    conv2d_backward_weights(call.device, this->geometry_, call.inputs[0], call.output_gradient,
+                            image_view<parameter_element_t<Element>, Layout, Device>{
+                                call.output_gradient.device(), call.parameters[0].gradient, this->weight_extents_},
+                            this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
     if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
       conv2d_backward_data(call.device, this->geometry_, call.output_gradient, weight(call.parameters, call.device),
                            dx.view, dx.epilogue, call.workspace);
@@ -143,8 +143,10 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   }
 
  private:
-  [[nodiscard]] typename base::const_view weight(std::span<const parameter_memory<Element>> parameters,
-                                                 Device& device) const {
+  using parameter_element = parameter_element_t<Element>;
+
+  [[nodiscard]] image_view<const parameter_element, Layout, Device> weight(
+      std::span<const parameter_memory<parameter_element>> parameters, Device& device) const {
     return {device, parameters[0].value, this->weight_extents_};
   }
 };

@@ -105,7 +105,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
     kernels::matmul_epilogue<Element> epilogue;
     epilogue.bias = this->options_.bias ? call.parameters[1].value : nullptr;
     epilogue.act = this->activation_;
-    const Element* const weight = call.parameters[0].value;
+    const parameter_element_t<Element>* const weight = call.parameters[0].value;
     matmul(call.device, this->forward_shape(call.output.extent(0)), call.inputs[0].data(), weight, call.output.data(),
            epilogue, call.workspace);
   }
@@ -114,7 +114,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
     const index_t batch = call.output_gradient.extent(0);
     const Element* const gradient = call.output_gradient.data();
     matmul(call.device, this->weights_shape(batch), gradient, call.inputs[0].data(), call.parameters[0].gradient,
-           kernels::matmul_epilogue<Element>{}, call.workspace);
+           kernels::matmul_epilogue<parameter_element_t<Element>>{}, call.workspace);
     if (this->options_.bias) {
       column_sums(call.device, batch, this->options_.out_features, gradient, call.parameters[1].gradient);
     }
@@ -122,7 +122,7 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
       kernels::matmul_epilogue<Element> epilogue;
       epilogue.accumulate = dx.epilogue.accumulate;
       epilogue.relu_output = dx.epilogue.relu_output;
-      const Element* const weight = call.parameters[0].value;
+      const parameter_element_t<Element>* const weight = call.parameters[0].value;
       matmul(call.device, this->data_shape(batch), gradient, weight, dx.view.data(), epilogue, call.workspace);
     }
   }

@@ -12,6 +12,7 @@
 
 #include "gradus/comm/any_group.hpp"      // group_of
 #include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"        // parameter_element_t
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/kernels/conv2d.hpp"      // kernels::pass
@@ -34,7 +35,7 @@ struct trained_parameters {
 template <class Network>
 [[nodiscard]] auto trained_parameters_of(Network& network) {
   auto segments = segments_of(network);  // refuses a network that is not frozen
-  trained_parameters<typename Network::element_type> result{
+  trained_parameters<parameter_element_t<typename Network::element_type>> result{
       .values = network.values(), .gradients = network.gradients(), .segments = std::move(segments), .of_layer = {}};
   for (std::size_t layer = 0; layer < network.layers(); ++layer) {
     result.of_layer.push_back(network.parameters_of(layer));

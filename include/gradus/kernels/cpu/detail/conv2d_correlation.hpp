@@ -24,7 +24,7 @@ namespace gradus::kernels::detail {
 /// meet it are every stride-th one, in reverse order (Dumoulin & Visin 2016, section 4).
 struct correlation {
   index_t groups = 1;
-  index_t terms = 0;    ///< source channels of a group
+  index_t terms = 0;    ///< source channels of a group, or pairs of them
   index_t results = 0;  ///< destination channels of a group
   index_t source_height = 0;
   index_t source_width = 0;
@@ -257,18 +257,18 @@ void store_nothing(const correlation& c, channel_order order, index_t group, con
 /// c[c_row[m]] of the output, which begins at the first result.
 /// @param spread  filled_rows() rows of the destination, when the correlation fills
 template <class Element>
-void store_planes(const tile_kernels<Element>& kernels, const correlation& c, index_t row, index_t rows,
-                  const Element* sums, index_t channels, index_t pitch, const index_t* c_row, Element* spread,
-                  const tile_output<Element>& output) {
+void store_planes(const tile_kernels<computed<Element>>& kernels, const correlation& c, index_t row, index_t rows,
+                  const computed<Element>* sums, index_t channels, index_t pitch, const index_t* c_row,
+                  computed<Element>* spread, const tile_output<Element>& output) {
   if (c.dense()) {
-    kernels.finish(sums, channels, pitch, rows * c.columns, c_row, output);
+    store_rows(kernels, sums, channels, pitch, rows * c.columns, c_row, output);
     return;
   }
   const index_t count = c.fills ? c.filled_rows(row, rows) * c.destination_width : 0;
-  std::fill_n(spread, count, Element{});
+  std::fill_n(spread, count, computed<Element>{});
   for (index_t m = 0; m < channels; ++m) {
     for (index_t r = 0; r < rows; ++r) {
-      const Element* const from = sums + m * pitch + r * c.columns;
+      const computed<Element>* const from = sums + m * pitch + r * c.columns;
       const index_t place = r * c.skip_height * c.destination_width;
       if (c.fills) {
         for (index_t j = 0; j < c.columns; ++j) {
@@ -279,7 +279,7 @@ void store_planes(const tile_kernels<Element>& kernels, const correlation& c, in
       }
     }
     if (c.fills) {
-      kernels.finish(spread, 1, 0, count, c_row + m, output);
+      store_rows(kernels, spread, 1, 0, count, c_row + m, output);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <cstddef>    // std::byte, std::size_t
 
 #include "gradus/core/config.hpp"                            // GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"                           // real_element
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
@@ -22,17 +23,19 @@ namespace gradus::kernels::detail {
 template <class Element>
 class correlations {
  public:
+  using real = computed<Element>;  // of weights, sums, and what tiles read
+
   [[nodiscard]] GRADUS_NEVER_INLINE std::size_t workspace_bytes() const {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
   /// @param x  the source: (batch, source channels)
-  GRADUS_NEVER_INLINE void run(cpu& device, const Element* x, const Element* w, const tile_output<Element>& output,
+  GRADUS_NEVER_INLINE void run(cpu& device, const Element* x, const real* w, const tile_output<Element>& output,
                                std::byte* workspace) const {
     if (batch_ == 0) {
       return;
     }
-    auto* const packed = reinterpret_cast<Element*>(workspace);
+    auto* const packed = reinterpret_cast<real*>(workspace);
     std::byte* const workers = workspace + packed_bytes();
     const std::size_t worker_size = worker_bytes();
     const auto memory_of = [&](index_t worker) {
@@ -49,7 +52,7 @@ class correlations {
   }
 
  protected:
-  correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, channel_order order, pass which,
+  correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                index_t threads, index_t batch)
       : kernels_{kernels},
         geometry_{g},
@@ -63,7 +66,11 @@ class correlations {
   ~correlations() = default;
 
   [[nodiscard]] GRADUS_NEVER_INLINE correlation at(index_t phase) const {
-    return correlation_of(geometry_, order_, which_, phase);
+    correlation c = correlation_of(geometry_, order_, which_, phase);
+    if constexpr (!real_element<Element>) {
+      c.terms = packed_terms<Element>(kernels_, c.terms);
+    }
+    return c;
   }
 
   // All of a group of one correlation.
@@ -72,13 +79,13 @@ class correlations {
   [[nodiscard]] virtual index_t group_weights(const correlation& c) const = 0;     ///< packed, in elements
   [[nodiscard]] virtual std::size_t memory_bytes(const correlation& c) const = 0;  ///< of a worker
   /// @param to  the weights of the group
-  virtual void pack(const correlation& c, index_t group, index_t task, const Element* w, Element* to,
+  virtual void pack(const correlation& c, index_t group, index_t task, const real* w, real* to,
                     scratch memory) const = 0;
   /// @param packed  the weights of the group
-  virtual void run_block(const correlation& c, index_t group, index_t task, const Element* x, const Element* packed,
+  virtual void run_block(const correlation& c, index_t group, index_t task, const Element* x, const real* packed,
                          const tile_output<Element>& output, scratch memory) const = 0;
 
-  const tile_kernels<Element>& kernels_;
+  const tile_kernels<real>& kernels_;
   conv2d_geometry geometry_;
   channel_order order_;
   pass which_;
@@ -121,7 +128,7 @@ class correlations {
   }
   [[nodiscard]] GRADUS_NEVER_INLINE std::size_t packed_bytes() const {
     const auto elements = static_cast<std::size_t>(count(&correlations::group_weights));
-    return (elements * sizeof(Element) + 63) / 64 * 64;
+    return (elements * sizeof(real) + 63) / 64 * 64;
   }
   [[nodiscard]] GRADUS_NEVER_INLINE std::size_t worker_bytes() const {
     std::size_t bytes = 0;

@@ -5,26 +5,28 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
+#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
-#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
+#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, read_run, scratch
 
 namespace gradus::kernels::detail {
 
 template <class Element>
 class pixel_correlations final : public correlations<Element> {
   using base = correlations<Element>;
-  using base::at, base::batch_, base::geometry_, base::kernels_, base::order_, base::threads_;
+  using base::at, base::batch_, base::geometry_, base::kernels_, base::order_, base::threads_, base::which_;
+  using typename base::real;
 
  public:
   /// @param batch  images at most
-  pixel_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, channel_order order, pass which,
+  pixel_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                      index_t threads, index_t batch)
       : base{kernels, g, order, which, threads, batch} {}
 
@@ -36,6 +38,14 @@ class pixel_correlations final : public correlations<Element> {
     index_t rows;
   };
 
+  /// Source channels of a group; `terms` may count pairs of them.
+  [[nodiscard]] index_t source_channels([[maybe_unused]] const correlation& c) const noexcept {
+    if constexpr (std::is_same_v<Element, real>) {
+      return c.terms;
+    } else {
+      return (which_ == pass::forward ? geometry_.in_channels : geometry_.out_channels) / geometry_.groups;
+    }
+  }
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   /// One for every panel.
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
@@ -46,8 +56,7 @@ class pixel_correlations final : public correlations<Element> {
   }
   [[nodiscard]] term_blocks blocks_of_terms(const correlation& c) const {
     constexpr index_t panel_bytes = 160 * 1024;  // of the second cache: tiles read panels fast enough from there
-    return {c.taps_height, c.taps_width * c.terms,
-            panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(Element)))};
+    return {c.taps_height, c.taps_width * c.terms, panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(real)))};
   }
 
   /// Tiles run over as many panels as the second cache holds before the next pixels come.
@@ -57,7 +66,7 @@ class pixel_correlations final : public correlations<Element> {
     if (!channels_last() || blocks_of_terms(c).count() > 1) {
       return kernels_.width;
     }
-    const index_t panel_bytes = kernels_.width * c.terms_of_all_taps() * static_cast<index_t>(sizeof(Element));
+    const index_t panel_bytes = kernels_.width * c.terms_of_all_taps() * static_cast<index_t>(sizeof(real));
     const index_t panels = std::clamp<index_t>(group_bytes / std::max<index_t>(1, panel_bytes), 1, most_panels);
     return std::min(panels, ceil_div(c.results, kernels_.width)) * kernels_.width;
   }
@@ -65,8 +74,10 @@ class pixel_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
-    const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(Element))), 32, 512);
-    limits result{.direct = channels_last() && c.groups == 1 && c.inside(), .images = 1, .rows = 1};
+    const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(real))), 32, 512);
+    limits result{.direct = std::is_same_v<Element, real> && channels_last() && c.groups == 1 && c.inside(),
+                  .images = 1,
+                  .rows = 1};
     result.rows = std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows));
     if (result.rows == c.rows) {
       result.images = std::max<index_t>(1, pixels / (c.rows * c.columns));
@@ -82,11 +93,11 @@ class pixel_correlations final : public correlations<Element> {
     index_t* a_row;
     index_t* c_row;
     index_t* segments;
-    Element* sums;
-    Element* planes;  ///< the sums with the channels first
-    Element* spread;  ///< rows of the destination
-    Element* tile;
-    Element* strip;
+    real* sums;
+    real* planes;  ///< the sums with the channels first
+    real* spread;  ///< rows of the destination
+    real* tile;
+    real* strip;
   };
   [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
     const limits most = limits_of(c);
@@ -97,18 +108,22 @@ class pixel_correlations final : public correlations<Element> {
     m.c_row = memory.template take<index_t>(pixels);
     m.segments = memory.template take<index_t>(c.taps_height);
     const bool keeps_sums = !channels_last() || blocks_of_terms(c).count() > 1;
-    m.sums = memory.template take<Element>(keeps_sums ? pixels * kernels_.width : 0);
-    m.planes = memory.template take<Element>(channels_last() ? 0 : pixels * kernels_.width);
-    m.spread = memory.template take<Element>(c.fills ? most.rows * c.skip_height * c.destination_width : 0);
-    m.tile = memory.template take<Element>(2 * kernels_.rows * group_columns(c));
-    m.strip = memory.template take<Element>(
-        most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
+    m.sums = memory.template take<real>(keeps_sums ? pixels * kernels_.width : 0);
+    m.planes = memory.template take<real>(channels_last() ? 0 : pixels * kernels_.width);
+    m.spread = memory.template take<real>(c.fills ? most.rows * c.skip_height * c.destination_width : 0);
+    m.tile = memory.template take<real>(2 * kernels_.rows * group_columns(c));
+    m.strip =
+        memory.template take<real>(most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
     return m;
   }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
     const index_t taps = channels_last() ? 0 : geometry_.kernel_height * geometry_.kernel_width * kernels_.width;
     scratch packing;
-    static_cast<void>(packing.template take<Element>(taps));
+    static_cast<void>(packing.template take<real>(taps));
+    if constexpr (!std::is_same_v<Element, real>) {
+      static_cast<void>(
+          packing.template take<real>(source_channels(c) * c.taps_height * c.taps_width * kernels_.width));
+    }
     scratch memory;
     if (c.terms_of_all_taps() > 0) {
       static_cast<void>(take(c, memory));
@@ -116,58 +131,97 @@ class pixel_correlations final : public correlations<Element> {
     return std::max(packing.used(), memory.used());
   }
 
-  void pack(const correlation& c, index_t group, index_t task, const Element* w, Element* to,
-            scratch memory) const override {
+  void pack(const correlation& c, index_t group, index_t task, const real* w, real* to, scratch memory) const override {
     const index_t result = task * kernels_.width;
     const index_t left = c.results - result;
     const index_t width = next_panel_width(kernels_, left);
     const index_t columns = std::min(left, kernels_.width);
-    Element* const panel = to + result * c.terms_of_all_taps();
+    real* const panel = to + result * c.terms_of_all_taps();
+    const index_t taps = geometry_.kernel_height * geometry_.kernel_width;
+    if constexpr (std::is_same_v<Element, real>) {
+      pack_parameters(c, w, group, result, columns, width,
+                      memory.template take<real>(channels_last() ? 0 : taps * width), panel);
+    } else {
+      real* const spare = memory.template take<real>(channels_last() ? 0 : taps * kernels_.width);
+      correlation whole = c;
+      whole.terms = source_channels(c);
+      real* const packed = kernels_.pairs ? memory.template take<real>(whole.terms_of_all_taps() * width) : panel;
+      pack_parameters(whole, w, group, result, columns, width, spare, packed);
+      if (kernels_.pairs) {
+        pair_rows(packed, c.taps_height * c.taps_width, whole.terms, width, panel);
+      } else {
+        round_run<Element>(width * c.terms_of_all_taps(), panel);
+      }
+    }
+  }
+
+  void pack_parameters(const correlation& c, const real* w, index_t group, index_t result, index_t columns,
+                       index_t width, real* taps, real* panel) const {
     if (channels_last()) {
       pack_weights(kernels_, c, term_order::channels_last, w, group, result, columns, width, panel);
     } else {
-      const index_t taps = geometry_.kernel_height * geometry_.kernel_width;
-      pack_weights_of_planes(kernels_, c, taps, w, group, result, columns, width,
-                             memory.template take<Element>(taps * width), panel);
+      pack_weights_of_planes(kernels_, c, geometry_.kernel_height * geometry_.kernel_width, w, group, result, columns,
+                             width, taps, panel);
     }
+  }
+
+  /// Reads terms that are adjacent, as tiles take them.
+  void read_terms(const Element* from, index_t count, real* to) const {
+    if constexpr (!std::is_same_v<Element, real>) {
+      if (kernels_.pairs) {
+        pair_run(from, count, to);
+        return;
+      }
+    }
+    read_run(from, count, to);
   }
 
   /// Writes the rows of the source that some rows of results read, with zeros where there is no source.
   void copy_strip(const correlation& c, index_t group, index_t image, index_t row, index_t rows, const Element* x,
-                  Element* strip) const {
-    const index_t channels = c.terms * c.groups;
+                  real* strip) const {
+    const bool pairs = !std::is_same_v<Element, real> && kernels_.pairs;
+    const index_t of_group = source_channels(c);
+    const index_t channels = of_group * c.groups;
     const index_t width = c.source_columns();
     const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
     const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
     for (index_t i = 0; i < c.source_rows(rows); ++i) {
       const index_t h = c.origin_height + (row + i / c.row_step()) * c.step_height + i % c.row_step();
       if (h < 0 || h >= c.source_height) {
-        std::fill_n(strip, width * c.terms, Element{});
+        std::fill_n(strip, width * c.terms, real{});
       } else {
-        std::fill_n(strip, left * c.terms, Element{});
+        std::fill_n(strip, left * c.terms, real{});
         if (channels_last()) {
           const Element* const from =
-              x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels + group * c.terms;
-          if (c.groups == 1) {
-            std::copy_n(from, (right - left) * channels, strip + left * channels);
+              x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels +
+              group * of_group;
+          if (c.groups == 1 && (!pairs || of_group % 2 == 0)) {
+            read_terms(from, (right - left) * channels, strip + left * c.terms);
           } else {
             for (index_t j = left; j < right; ++j) {
-              std::copy_n(from + (j - left) * channels, c.terms, strip + j * c.terms);
+              read_terms(from + (j - left) * channels, of_group, strip + j * c.terms);
             }
           }
         } else {
           const index_t plane = c.source_height * c.source_width;
-          kernels_.transpose(
-              x + (image * channels + group * c.terms) * plane + h * c.source_width + c.origin_width + left, plane,
-              c.terms, right - left, c.terms, strip + left * c.terms);
+          const Element* const from =
+              x + (image * channels + group * of_group) * plane + h * c.source_width + c.origin_width + left;
+          if constexpr (!std::is_same_v<Element, real>) {
+            if (pairs) {
+              pair_planes(kernels_, from, plane, of_group, right - left, c.terms, strip + left * c.terms);
+            }
+          }
+          if (!pairs) {
+            read_transposed(kernels_, from, plane, of_group, right - left, of_group, strip + left * of_group);
+          }
         }
-        std::fill_n(strip + right * c.terms, (width - right) * c.terms, Element{});
+        std::fill_n(strip + right * c.terms, (width - right) * c.terms, real{});
       }
       strip += width * c.terms;
     }
   }
 
-  void run_block(const correlation& c, index_t group, index_t task, const Element* x, const Element* packed,
+  void run_block(const correlation& c, index_t group, index_t task, const Element* x, const real* packed,
                  const tile_output<Element>& output, scratch memory) const override {
     const result_block block = blocks(c)[task];
     const index_t channels = c.results * c.groups;
@@ -212,23 +266,26 @@ class pixel_correlations final : public correlations<Element> {
       m.segments[r] = r * (most.direct ? c.source_width : strip_width) * c.terms;
     }
 
-    const Element* const source = most.direct ? x : m.strip;
+    const real* source = m.strip;
+    if constexpr (std::is_same_v<Element, real>) {
+      source = most.direct ? x : source;
+    }
     const term_blocks terms = blocks_of_terms(c);
     const index_t step = group_columns(c);
     const bool fetches = most.direct && c.taps_height * c.taps_width == 1 && c.step_width == 1;
     for (index_t result = 0; result < c.results; result += step) {
-      panel_rows<Element> panel;
+      panel_rows<real> panel;
       panel.rows = pixels;
       panel.columns = std::min(c.results - result, step);
       panel.sums = m.sums;
       panel.tile = m.tile;
       panel.ahead = fetches && result == 0 ? c.terms : 0;
-      tile_call<Element> call;
+      tile_call<real> call;
       call.a_row = m.a_row;
       call.c_row = m.c_row;
-      call.output = shifted(output, result * channel_step);
+      tile_output<Element> stored = shifted(output, result * channel_step);
       if (output.bias != nullptr) {
-        call.output.bias = output.bias + group * c.results + result;
+        stored.bias = output.bias + group * c.results + result;
       }
       for (index_t i = 0; i < terms.count(); ++i) {
         const term_block part = terms[i];
@@ -241,10 +298,10 @@ class pixel_correlations final : public correlations<Element> {
         panel.terms = part.terms;
         panel.first = i == 0;
         panel.last = channels_last() && i + 1 == terms.count();
-        multiply_rows(kernels_, call, panel);
+        multiply_rows(kernels_, call, panel, stored);
       }
       if (!channels_last()) {
-        store_panel(c, block, m, panel.columns, call.output);
+        store_panel(c, block, m, panel.columns, stored);
       }
     }
   }

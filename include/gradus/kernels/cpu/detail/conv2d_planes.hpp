@@ -5,15 +5,16 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
+#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
-#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, scratch
+#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, read_run, scratch
 
 namespace gradus::kernels::detail {
 
@@ -21,10 +22,11 @@ template <class Element>
 class plane_correlations final : public correlations<Element> {
   using base = correlations<Element>;
   using base::at, base::batch_, base::kernels_, base::phases_, base::threads_;
+  using typename base::real;
 
  public:
   /// @param batch  images at most
-  plane_correlations(const tile_kernels<Element>& kernels, const conv2d_geometry& g, pass which, index_t threads,
+  plane_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, pass which, index_t threads,
                      index_t batch)
       : base{kernels, flattened(g), channel_order::first, which, threads, batch} {}
 
@@ -49,6 +51,7 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] bool direct() const { return limits_of(at(0)).direct; }
 
  private:
+  static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read x and write y
   static constexpr index_t pack_parts = 16;  // tasks that the packing of a group's weights is cut into
 
   /// How much a block takes at most, and how its pixels lie.
@@ -73,10 +76,10 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t strides = c.step_width * std::max<index_t>(1, c.row_step());
-    const index_t pixel_bytes = std::max<index_t>(1, c.terms * strides) * static_cast<index_t>(sizeof(Element));
+    const index_t pixel_bytes = std::max<index_t>(1, c.terms * strides) * static_cast<index_t>(sizeof(real));
     const index_t pixels = std::clamp<index_t>(source_bytes / pixel_bytes, 6 * kernels_.width, 1024);
     const bool single = c.taps_height * c.taps_width == 1;
-    limits result{.direct = c.inside() && c.step_width == 1, .joined = false, .rows = 1, .unit = 1};
+    limits result{.direct = in_place_ && c.inside() && c.step_width == 1, .joined = false, .rows = 1, .unit = 1};
     result.joined = single && (!result.direct || (c.source_width == c.columns && c.step_height == 1));
     result.unit = c.columns == 1 && result.joined ? kernels_.width : 1;
     // Many results read their terms often: in a strip these lie on few pages.
@@ -125,19 +128,18 @@ class plane_correlations final : public correlations<Element> {
 
   struct worker_memory {
     index_t* offsets;  ///< of the terms, in the strip or the source
-    Element* sums;     ///< of a tile along a run
-    Element* spread;   ///< rows of the destination
-    Element* strip;
+    real* sums;        ///< of a tile along a run
+    real* spread;      ///< rows of the destination
+    real* strip;
   };
   [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
     const limits most = limits_of(c);
     worker_memory m{};
     m.offsets = memory.template take<index_t>(c.terms_of_all_taps());
-    m.sums = memory.template take<Element>(kernels_.rows * (most.joined ? highest_block(c) : 1) * c.columns);
-    m.spread = memory.template take<Element>(
+    m.sums = memory.template take<real>(kernels_.rows * (most.joined ? highest_block(c) : 1) * c.columns);
+    m.spread = memory.template take<real>(
         c.fills ? (most.joined ? highest_block(c) : 1) * c.skip_height * c.destination_width : 0);
-    m.strip =
-        memory.template take<Element>(most.direct ? 0 : c.terms * c.source_rows(highest_block(c)) * strip_pitch(c));
+    m.strip = memory.template take<real>(most.direct ? 0 : c.terms * c.source_rows(highest_block(c)) * strip_pitch(c));
     return m;
   }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
@@ -149,26 +151,28 @@ class plane_correlations final : public correlations<Element> {
   }
 
   /// Weights lie tile by tile, each as its terms x its height.
-  void pack(const correlation& c, index_t group, index_t task, const Element* w, Element* to,
+  void pack(const correlation& c, index_t group, index_t task, const real* w, real* to,
             scratch /*memory*/) const override {
     index_t tile = 0;
     for (index_t result = 0; result < c.results; ++tile) {
       const index_t rows = next_tile_rows(kernels_, c.results - result);
       if (tile % pack_parts == task) {
-        pack_weights(kernels_, c, term_order::channels_first, w, group, result, rows,
-                     tile_height<Element>(kernels_.wide, rows), to + result * c.terms_of_all_taps());
+        const index_t height = tile_height<real>(kernels_.wide, rows);
+        real* const packed = to + result * c.terms_of_all_taps();
+        pack_weights(kernels_, c, term_order::channels_first, w, group, result, rows, height, packed);
+        round_run<Element>(height * c.terms_of_all_taps(), packed);
       }
       result += rows;
     }
   }
 
-  void copy_strip(const correlation& c, const Element* x, const result_block& block, Element* strip) const {
+  void copy_strip(const correlation& c, const Element* x, const result_block& block, real* strip) const {
     const index_t columns = strip_columns(c);
     const index_t rows = c.source_rows(block.rows);
     const index_t plane = c.source_height * c.source_width;
     if (limits_of(c).unit > 1) {
       for (index_t i = 0; i < c.terms; ++i) {
-        std::copy_n(x + i * plane + block.row, rows, strip + i * rows);
+        read_run(x + i * plane + block.row, rows, strip + i * rows);
       }
       return;
     }
@@ -177,7 +181,7 @@ class plane_correlations final : public correlations<Element> {
         const index_t h = c.origin_height + (block.row + r / c.row_step()) * c.step_height + r % c.row_step();
         for (index_t phase = 0; phase < strip_phases(c); ++phase, strip += columns) {
           if (h < 0 || h >= c.source_height) {
-            std::fill_n(strip, columns, Element{});
+            std::fill_n(strip, columns, real{});
             continue;
           }
           const index_t origin = c.origin_width + phase;  // column j is at origin + j * step of the source
@@ -187,21 +191,21 @@ class plane_correlations final : public correlations<Element> {
                   ? left
                   : std::clamp<index_t>(ceil_div(c.source_width - origin, c.step_width), left, columns);
           const Element* const source = x + h * c.source_width + origin;
-          std::fill_n(strip, left, Element{});
+          std::fill_n(strip, left, real{});
           if (c.step_width == 1) {
-            std::copy_n(source + left, right - left, strip + left);
+            read_run(source + left, right - left, strip + left);
           } else {
             for (index_t j = left; j < right; ++j) {
               strip[j] = source[j * c.step_width];
             }
           }
-          std::fill_n(strip + right, columns - right, Element{});
+          std::fill_n(strip + right, columns - right, real{});
         }
       }
     }
   }
 
-  void run_block(const correlation& c, index_t group, index_t task, const Element* x, const Element* packed,
+  void run_block(const correlation& c, index_t group, index_t task, const Element* x, const real* packed,
                  const tile_output<Element>& output, scratch memory) const override {
     const result_blocks parts = blocks(c);
     const result_block block = block_of(c, parts[task]);
@@ -232,7 +236,10 @@ class plane_correlations final : public correlations<Element> {
       return x + (b.image * c.groups + group) * c.terms * source_plane +
              (c.origin_height + b.row * c.step_height) * c.source_width + c.origin_width;
     };
-    const Element* source = source_of(block);
+    const real* source = m.strip;
+    if constexpr (in_place_) {
+      source = source_of(block);
+    }
     if (!most.direct) {
       copy_strip(c, x + (block.image * c.groups + group) * c.terms * source_plane, block, m.strip);
       source = m.strip;
@@ -240,13 +247,14 @@ class plane_correlations final : public correlations<Element> {
     const index_t row_step = (most.direct ? c.step_height : c.row_step()) * pitch;
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
-    const bool direct = c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
+    const bool direct =
+        in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
-    std::array<index_t, tile_kernels<Element>::most_rows> c_row{};
+    std::array<index_t, tile_kernels<real>::most_rows> c_row{};
     for (std::size_t i = 0; i < c_row.size(); ++i) {
       c_row[i] = static_cast<index_t>(i) * plane;
     }
-    plane_call<Element> call;
+    plane_call<real> call;
     call.offsets = m.offsets;
     call.terms = c.terms_of_all_taps();
     call.columns = rows_of_run * c.columns;
@@ -254,10 +262,12 @@ class plane_correlations final : public correlations<Element> {
     index_t ahead = most.unit > 1 ? 0 : c.terms;  // channels of the next block that are fetched
     for (index_t result = 0; result < c.results;) {
       const index_t rows = next_tile_rows(kernels_, c.results - result);
-      const index_t height = tile_height<Element>(kernels_.wide, rows);
+      const index_t height = tile_height<real>(kernels_.wide, rows);
       call.a = packed + result * c.terms_of_all_taps();
-      call.ahead = source_of(next) + ahead * source_plane;
-      call.ahead_rows = std::min(ceil_div(c.terms, tiles), c.terms - ahead);
+      if constexpr (in_place_) {
+        call.ahead = source_of(next) + ahead * source_plane;
+        call.ahead_rows = std::min(ceil_div(c.terms, tiles), c.terms - ahead);
+      }
       ahead += call.ahead_rows;
       const bool in_place = direct && rows == height;
       for (index_t t = 0; t < runs; ++t) {
@@ -265,12 +275,15 @@ class plane_correlations final : public correlations<Element> {
         const index_t place = ((block.image * c.groups + group) * c.results + result) * plane +
                               (c.first_height + row * c.skip_height) * c.destination_width + c.first_width;
         call.b = source + t * row_step;
-        call.c = in_place ? output.c + place : m.sums;
+        call.c = m.sums;
+        if constexpr (in_place_) {
+          call.c = in_place ? output.c + place : m.sums;
+        }
         call.c_step = in_place ? plane : call.columns;
         call.relu = in_place && output.relu;
-        const Element* const bias = output.bias == nullptr ? nullptr : output.bias + group * c.results + result;
+        const real* const bias = output.bias == nullptr ? nullptr : output.bias + group * c.results + result;
         call.bias = in_place ? bias : nullptr;
-        plane_tiles_for<Element>(kernels_.set)[static_cast<std::size_t>(height)](call);
+        plane_tiles_for<real>(kernels_.set)[static_cast<std::size_t>(height)](call);
         if (in_place) {
           continue;
         }

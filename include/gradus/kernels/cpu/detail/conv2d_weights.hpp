@@ -12,7 +12,7 @@
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch, for_each_task
+#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, read_run, scratch, for_each_task
 
 namespace gradus::kernels::detail {
 
@@ -22,8 +22,10 @@ namespace gradus::kernels::detail {
 /// padding written out and one more channel of ones, whose gradient is that of the bias; dy lies in panels.
 template <class Element>
 class weight_gradients {
+  using real = computed<Element>;  // of gradients, sums, and what tiles read
+
  public:
-  weight_gradients(const tile_kernels<Element>& kernels, const conv2d_geometry& g, channel_order order, index_t batch,
+  weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, index_t batch,
                    index_t threads)
       : kernels_{kernels}, c_{forward_correlation(g, order)}, order_{order}, batch_{batch}, threads_{threads} {
     taps_ = c_.taps_height * c_.taps_width;
@@ -36,7 +38,7 @@ class weight_gradients {
     constexpr index_t least_pixels = 512;
     constexpr index_t most_bytes = 8 * 1024 * 1024;
     const index_t pixels = batch * c_.rows * c_.columns;
-    const index_t bytes = c_.groups * block_rows(c_.terms) * padded_ * static_cast<index_t>(sizeof(Element));
+    const index_t bytes = c_.groups * block_rows(c_.terms) * padded_ * static_cast<index_t>(sizeof(real));
     index_t chunks = std::min(ceil_div(wanted_tasks, channel_parts_ * c_.groups), pixels / least_pixels);
     chunks = std::max<index_t>(1, std::min(chunks, most_bytes / bytes));
     most_chunks_ = chunks;
@@ -59,8 +61,8 @@ class weight_gradients {
     return sums_bytes(most_chunks_) + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
-  void run(cpu& device, const Element* x, const Element* dy, Element* dw, Element* dbias, std::byte* workspace) const {
-    auto* const sums = reinterpret_cast<Element*>(workspace);
+  void run(cpu& device, const Element* x, const Element* dy, real* dw, real* dbias, std::byte* workspace) const {
+    auto* const sums = reinterpret_cast<real*>(workspace);
     std::byte* const workers = workspace + sums_bytes(image_parts_ * row_parts_);
     const std::size_t worker_size = worker_bytes();
     const index_t chunks = image_parts_ * row_parts_;
@@ -91,15 +93,15 @@ class weight_gradients {
   [[nodiscard]] index_t block_sums(index_t part) const { return (taps_ * channel_begin(part) + part) * padded_; }
   [[nodiscard]] index_t largest_block() const { return ceil_div(c_.terms, channel_parts_); }
   [[nodiscard]] std::size_t sums_bytes(index_t chunks) const {
-    return (static_cast<std::size_t>(chunks * c_.groups * group_sums()) * sizeof(Element) + 63) / 64 * 64;
+    return (static_cast<std::size_t>(chunks * c_.groups * group_sums()) * sizeof(real) + 63) / 64 * 64;
   }
 
   struct worker_memory {
     index_t* a_row;
     index_t* segments;
-    Element* strip;
-    Element* panels;  ///< dy; later the sums of a block
-    Element* tile;
+    real* strip;
+    real* panels;  ///< dy; later the sums of a block
+    real* tile;
   };
   [[nodiscard]] GRADUS_NEVER_INLINE worker_memory take(scratch& memory) const {
     const index_t pixels = piece_images_ * piece_rows_ * c_.columns;
@@ -107,10 +109,10 @@ class weight_gradients {
     worker_memory m{};
     m.a_row = memory.template take<index_t>(block_rows(channels));
     m.segments = memory.template take<index_t>(piece_images_ * piece_rows_);
-    m.strip = memory.template take<Element>(piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns() *
-                                            (channels + 1));
-    m.panels = memory.template take<Element>(std::max(pixels * padded_, block_rows(channels) * kernels_.width));
-    m.tile = memory.template take<Element>(2 * kernels_.rows * kernels_.width);
+    m.strip =
+        memory.template take<real>(piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns() * (channels + 1));
+    m.panels = memory.template take<real>(std::max(pixels * padded_, block_rows(channels) * kernels_.width));
+    m.tile = memory.template take<real>(2 * kernels_.rows * kernels_.width);
     return m;
   }
   [[nodiscard]] std::size_t worker_bytes() const {
@@ -121,7 +123,7 @@ class weight_gradients {
 
   /// Writes what some rows of results read of channels [begin, end) of a group, and ones.
   void copy_strip(index_t group, index_t begin, index_t end, index_t image, index_t row, index_t rows, const Element* x,
-                  Element* strip) const {
+                  real* strip) const {
     const index_t width = c_.source_columns();
     const index_t channels = end - begin;
     const index_t pitch = channels + 1;
@@ -134,7 +136,7 @@ class weight_gradients {
       const bool outside = h < 0 || h >= c_.source_height;
       const index_t from = outside ? width : left;
       const index_t to = outside ? width : right;
-      std::fill_n(strip, from * pitch, Element{});
+      std::fill_n(strip, from * pitch, real{});
       if (from < to) {
         if (order_ == channel_order::last) {
           const Element* source =
@@ -145,26 +147,27 @@ class weight_gradients {
             }
           } else {
             for (index_t j = from; j < to; ++j) {
-              std::copy_n(source, channels, strip + j * pitch);
+              read_run(source, channels, strip + j * pitch);
               source += all_channels;
             }
           }
         } else {
-          kernels_.transpose(
+          read_transposed(
+              kernels_,
               x + ((image * all_channels + first) * c_.source_height + h) * c_.source_width + c_.origin_width + from,
               c_.source_height * c_.source_width, channels, to - from, pitch, strip + from * pitch);
         }
       }
-      std::fill_n(strip + to * pitch, (width - to) * pitch, Element{});
+      std::fill_n(strip + to * pitch, (width - to) * pitch, real{});
       for (index_t j = 0; j < width; ++j) {
-        strip[j * pitch + channels] = Element{1};
+        strip[j * pitch + channels] = real{1};
       }
     }
   }
 
   /// Packs `width` channels of dy for some rows of an image.
   void pack_gradient(index_t channel, index_t columns, index_t width, index_t image, index_t row, index_t rows,
-                     const Element* dy, Element* to) const {
+                     const Element* dy, real* to) const {
     const index_t plane = c_.destination_height * c_.destination_width;
     const index_t all_channels = c_.groups * c_.results;
     const index_t pixel = row * c_.destination_width;
@@ -178,7 +181,7 @@ class weight_gradients {
   }
 
   void sum_chunk(index_t group, index_t chunk, index_t part, index_t result_part, const Element* x, const Element* dy,
-                 bool with_bias, Element* sums, scratch memory) const {
+                 bool with_bias, real* sums, scratch memory) const {
     const worker_memory m = take(memory);
     const index_t begin = channel_begin(part);
     const index_t end = channel_begin(part + 1);
@@ -219,7 +222,7 @@ class weight_gradients {
           }
         }
         for (index_t result = first_result; result < last_result; result += kernels_.width) {
-          panel_rows<Element> panel;
+          panel_rows<real> panel;
           panel.rows = with_bias && part == 0 ? rows_of_sums : rows_of_sums - 1;
           panel.columns = std::min(c_.results - result, kernels_.width);
           panel.tile = m.tile;
@@ -231,7 +234,7 @@ class weight_gradients {
             pack_gradient(group * c_.results + result, panel.columns, panel_width, image + i, row, rows, dy,
                           m.panels + i * rows * c_.columns * panel_width);
           }
-          tile_call<Element> call;
+          tile_call<real> call;
           call.a = m.strip;
           call.a_row = m.a_row;
           call.a_step = c_.step_width * pitch;
@@ -240,7 +243,7 @@ class weight_gradients {
           call.segment_length = c_.columns;
           call.b = m.panels;
           call.c_row = m.a_row;  // not used: the sums stay partial
-          multiply_rows(kernels_, call, panel);
+          multiply_rows(kernels_, call, panel, tile_output<real>{});
         }
         first = false;
       }
@@ -248,7 +251,7 @@ class weight_gradients {
   }
 
   /// Adds the chunks of one panel of one block of channels and writes them to dw.
-  void finish(index_t group, index_t panel, index_t part, const Element* sums, Element* dw, Element* dbias,
+  void finish(index_t group, index_t panel, index_t part, const real* sums, real* dw, real* dbias,
               scratch memory) const {
     const worker_memory m = take(memory);
     const index_t begin = channel_begin(part);
@@ -261,7 +264,7 @@ class weight_gradients {
     const index_t count = (bias ? rows : rows - 1) * width;
     const index_t chunks = image_parts_ * row_parts_;
     const index_t chunk_sums = c_.groups * group_sums();
-    const Element* total = sums + group * group_sums() + block_sums(part) + result * rows;
+    const real* total = sums + group * group_sums() + block_sums(part) + result * rows;
     if (chunks > 1) {
       std::copy_n(total, count, m.panels);
       for (index_t chunk = 1; chunk < chunks; ++chunk) {
@@ -269,7 +272,7 @@ class weight_gradients {
       }
       total = m.panels;
     }
-    Element* const to = dw + group * c_.weight_group + result * c_.weight_result + begin * c_.weight_term;
+    real* const to = dw + group * c_.weight_group + result * c_.weight_result + begin * c_.weight_term;
     if (c_.weight_term == 1 || taps_ == 1) {
       for (index_t r = 0; r < c_.taps_height; ++r) {
         for (index_t s = 0; s < c_.taps_width; ++s) {
@@ -279,7 +282,7 @@ class weight_gradients {
       }
     } else {
       for (index_t j = 0; j < columns; ++j) {
-        Element* place = to + j * c_.weight_result;  // (channel, r, s) are adjacent
+        real* place = to + j * c_.weight_result;  // (channel, r, s) are adjacent
         for (index_t i = 0; i < channels; ++i) {
           for (index_t tap = 0; tap < taps_; ++tap) {
             *place++ = total[(tap * channels + i) * width + j];
@@ -292,7 +295,7 @@ class weight_gradients {
     }
   }
 
-  const tile_kernels<Element>& kernels_;
+  const tile_kernels<real>& kernels_;
   correlation c_;
   channel_order order_;
   index_t batch_;

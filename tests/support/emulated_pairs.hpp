@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Tiles of pairs of bfloat16 without the instruction that they are for: what any processor can test of them.
+#pragma once
+
+#include "gradus/kernels/cpu/simd_pairs.hpp"
+#define GRADUS_PAIRS_NAMESPACE emulated_pairs
+#include "gradus/kernels/cpu/simd_pairs_body.hpp"
+
+/// The portable kernels with tiles of pairs of 16 lanes.
+[[nodiscard]] inline const gradus::kernels::detail::tile_kernels<float>& emulated_pair_kernels() {
+  namespace detail = gradus::kernels::detail;
+  static const auto kernels = detail::emulated_pairs::with_pair_tiles(
+      detail::tile_kernels_for<float>(gradus::kernels::instruction_set::portable));
+  return kernels;
+}
