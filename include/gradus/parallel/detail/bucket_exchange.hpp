@@ -164,17 +164,34 @@ class bucket_exchange {
   void poll() noexcept {
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
-      bool waiting = false;
-      {
-        const std::unique_lock lock{mutex_, std::try_to_lock};
-        waiting = lock.owns_lock() && move_forward();
-      }
-      if (waiting) {
+      if (move_while_data_flows()) {
         std::this_thread::sleep_for(options_.poll);
       } else {
         calls_.wait(calls, std::memory_order_acquire);
       }
     }
+  }
+
+  /// One look moves a few kilobytes of a message that comes through a socket. So it looks again as long as a look takes
+  /// long enough to have moved something. True if a bucket is under way.
+  bool move_while_data_flows() noexcept {
+    using clock = std::chrono::steady_clock;
+    constexpr std::chrono::microseconds look_at_nothing{3};
+    constexpr int looks_at_nothing = 3;
+    const clock::time_point begin = clock::now();
+    clock::time_point last = begin;
+    for (int nothing = 0; nothing < looks_at_nothing && last - begin < options_.poll;) {
+      {
+        const std::unique_lock lock{mutex_, std::try_to_lock};
+        if (!lock.owns_lock() || !move_forward()) {
+          return false;
+        }
+      }
+      const clock::time_point now = clock::now();
+      nothing = now - last < look_at_nothing ? nothing + 1 : 0;
+      last = now;
+    }
+    return true;
   }
 
   /// True if a bucket is under way that has to be looked at again. What goes wrong is thrown by wait_next.
