@@ -60,13 +60,15 @@ class mpi_shared {
 
   /// All ranks of the job, which run on one node. Called by all ranks.
   /// @throws configuration_error that names ranks on other nodes, or if the options are out of range or differ
-  explicit mpi_shared(mpi_environment& environment, mpi_shared_options options = {})
-      : mpi_shared{environment, MPI_COMM_WORLD, options} {}
+  explicit mpi_shared(mpi_environment& environment, mpi_shared_options options = {},
+                      std::source_location where = std::source_location::current())
+      : mpi_shared{environment, MPI_COMM_WORLD, options, where} {}
 
   /// The ranks of `ranks`, which run on one node. Called by all its ranks; the MPI communicator is duplicated.
   /// @throws configuration_error that names ranks on other nodes, or if the options are out of range or differ
-  mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {})
-      : channel_{open(mpi{environment, ranks}, options)} {}
+  mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {},
+             std::source_location where = std::source_location::current())
+      : channel_{open(mpi{environment, ranks}, options, where)} {}
 
   /// The ranks of a job by nodes; see split_by_node.
   struct split;
@@ -177,19 +179,20 @@ class mpi_shared {
         limit_, begin);
   }
 
-  GRADUS_COLD static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options) {
+  GRADUS_COLD static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options,
+                                                                      const std::source_location& where) {
     const int size = messages.size();
-    require_one_node(messages);
+    require_one_node(messages, where);
     const auto range = std::array{std::int64_t{options.segment_bytes}, std::int64_t{-options.segment_bytes}};
     auto extremes = range;
     detail::check_mpi(MPI_Allreduce(range.data(), extremes.data(), 2, MPI_INT64_T, MPI_MAX, messages.native()), name,
                       "MPI_Allreduce");
     if (extremes[0] != -extremes[1]) {
       throw configuration_error{
-          name, "the same segment_bytes on all ranks", {"sizes from ", -extremes[1], " to ", extremes[0]}};
+          name, "the same segment_bytes on all ranks", {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where};
     }
     if (options.segment_bytes < 1 || options.segment_bytes > (index_t{1} << 30)) {
-      throw configuration_error{name, "segment_bytes from 1 to 2^30", {options.segment_bytes}};
+      throw configuration_error{name, "segment_bytes from 1 to 2^30", {options.segment_bytes}, {}, where};
     }
     const auto unit = static_cast<std::size_t>(size) * 64;
     const std::size_t bytes = (static_cast<std::size_t>(options.segment_bytes) + unit - 1) / unit * unit;
@@ -198,7 +201,7 @@ class mpi_shared {
     return std::make_unique<detail::mpi_shared_channel>(std::move(messages), process, world, bytes);
   }
 
-  GRADUS_COLD static void require_one_node(const mpi& messages) {
+  GRADUS_COLD static void require_one_node(const mpi& messages, const std::source_location& where) {
     const auto size = static_cast<std::size_t>(messages.size());
     MPI_Comm node = MPI_COMM_NULL;
     detail::check_mpi(
@@ -220,7 +223,8 @@ class mpi_shared {
       throw configuration_error{name,
                                 "ranks on one node",
                                 {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
-                                "split the ranks by mpi_shared::split_by_node"};
+                                "split the ranks by mpi_shared::split_by_node",
+                                where};
     }
   }
 
