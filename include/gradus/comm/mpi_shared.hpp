@@ -34,7 +34,7 @@ namespace gradus::comm {
 struct mpi_shared_options {
   /// Arrays go through shared memory in segments of this size, which stay in the caches. The same on all ranks; results
   /// do not depend on it. Rounded up so that each rank has a part of at least 64 bytes.
-  index_t segment_bytes = 128 * 1024;
+  index_t segment_bytes = 512 * 1024;
 };
 
 /// A rank among the processes of an MPI job that run on one node. Collectives go through memory that the ranks share
@@ -51,7 +51,7 @@ struct mpi_shared_options {
 /// Failures are those of `mpi`: every wait has a time limit, and a rank that fails makes the others fail with its
 /// reason. Ranks that begin different collectives get communication_error that names both calls.
 ///
-/// Each communicator takes (8 * segment_bytes + 2 KiB) of shared memory a rank, and keeps it until MPI is finalised.
+/// Each communicator takes (4 * segment_bytes + 1 KiB) of shared memory a rank, and keeps it until MPI is finalised.
 class mpi_shared {
  public:
   static constexpr std::string_view name = "mpi_shared";

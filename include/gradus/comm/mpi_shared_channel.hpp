@@ -114,7 +114,7 @@ struct packed_call {
 /// other ranks are done with the step that had it before.
 class mpi_shared_window {
  public:
-  static constexpr int slots = 8;
+  static constexpr int slots = 4;
   static constexpr std::size_t line = 128;  // processors fetch pairs of lines of 64 bytes
 
   using word = std::atomic<std::uint64_t>;
@@ -379,7 +379,7 @@ class mpi_shared_channel {
                   const Complete& complete) {
     constexpr int looks_per_clock = 16;
     constexpr int looks_per_pump = 64;
-    backoff rest{process_->spins()};
+    backoff rest{spins()};
     clock::time_point deadline{};
     for (int looks = 1;; ++looks) {
       const bool moved = advance(where);
@@ -401,7 +401,7 @@ class mpi_shared_channel {
         }
       }
       if (moved) {
-        rest = backoff{process_->spins()};
+        rest = backoff{spins()};
       } else {
         rest.pause();
       }
@@ -424,8 +424,12 @@ class mpi_shared_channel {
  private:
   // How many steps a rank fills ahead of what it has finished. When ranks share processors with other programs, each
   // goes so far before it has to wait for another to get its turn.
-  static constexpr std::uint64_t ahead = 7;
+  static constexpr std::uint64_t ahead = 3;
   static_assert(ahead < mpi_shared_window::slots);
+
+  /// Looks before a waiting rank gives its processor away: some ten microseconds. A rank waits for data that others
+  /// copy at this moment, or for one that is not running, perhaps because this rank has its processor.
+  [[nodiscard]] int spins() const noexcept { return std::min(process_->spins(), 300); }
 
   /// An operation in which nothing has begun. Nothing is allocated if one is idle.
   template <class Operation>
