@@ -248,10 +248,9 @@ class mpi_process {
   }
 
   /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
-  /// @param detail  what else is known: "; rank 1 did not come to barrier"
   [[noreturn]] GRADUS_COLD void raise_time_out(const call& what, std::chrono::milliseconds limit,
-                                               const std::source_location& where, std::string_view detail = {}) {
-    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit), detail});
+                                               const std::source_location& where) {
+    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
     } catch (...) {
@@ -294,6 +293,8 @@ class mpi_process {
   }
 
  private:
+  friend class mpi_shared_channel;
+
   enum class kind : std::int32_t { failed, question, answer, ended };
 
   struct notice {

@@ -21,7 +21,7 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/detail/call.hpp"  // call, call_kind
-#include "gradus/comm/detail/wait.hpp"  // backoff, clock, ranks_text
+#include "gradus/comm/detail/wait.hpp"  // backoff, clock, ranks_text, seconds_text
 #include "gradus/comm/mpi.hpp"          // mpi
 #include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
 #include "gradus/comm/reduction.hpp"    // reduction, reduction_block, transferable
@@ -30,7 +30,7 @@
 #include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error, configuration_error
 #include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
+#include "gradus/core/text.hpp"         // append, text
 #include "gradus/core/vector.hpp"       // vector
 
 namespace gradus::comm::detail {
@@ -462,16 +462,25 @@ class mpi_shared_channel {
 
   [[noreturn]] GRADUS_COLD void raise_time_out(const call& what, std::chrono::milliseconds limit,
                                                const std::source_location& where) {
-    std::string detail;
-    if (head_ != nullptr) {
-      const gradus::detail::vector<int> late = late_ranks(*head_);
-      if (!late.empty()) {
-        detail = gradus::detail::text({"; ", ranks_text(late), world_ ? "" : " of this communicator",
-                                       " did not come to ", head_->task_.what.describe()});
+    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
+    try {
+      if (head_ != nullptr) {
+        const gradus::detail::vector<int> late = late_ranks(*head_);
+        if (!late.empty()) {
+          gradus::detail::append(reason, {"; ", ranks_text(late), world_ ? "" : " of this communicator",
+                                          " did not come to ", head_->task_.what.describe()});
+        }
       }
+      reason.append(process_->ask_others(what));
+    } catch (...) {
+      // What there is will do.
     }
     give_up();
-    process_->raise_time_out(what, limit, where, detail);
+    if (process_->failed()) {
+      process_->raise(what, world_, where);  // another rank was faster
+    }
+    process_->fail(gradus::detail::text({what.describe(), ": ", reason}));
+    throw communication_error{what.describe(), {}, reason, "set_time_limit allows longer waits", where};
   }
 
   /// The ranks for which a collective waits.
