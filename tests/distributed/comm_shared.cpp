@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   const suite::watchdog guard{std::chrono::seconds{100}};
   try {
     environment.run([&](comm::mpi& world) {
-      for (const gradus::index_t segment : {comm::mpi_shared_options{}.segment_bytes, gradus::index_t{1000}}) {
+      for (const gradus::index_t segment : {comm::mpi_shared_options{}.segment_bytes, gradus::index_t{5000}}) {
         mpi_shared shared{environment, {.segment_bytes = segment}};
         suite::run_cases(shared, suite::conformance_cases<mpi_shared>());
         suite::run_cases<mpi_shared>(
