@@ -148,6 +148,8 @@ class mpi {
   }
 
  private:
+  friend class mpi_shared;
+
   mpi() noexcept = default;
 
   template <class Span>

@@ -293,6 +293,8 @@ class mpi_process {
   }
 
  private:
+  friend class mpi_shared_channel;
+
   enum class kind : std::int32_t { failed, question, answer, ended };
 
   struct notice {

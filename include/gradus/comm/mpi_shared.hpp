@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Ranks of an MPI job that share a node: collectives through shared memory. Component gradus::mpi.
+// Module: comm. Depends on: core, MPI.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>            // std::array
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::int64_t
+#include <memory>           // std::make_unique, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+
+#include "gradus/comm/communicator.hpp"        // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"         // call
+#include "gradus/comm/detail/wait.hpp"         // ranks_text
+#include "gradus/comm/mpi.hpp"                 // mpi
+#include "gradus/comm/mpi_environment.hpp"     // mpi_environment
+#include "gradus/comm/mpi_process.hpp"         // check_mpi
+#include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel, shared_task
+#include "gradus/core/config.hpp"              // GRADUS_COLD
+#include "gradus/core/element.hpp"             // element_name
+#include "gradus/core/error.hpp"               // configuration_error
+#include "gradus/core/index.hpp"               // index_t
+#include "gradus/core/vector.hpp"              // vector
+
+namespace gradus::comm {
+
+struct mpi_shared_options {
+  /// Arrays go through shared memory in segments of this size, which stay in the caches. The same on all ranks; results
+  /// do not depend on it. Rounded up so that each rank has a part of at least 64 bytes.
+  index_t segment_bytes = 512 * 1024;
+};
+
+/// A rank among the processes of an MPI job that run on one node. Collectives go through memory that the ranks share
+/// (an MPI-3 window), at the speed of memory; messages are those of `mpi`.
+///
+/// A rank copies a segment of its array into its part of the window and says so by a word beside it; each rank reduces
+/// a part of the segment, in the order of the ranks, so that all ranks get the same bits whatever the segment size is;
+/// then each copies the others' parts. Meanwhile the next segment is on its way. Small arrays are exchanged at once and
+/// reduced by every rank.
+///
+/// Collectives are carried out in the order in which they were begun, by the ranks themselves: they move while a rank
+/// waits for or tests a request of this communicator, and not while it waits for another communicator.
+///
+/// Failures are those of `mpi`: every wait has a time limit, and a rank that fails makes the others fail with its
+/// reason. Ranks that begin different collectives get communication_error that names both calls.
+///
+/// Each communicator takes (4 * segment_bytes + 1 KiB) of shared memory a rank, and keeps it until MPI is finalised.
+class mpi_shared {
+ public:
+  static constexpr std::string_view name = "mpi_shared";
+  template <class Element>
+  static constexpr bool supports = transferable<Element>;
+
+  /// All ranks of the job, which run on one node. Called by all ranks.
+  /// @throws configuration_error that names ranks on other nodes, or if the options are out of range or differ
+  explicit mpi_shared(mpi_environment& environment, mpi_shared_options options = {},
+                      std::source_location where = std::source_location::current())
+      : mpi_shared{environment, MPI_COMM_WORLD, options, where} {}
+
+  /// The ranks of `ranks`, which run on one node. Called by all its ranks; the MPI communicator is duplicated.
+  /// @throws configuration_error that names ranks on other nodes, or if the options are out of range or differ
+  mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {},
+             std::source_location where = std::source_location::current())
+      : channel_{open(mpi{environment, ranks}, options, where)} {}
+
+  /// The ranks of a job by nodes; see split_by_node.
+  struct split;
+
+  /// Splits the ranks of `ranks` by the nodes on which they run. Called by all its ranks.
+  [[nodiscard]] static split split_by_node(mpi_environment& environment, MPI_Comm ranks = MPI_COMM_WORLD,
+                                           mpi_shared_options options = {});
+
+  [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
+  [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
+
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  void set_time_limit(std::chrono::milliseconds limit) {
+    detail::require_time_limit(name, limit);
+    limit_ = limit;
+    if (channel_ != nullptr) {
+      channel_->messages().set_time_limit(limit);
+    }
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return message<Element>(detail::call_kind::send, peer, tag, data.size(),
+                            [&] { return channel_->messages().send(peer, data, tag); });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return message<Element>(detail::call_kind::receive, peer, tag, data.size(),
+                            [&] { return channel_->messages().receive(peer, data, tag); });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
+                               data.data(), data.data(), reduction_of<Element>(operation));
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    return collective<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
+                               data.data(), nullptr);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    return collective<Element>(
+        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
+        output.data(), reduction_of<Element>(operation));
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return collective<Element>({.kind = detail::call_kind::all_gather, .count = count(input)}, input.data(),
+                               output.data(), nullptr);
+  }
+
+  [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = detail::call_kind::barrier}}, limit_); }
+
+  [[nodiscard]] mpi_shared duplicate() {
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
+    // MPI makes windows by a call that does not return until all ranks have come: so meet before it.
+    channel_->begin({.what = {.kind = detail::call_kind::duplicate}}, limit_).wait();
+    mpi_shared copy;
+    copy.channel_ = std::make_unique<detail::mpi_shared_channel>(channel_->messages().duplicate(), channel_->process(),
+                                                                 channel_->world(), channel_->segment_bytes());
+    copy.limit_ = limit_;
+    return copy;
+  }
+
+  void fail(std::string_view reason) noexcept {
+    if (channel_ != nullptr) {
+      channel_->process().fail(reason);
+    }
+  }
+
+ private:
+  mpi_shared() noexcept = default;
+
+  template <class Element>
+  static index_t count(std::span<Element> data) noexcept {
+    return static_cast<index_t>(data.size());
+  }
+
+  template <class Element>
+  static detail::shared_reduction reduction_of(reduction operation) noexcept {
+    detail::shared_reduction reduce = nullptr;
+    detail::with_reduction(operation,
+                           [&](auto combine) { reduce = &detail::reduce_contributions<Element, decltype(combine)>; });
+    return reduce;
+  }
+
+  template <class Element>
+  request collective(detail::call what, const Element* input, Element* output, detail::shared_reduction reduce) {
+    what.element = element_name<Element>;
+    return channel_->begin({.what = what,
+                            .input = reinterpret_cast<const std::byte*>(input),
+                            .output = reinterpret_cast<std::byte*>(output),
+                            .element_bytes = static_cast<index_t>(sizeof(Element)),
+                            .reduce = reduce},
+                           limit_);
+  }
+
+  template <class Element, class Begin>
+  request message(detail::call_kind kind, int peer, int tag, std::size_t size, const Begin& begin) {
+    return channel_->begin_message(
+        {.kind = kind, .peer = peer, .tag = tag, .count = static_cast<index_t>(size), .element = element_name<Element>},
+        limit_, begin);
+  }
+
+  GRADUS_COLD static std::unique_ptr<detail::mpi_shared_channel> open(mpi messages, const mpi_shared_options& options,
+                                                                      const std::source_location& where) {
+    const int size = messages.size();
+    require_one_node(messages, where);
+    const auto range = std::array{std::int64_t{options.segment_bytes}, std::int64_t{-options.segment_bytes}};
+    auto extremes = range;
+    detail::check_mpi(MPI_Allreduce(range.data(), extremes.data(), 2, MPI_INT64_T, MPI_MAX, messages.native()), name,
+                      "MPI_Allreduce");
+    if (extremes[0] != -extremes[1]) {
+      throw configuration_error{
+          name, "the same segment_bytes on all ranks", {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where};
+    }
+    if (options.segment_bytes < 1 || options.segment_bytes > (index_t{1} << 30)) {
+      throw configuration_error{name, "segment_bytes from 1 to 2^30", {options.segment_bytes}, {}, where};
+    }
+    const auto unit = static_cast<std::size_t>(size) * 64;
+    const std::size_t bytes = (static_cast<std::size_t>(options.segment_bytes) + unit - 1) / unit * unit;
+    detail::mpi_process& process = messages.channel_->process();
+    const bool world = messages.channel_->world();
+    return std::make_unique<detail::mpi_shared_channel>(std::move(messages), process, world, bytes);
+  }
+
+  GRADUS_COLD static void require_one_node(const mpi& messages, const std::source_location& where) {
+    const auto size = static_cast<std::size_t>(messages.size());
+    MPI_Comm node = MPI_COMM_NULL;
+    detail::check_mpi(
+        MPI_Comm_split_type(messages.native(), MPI_COMM_TYPE_SHARED, messages.rank(), MPI_INFO_NULL, &node), name,
+        "MPI_Comm_split_type");
+    int own = messages.rank();
+    MPI_Bcast(&own, 1, MPI_INT, 0, node);  // a node is called by its first rank
+    MPI_Comm_free(&node);
+    gradus::detail::vector<int> nodes(size);
+    detail::check_mpi(MPI_Allgather(&own, 1, MPI_INT, nodes.data(), 1, MPI_INT, messages.native()), name,
+                      "MPI_Allgather");
+    gradus::detail::vector<int> elsewhere;
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      if (nodes[rank] != own) {
+        elsewhere.push_back(static_cast<int>(rank));
+      }
+    }
+    if (!elsewhere.empty()) {
+      throw configuration_error{name,
+                                "ranks on one node",
+                                {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
+                                "split the ranks by mpi_shared::split_by_node",
+                                where};
+    }
+  }
+
+  std::unique_ptr<detail::mpi_shared_channel> channel_;
+  std::chrono::milliseconds limit_ = default_time_limit;
+};
+static_assert(communicator<mpi_shared>);
+
+/// What a rank gets when a job is split by nodes.
+struct mpi_shared::split {
+  mpi_shared local;  ///< the ranks of this node, in the order of the whole
+  mpi across;        ///< of every node the rank with the same rank in `local`, in the order of the nodes
+  int node;          ///< of this rank, counted from 0 in the order of the nodes' first ranks
+  int nodes;         ///< in all
+};
+
+inline mpi_shared::split mpi_shared::split_by_node(mpi_environment& environment, MPI_Comm ranks,
+                                                   mpi_shared_options options) {
+  const auto check = [](int code, std::string_view function) {
+    detail::check_mpi(code, "comm::mpi_shared::split_by_node", function);
+  };
+  int rank = 0;
+  check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank");
+  MPI_Comm local = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local), "MPI_Comm_split_type");
+  int local_rank = 0;
+  check(MPI_Comm_rank(local, &local_rank), "MPI_Comm_rank");
+  const int first = local_rank == 0 ? 1 : 0;
+  int place[2] = {0, 0};  // the nodes whose first rank is at most this one; all nodes
+  check(MPI_Scan(&first, &place[0], 1, MPI_INT, MPI_SUM, ranks), "MPI_Scan");
+  check(MPI_Allreduce(&first, &place[1], 1, MPI_INT, MPI_SUM, ranks), "MPI_Allreduce");
+  check(MPI_Bcast(&place[0], 1, MPI_INT, 0, local), "MPI_Bcast");
+  MPI_Comm across = MPI_COMM_NULL;
+  check(MPI_Comm_split(ranks, local_rank, place[0], &across), "MPI_Comm_split");
+  split result{mpi_shared{environment, local, options}, mpi{environment, across}, place[0] - 1, place[1]};
+  MPI_Comm_free(&across);
+  MPI_Comm_free(&local);
+  return result;
+}
+
+}  // namespace gradus::comm

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Ranks that share memory: one that fails is named on all; the job ends and nobody hangs.
+#include "../support/communicators_mpi.hpp"
+#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+
+int main(int argc, char** argv) {
+  namespace suite = communicator_tests;
+  return suite::run_failure(argc, argv, [](gradus::comm::mpi_environment& environment) {
+    gradus::comm::mpi_shared world{environment};
+    suite::a_rank_that_fails_is_named(world);
+  });
+}
