@@ -26,6 +26,7 @@
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
 #include "gradus/nn/parameter.hpp"    // parameter_description
 #include "gradus/nn/plan.hpp"         // execution_plan, graph_description
+#include "gradus/nn/recompute.hpp"    // recomputation
 #include "gradus/nn/value.hpp"        // value, value_shape
 
 namespace gradus::nn {
@@ -45,8 +46,9 @@ class input_list {
 
 /// How a network is frozen.
 struct freeze_options {
-  index_t batch_size = 0;  ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+  index_t batch_size = 0;        ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;        ///< of the initial values of parameters and of layers such as dropout
+  recomputation recompute = {};  ///< true: less memory, and cheap layers run twice in a training step
 };
 
 /// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the

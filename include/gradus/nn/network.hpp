@@ -316,7 +316,7 @@ class network {
     return {inputs_.data(), n.inputs.size()};
   }
 
-  void forward_layer(std::size_t i, const const_view& images, const step_context& context) {
+  GRADUS_NEVER_INLINE void forward_layer(std::size_t i, const const_view& images, const step_context& context) {
     const graph::node& n = graph_.nodes()[i];
     const std::size_t residual = plan().nodes[i].residual;
     layer_at(i).forward({*device_, read_inputs(n, images),
@@ -372,6 +372,7 @@ class network {
   }
 
   GRADUS_NEVER_INLINE void run_forward(const const_view& images, const step_context& context, step_observer* observer) {
+    memory_->begin(kernels::pass::forward);
     for (std::size_t i = 0; i < layers(); ++i) {
       if (!plan().nodes[i].forward) {
         continue;
@@ -386,13 +387,24 @@ class network {
     }
   }
 
+  /// Computes again what the backward pass of layer i is the first to read.
+  GRADUS_NEVER_INLINE void recompute_for(std::size_t i, const const_view& images, step_context context) {
+    context.again = true;
+    const execution_plan::node& planned = plan().nodes[i];
+    for (std::size_t k = 0; k < planned.recompute_count; ++k) {
+      forward_layer(plan().recomputed[planned.recompute_first + k], images, context);
+    }
+  }
+
   GRADUS_NEVER_INLINE void run_backward(const const_view& images, const step_context& context,
                                         step_observer* observer) {
+    memory_->begin(kernels::pass::backward_data);
     for (std::size_t i = layers(); i-- > 0;) {
       const bool runs = plan().nodes[i].backward;
       if (runs && observer != nullptr) {
         observer->before_layer(i, kernels::pass::backward_data);
       }
+      recompute_for(i, images, context);
       if (runs) {
         backward_layer(i, images, context);
       }

@@ -18,6 +18,7 @@
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // random_stream
 #include "gradus/core/vector.hpp"         // vector
+#include "gradus/kernels/conv2d.hpp"      // kernels::pass
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/nn/graph.hpp"            // graph
 #include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
@@ -52,7 +53,7 @@ class network_memory {
                  strides_of_extents strides)
       : device_{&device},
         layers_{std::move(layers)},
-        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)))},
+        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), net.options().recompute.choose)},
         arena_{take(device, plan_.arena_bytes)},
         workspace_{take(device, largest_workspace())},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
@@ -67,8 +68,14 @@ class network_memory {
 
   [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
 
+  /// Says which pass runs: a value that is computed again lies elsewhere then.
+  void begin(kernels::pass which) noexcept { forward_ = which == kernels::pass::forward; }
+
   /// The elements of a value, but for the input of the network; that is null.
-  [[nodiscard]] Element* value(std::size_t v) noexcept { return at(plan_.slots[plan_.slot_of_value[v]].value_offset); }
+  [[nodiscard]] Element* value(std::size_t v) noexcept {
+    const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
+    return at(forward_ ? slot.value_offset : slot.backward_offset);
+  }
   /// The gradient of a value, or null.
   [[nodiscard]] Element* gradient(std::size_t v) noexcept {
     const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
@@ -171,6 +178,7 @@ class network_memory {
   }
 
   Device* device_;
+  bool forward_ = true;  // not the backward pass
   gradus::detail::vector<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
