@@ -189,6 +189,8 @@ class graph {
       n.has_parameters = !nodes_[i].parameters.empty();
       n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(options_.batch_size).size()) * element_bytes;
       n.state_bytes = memory[i].state;
+      // Passes without multiply-adds wait for memory, some 16 multiply-adds an element.
+      n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
     }
     return description;
   }

@@ -22,8 +22,9 @@
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/nn/graph.hpp"            // graph
 #include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
+#include "gradus/nn/memory_plan.hpp"      // memory_plan
 #include "gradus/nn/parameter.hpp"        // assign_logical
-#include "gradus/nn/plan.hpp"             // execution_plan, plan_execution
+#include "gradus/nn/plan.hpp"             // execution_plan, plan_execution, plan_options
 #include "gradus/tensor/tensor.hpp"       // tensor
 #include "gradus/tensor/tensor_view.hpp"  // tensor_view
 
@@ -48,14 +49,16 @@ class network_memory {
   /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
   /// @param layers   one entry a layer: what it needs
   /// @param strides  of the parameters
+  /// @param options  lanes, and what runs on them
   /// @throws device_error when the memory does not suffice
-  network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
-                 strides_of_extents strides)
+  GRADUS_COLD network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
+                             strides_of_extents strides, const plan_options& options)
       : device_{&device},
         layers_{std::move(layers)},
-        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), net.options().recompute.choose)},
+        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), options)},
         arena_{take(device, plan_.arena_bytes)},
-        workspace_{take(device, largest_workspace())},
+        workspace_bytes_{largest_workspace()},
+        workspace_{take(device, options.lanes * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
         gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(Element))},
         buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(Element))} {
@@ -87,8 +90,8 @@ class network_memory {
                ? std::span<std::byte>{}
                : std::span{reinterpret_cast<std::byte*>(arena_.data()) + offset, layers_[layer].state};
   }
-  [[nodiscard]] std::span<std::byte> workspace() noexcept {
-    return {reinterpret_cast<std::byte*>(workspace_.data()), static_cast<std::size_t>(workspace_.size())};
+  [[nodiscard]] std::span<std::byte> workspace(std::size_t lane) noexcept {
+    return {reinterpret_cast<std::byte*>(workspace_.data()) + lane * workspace_bytes_, workspace_bytes_};
   }
 
   [[nodiscard]] std::span<const parameter_memory<Element>> parameters() const noexcept { return parameters_; }
@@ -146,7 +149,7 @@ class network_memory {
     for (const layer_memory& needed : layers_) {
       bytes = std::max(bytes, needed.workspace);
     }
-    return bytes;
+    return (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
   }
 
   void make_parameters(const graph& net, strides_of_extents strides) {
@@ -163,7 +166,7 @@ class network_memory {
     }
   }
 
-  void make_buffers(const graph& net) {
+  GRADUS_COLD void make_buffers(const graph& net) {
     Element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
@@ -182,6 +185,7 @@ class network_memory {
   gradus::detail::vector<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
+  std::size_t workspace_bytes_;  // of one lane
   bytes_tensor workspace_;
   bytes_tensor values_;
   bytes_tensor gradients_;

@@ -11,7 +11,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/core/vector.hpp"     // vector
 #include "gradus/kernels/conv2d.hpp"  // activation
 #include "gradus/nn/layer.hpp"        // layer_traits
@@ -28,11 +28,37 @@ struct graph_description {
     bool has_parameters = false;
     std::size_t output_bytes = 0;  ///< of the largest batch
     std::size_t state_bytes = 0;   ///< kept from forward to backward
+    double work = 0;               ///< of a forward pass, in any unit
   };
 
   gradus::detail::vector<node> nodes;
   std::size_t scores = 0;  ///< the value that the loss reads
   bool has_loss = false;
+};
+
+/// Parts of a step whose layers run side by side.
+///
+/// A region is a stretch of time in which the steps fall into branches: no branch reads what another one writes. It
+/// begins after the step that the branches share and ends before the one that joins them. Gradients that several
+/// branches add to are written in the order of time all the same, because steps wait for each other there; a step waits
+/// only for steps of branches that come before its own.
+struct lane_schedule {
+  struct region {
+    std::size_t first_time = 0;
+    std::size_t last_time = 0;
+    std::size_t first_branch = 0;
+    std::size_t branches = 0;
+  };
+  struct step {
+    std::size_t time = 0;
+    std::size_t first_wait = 0;
+    std::size_t waits = 0;
+  };
+
+  gradus::detail::vector<region> regions;        ///< in the order of time
+  gradus::detail::vector<std::size_t> branches;  ///< where in `steps` each begins, and at last where the last one ends
+  gradus::detail::vector<step> steps;
+  gradus::detail::vector<std::size_t> waits;  ///< times
 };
 
 /// What a frozen network does in a step, as data.
@@ -76,6 +102,7 @@ struct execution_plan {
   gradus::detail::vector<slot> slots;
   gradus::detail::vector<std::size_t> slot_of_value;
   gradus::detail::vector<std::size_t> recomputed;  ///< nodes
+  lane_schedule lanes;
   gradient_target loss_target;
   std::size_t arena_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
@@ -94,25 +121,37 @@ struct value_lifetime {
   std::size_t again_last = 0;                      ///< and stays until this one
 };
 
+/// Decides what runs side by side.
+/// @param gradient_of  of each slot, the slot whose gradient memory it uses
+using lane_rule = lane_schedule (*)(const graph_description& graph, const execution_plan& plan,
+                                    std::span<const std::size_t> gradient_of, std::size_t lanes);
+
 /// Decides which values are computed again: sets node::recompute_first, node::recompute_count and recomputed, and what
 /// becomes of the values.
 using recompute_rule = void (*)(const graph_description& graph, execution_plan& plan, std::span<value_lifetime> values,
                                 std::span<const buffer_lifetime> others);
+
+/// What a plan does beside the least.
+struct plan_options {
+  recompute_rule recompute = nullptr;  ///< null: nothing is computed again
+  lane_rule side_by_side = nullptr;    ///< null: the layers run one after another
+  std::size_t lanes = 1;               ///< layers that may run at the same time
+};
 
 namespace detail {
 
 /// Assigns slots and fuses activations.
 class plan_builder {
  public:
-  plan_builder(const graph_description& graph, recompute_rule recompute)
+  GRADUS_COLD plan_builder(const graph_description& graph, const plan_options& options)
       : graph_{graph},
         count_{graph.nodes.size()},
-        recompute_{recompute},
+        options_{options},
         consumers_(count_ + 1),
         states_(count_ + 1),
         lifetimes_(count_ + 1) {}
 
-  execution_plan build() {
+  GRADUS_COLD execution_plan build() {
     find_consumers();
     assign_slots();
     decide_gradients();
@@ -123,7 +162,7 @@ class plan_builder {
  private:
   [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
 
-  void find_consumers() {
+  GRADUS_COLD void find_consumers() {
     for (const auto& node : graph_.nodes) {
       for (const std::size_t value : node.inputs) {
         ++consumers_[value];
@@ -134,7 +173,7 @@ class plan_builder {
     }
   }
 
-  void assign_slots() {
+  GRADUS_COLD void assign_slots() {
     plan_.nodes = gradus::detail::vector<execution_plan::node>(count_);
     plan_.slot_of_value = gradus::detail::vector<std::size_t>(count_ + 1);
     plan_.slots.push_back({});  // the input
@@ -180,7 +219,7 @@ class plan_builder {
   }
 
   /// The term of the sum at node i whose producer can add the other term, or none.
-  [[nodiscard]] std::size_t fusable_term(std::size_t i) const {
+  [[nodiscard]] GRADUS_COLD std::size_t fusable_term(std::size_t i) const {
     const auto& node = graph_.nodes[i];
     if (!node.traits.is_sum) {
       return execution_plan::none;
@@ -208,7 +247,7 @@ class plan_builder {
     return producer != execution_plan::none && !graph_.nodes[producer].traits.backward_reads_output;
   }
 
-  void decide_gradients() {
+  GRADUS_COLD void decide_gradients() {
     std::vector<unsigned char> differentiable(count_ + 1);  // of each value: whether a parameter reaches it
     for (std::size_t i = 0; i < count_; ++i) {
       bool any = graph_.nodes[i].has_parameters;
@@ -279,7 +318,7 @@ class plan_builder {
     }
   }
 
-  void place_buffers() {
+  GRADUS_COLD void place_buffers() {
     const std::size_t slots = plan_.slots.size();
     const auto use = [&](std::size_t slot, std::size_t time) {
       value_lifetime& lifetime = lifetimes_[slot];
@@ -341,8 +380,15 @@ class plan_builder {
         other_places.push_back(&plan_.nodes[i].state_offset);
       }
     }
-    if (recompute_ != nullptr) {
-      recompute_(graph_, plan_, {lifetimes_.data(), slots}, others);
+    if (options_.recompute != nullptr) {
+      options_.recompute(graph_, plan_, {lifetimes_.data(), slots}, others);
+    }
+    if (options_.side_by_side != nullptr) {
+      gradus::detail::vector<std::size_t> gradient_of;
+      for (std::size_t s = 0; s < slots; ++s) {
+        gradient_of.push_back(states_[s].gradient_of);
+      }
+      plan_.lanes = options_.side_by_side(graph_, plan_, gradient_of, options_.lanes);
     }
     gradus::detail::vector<buffer_lifetime> buffers;
     gradus::detail::vector<std::size_t*> places;
@@ -358,6 +404,14 @@ class plan_builder {
     for (std::size_t b = 0; b < others.size(); ++b) {
       buffers.push_back(others[b]);
       places.push_back(other_places[b]);
+    }
+    // What a region writes takes no memory that it gives up: its branches do not run in the order of time.
+    for (const lane_schedule::region& region : plan_.lanes.regions) {
+      for (buffer_lifetime& buffer : buffers) {
+        if (buffer.first >= region.first_time && buffer.first <= region.last_time) {
+          buffer.first = region.first_time;
+        }
+      }
     }
     const memory_plan memory = plan_memory(buffers);
     for (std::size_t b = 0; b < places.size(); ++b) {
@@ -386,7 +440,7 @@ class plan_builder {
 
   const graph_description& graph_;
   std::size_t count_;
-  recompute_rule recompute_;
+  plan_options options_;
   execution_plan plan_;
   gradus::detail::vector<std::size_t> consumers_;     // of each value
   gradus::detail::vector<slot_state> states_;         // one a slot, and room for more
@@ -396,11 +450,10 @@ class plan_builder {
 }  // namespace detail
 
 /// Plans a graph.
-/// @param recompute  decides what is computed again in the backward pass; null: nothing
 /// @pre every node has at least one input, and its inputs are earlier values
-[[nodiscard]] GRADUS_NEVER_INLINE inline execution_plan plan_execution(const graph_description& graph,
-                                                                       recompute_rule recompute = nullptr) {
-  return detail::plan_builder{graph, recompute}.build();
+[[nodiscard]] GRADUS_COLD inline execution_plan plan_execution(const graph_description& graph,
+                                                               const plan_options& options = {}) {
+  return detail::plan_builder{graph, options}.build();
 }
 
 }  // namespace gradus::nn

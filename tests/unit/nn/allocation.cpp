@@ -9,6 +9,7 @@
 #include <memory>   // std::make_unique
 #include <new>      // std::bad_alloc
 #include <tuple>    // std::tuple
+#include <utility>  // std::pair
 
 #include "../../support/branching_networks.hpp"
 
@@ -46,8 +47,9 @@ BOOST_AUTO_TEST_CASE(the_counter_counts) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(steps_allocate_nothing, Layout, layouts) {
-  for (const bool recompute : {false, true}) {
-    gradus::cpu device{{.intra_op_threads = 2}};
+  for (const auto& [recompute, lanes] :
+       {std::pair{false, 1}, std::pair{true, 1}, std::pair{false, 2}, std::pair{true, 3}}) {
+    gradus::cpu device{{.intra_op_threads = 2, .inter_op_threads = lanes}};
     nn::network<float, Layout> net{device, {3, 13, 11}};
     gradus_test::build_branching(net);
     net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute});
