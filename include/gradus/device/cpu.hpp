@@ -33,13 +33,14 @@ struct cpu_options {
   /// an Inception module. An operation that runs alone is shared by all intra_op_threads * inter_op_threads threads,
   /// the caller included.
   int inter_op_threads = 1;
-  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask
+  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of lanes
 };
 
 /// The processors and the memory of the host.
 ///
-/// Operations on one device run one after another; give every rank of a threaded program a device of its own. The
-/// results of every operation are the same bits for any number of threads.
+/// Operations on one device run one after another; give every rank of a threaded program a device of its own. With
+/// inter_op_threads above 1 it has lanes: devices of intra_op_threads threads each, on which operations run at the same
+/// time. The results of every operation are the same bits for any number of threads.
 class cpu : public kernels::overload_set {
  public:
   static constexpr std::string_view name = "cpu";

@@ -61,7 +61,9 @@ struct non_finite {
 /// Shapes are inferred, and checked, as layers are added. After freeze, train_step, forward and evaluate take batches
 /// of up to batch_size examples and allocate nothing. The values of all parameters lie in one flat buffer, their
 /// gradients in another, in the order in which backward completes them (the last layer first), each on a 64-byte
-/// boundary; what lies between them is zero. Not safe for several threads at once; it uses the threads of its device.
+/// boundary; what lies between them is zero. Not safe for several threads at once; it uses the threads of its device,
+/// and on a device with lanes (cpu_options::inter_op_threads) independent branches run side by side, each lane with
+/// workspace of its own. The results are the same bits for any number of threads and lanes.
 template <class Element, class Layout = nchw, class Device = cpu>
 class network {
   static_assert(explain_real_element<Element>());

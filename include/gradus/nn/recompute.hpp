@@ -49,7 +49,7 @@ class recompute_chooser {
   void choose(execution_plan& plan, std::span<value_lifetime> lifetimes) {
     std::size_t least = arena_bytes();
     gradus::detail::vector<slot> best = slots_;
-    for (const std::size_t longest_chain : {1, 2, 4, 8}) {
+    for (std::size_t longest_chain = 1; longest_chain <= 8; longest_chain *= 2) {
       drop_greedily(longest_chain);
       if (const std::size_t bytes = arena_bytes(); bytes < least) {
         least = bytes;
@@ -206,12 +206,12 @@ inline void choose_recomputed(const graph_description& graph, execution_plan& pl
 /// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalisation with what is
 /// fused into it, ReLU, sums, concatenation, pooling, local response normalisation, dropout. One that is dropped after
 /// its last reader in the forward pass is computed again, once, just before the first backward pass that reads it, from
-/// values that are kept or that are dropped and computed again themselves, and then stays until its last reader. In
-/// the order of the layers, a value is dropped when that lowers the number of bytes in use at the busiest time of a
-/// step, or leaves it and lowers the sum over all times (Chen et al. 2016, "Training deep nets with sublinear memory
-/// cost", with the choice made by measuring the plan). Chains of at most 1, 2, 4 and 8 dropped values, one computed
-/// from the other, are tried, and the smallest arena is taken: it is never larger than without recomputation. The
-/// results of a step are the same bits.
+/// values that are kept or that are dropped and computed again themselves, and then stays until its last reader. In the
+/// order of the layers, a value is dropped when that lowers the number of bytes in use at the busiest time of a step,
+/// or leaves it and lowers the sum over all times (Chen et al. 2016, "Training deep nets with sublinear memory cost",
+/// with the choice made by measuring the plan). Chains of at most 1, 2, 4 and 8 dropped values, one computed from the
+/// other, are tried, and the smallest arena is taken: where no layers run side by side it is never larger than without
+/// recomputation. The results of a step are the same bits.
 ///
 /// The code that chooses is compiled only into programs that set the option.
 struct recomputation {

@@ -166,8 +166,8 @@ BOOST_AUTO_TEST_CASE(branches_do_not_share_memory) {
   BOOST_TEST(plan.lanes.regions[0].first_time == 1U);
   BOOST_TEST(plan.lanes.regions[0].last_time == 6U);
   bool shared_alone = false;
-  for (const std::size_t a : {2, 3, 4}) {
-    for (const std::size_t b : {5, 6, 7}) {
+  for (std::size_t a = 2; a <= 4; ++a) {
+    for (std::size_t b = 5; b <= 7; ++b) {
       BOOST_TEST(plan.slots[a].value_offset != plan.slots[b].value_offset);
       BOOST_TEST(plan.slots[a].gradient_offset != plan.slots[b].gradient_offset);
       shared_alone = shared_alone || alone.slots[a].value_offset == alone.slots[b].value_offset;
