@@ -4,7 +4,7 @@
 // Module: device. Depends on: core.
 #pragma once
 
-#include <algorithm>    // std::min
+#include <algorithm>    // std::max, std::min
 #include <cstddef>      // std::size_t
 #include <cstdlib>      // std::aligned_alloc, std::free
 #include <cstring>      // std::memcpy, std::memset
@@ -15,8 +15,10 @@
 #include <sys/mman.h>  // madvise
 #endif
 
+#include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/error.hpp"            // configuration_error, device_error
 #include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/device_policy.hpp"  // device_policy
 #include "gradus/device/thread_pool.hpp"    // detail::thread_pool, available_processors
 
@@ -24,24 +26,35 @@ namespace gradus {
 
 /// How a `cpu` device uses the machine.
 struct cpu_options {
-  int intra_op_threads = 0;  ///< threads that share one operation, the caller included; 0: all available processors
-  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask
+  /// Threads that share one of `inter_op_threads` operations that run at the same time. 0: all available processors
+  /// divided by inter_op_threads, at least 1.
+  int intra_op_threads = 0;
+  /// Operations of a network that run at the same time where they do not depend on each other, such as the branches of
+  /// an Inception module. An operation that runs alone is shared by all intra_op_threads * inter_op_threads threads,
+  /// the caller included.
+  int inter_op_threads = 1;
+  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of lanes
 };
 
 /// The processors and the memory of the host.
 ///
-/// Operations on one device run one after another; give every rank of a threaded program a device of its own. The
-/// results of every operation are the same bits for any number of threads.
+/// Operations on one device run one after another; give every rank of a threaded program a device of its own. With
+/// inter_op_threads above 1 it has lanes: devices of intra_op_threads threads each, on which operations run at the same
+/// time. The results of every operation are the same bits for any number of threads.
 class cpu : public kernels::overload_set {
  public:
   static constexpr std::string_view name = "cpu";
   static constexpr std::size_t alignment = 64;  // bytes: a cache line, an AVX-512 register
 
-  /// @throws configuration_error when the number of threads is negative or above 4096
-  explicit cpu(cpu_options options = {})
-      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options.intra_op_threads), options.pin_threads)} {}
+  /// @throws configuration_error when a number of threads, or their product, is out of [0, 4096]
+  GRADUS_COLD explicit cpu(cpu_options options = {})
+      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)} {
+    for (int lane = 0; options.inter_op_threads > 1 && lane < options.inter_op_threads; ++lane) {
+      lanes_.push_back(cpu{{.intra_op_threads = threads() / options.inter_op_threads}});
+    }
+  }
 
-  /// Threads that share one operation, the caller included.
+  /// Threads that share one operation that runs alone, the caller included.
   [[nodiscard]] int threads() const noexcept { return pool_->threads(); }
 
   /// Memory aligned to `alignment` bytes, on huge pages where it is large and the system gives them. For 0 bytes a
@@ -88,6 +101,23 @@ class cpu : public kernels::overload_set {
   }
   void synchronize() noexcept {}
 
+  /// Operations that may run at the same time: cpu_options::inter_op_threads.
+  [[nodiscard]] int lanes() const noexcept {
+    return lanes_.empty() ? 1 : static_cast<int>(lanes_.size());
+  }
+
+  /// The device that a lane runs its operations on. @pre lanes() > 1, 0 <= index < lanes()
+  [[nodiscard]] cpu& lane(std::size_t index) noexcept {
+    return lanes_[index];
+  }
+
+  /// Calls task(i) once for every lane i, at the same time as far as there are threads to begin. It may use lane(i).
+  /// @throws the first exception that a task threw
+  template <class Task>
+  void parallel_lanes(const Task& task) {
+    pool_->run(lanes(), task);
+  }
+
   /// Calls task(i) once for every i in [0, count), on all threads; tasks must be independent of each other.
   /// @throws the first exception that a task threw
   template <class Task>
@@ -114,14 +144,20 @@ class cpu : public kernels::overload_set {
  private:
   static constexpr std::size_t huge_page = std::size_t{2} << 20U;  // bytes
 
-  static int checked_threads(int threads) {
+  GRADUS_COLD static int checked_threads(const cpu_options& options) {
+    const int threads = options.intra_op_threads;
+    const int lanes = options.inter_op_threads;
     if (threads < 0 || threads > 4096) {
       throw configuration_error{"cpu", "0 (all processors) to 4096 intra_op_threads", {threads}};
     }
-    return threads == 0 ? available_processors() : threads;
+    if (lanes < 1 || lanes > 4096 || lanes * std::max(threads, 1) > 4096) {
+      throw configuration_error{"cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {lanes}};
+    }
+    return lanes * (threads == 0 ? std::max(1, available_processors() / lanes) : threads);
   }
 
   std::unique_ptr<detail::thread_pool> pool_;
+  gradus::detail::vector<cpu> lanes_;  // none when operations run one after another
 };
 static_assert(device_policy<cpu>);
 

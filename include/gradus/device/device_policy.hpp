@@ -5,7 +5,7 @@
 #pragma once
 
 #include <concepts>     // std::convertible_to, std::same_as
-#include <cstddef>      // std::size_t
+#include <cstddef>      // std::ptrdiff_t, std::size_t
 #include <string_view>  // std::string_view
 
 namespace gradus {
@@ -41,6 +41,15 @@ concept has_device_copies = requires(D& device, void* destination, const void* s
 template <class D>
 concept has_device_synchronize = requires(D& device) {
   device.synchronize();
+};
+
+/// A device that runs several operations at the same time, each on a lane, which is a device too: `lanes()` says how
+/// many, and `parallel_lanes(task)` calls task(i) once for every lane i. Not required.
+template <class D>
+concept has_device_lanes = requires(D& device, void (&task)(std::ptrdiff_t)) {
+  { device.lanes() } -> std::convertible_to<int>;
+  { device.lane(std::size_t{0}) } -> std::same_as<D&>;
+  device.parallel_lanes(task);
 };
 
 /// A place where tensors live and expressions are evaluated.

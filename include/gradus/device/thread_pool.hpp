@@ -9,7 +9,7 @@
 #include <cstdint>    // std::uint32_t, std::uint64_t
 #include <exception>  // std::exception_ptr
 #include <memory>     // std::addressof
-#include <mutex>      // std::mutex, std::scoped_lock, std::unique_lock
+#include <mutex>      // std::mutex, std::scoped_lock
 #include <thread>     // std::thread
 #include <utility>    // std::exchange
 
@@ -56,7 +56,7 @@ inline void spin_pause() noexcept {
 /// threads. Workers spin for a short while after a loop and then sleep, because loops follow each other within
 /// microseconds in a training step, and idle threads must leave the cores to other ranks. A loop never waits for a
 /// worker that has not begun a task of it. run() from within a task, or while another thread uses the pool, runs the
-/// tasks on the calling thread. run() does not allocate.
+/// tasks on the calling thread; a task may use another pool. run() does not allocate.
 class thread_pool {
  public:
   /// @param threads  threads that take part in a loop, the caller included; at least 1
@@ -99,17 +99,17 @@ class thread_pool {
 
   static constexpr int spin_limit = 4000;  // some 50 to 100 microseconds
 
-  static bool& inside_task() noexcept {
-    thread_local bool inside = false;
-    return inside;
+  /// The pool whose task the calling thread runs, or null.
+  static const thread_pool*& task_of() noexcept {
+    thread_local const thread_pool* pool = nullptr;
+    return pool;
   }
 
   GRADUS_NEVER_INLINE void run_calls(index_t count, call_type call, void* object) {
     if (count <= 0) {
       return;
     }
-    std::unique_lock lock{use_, std::defer_lock};
-    if (count == 1 || workers_.empty() || inside_task() || !lock.try_lock()) {
+    if (count == 1 || workers_.empty() || task_of() == this || in_use_.exchange(true, std::memory_order_acquire)) {
       for (index_t i = 0; i < count; ++i) {
         call(object, i);
       }
@@ -137,8 +137,10 @@ class thread_pool {
         finished_.wait(finished, std::memory_order_acquire);
       }
     }
-    if (failed_.load(std::memory_order_relaxed)) {
-      std::rethrow_exception(std::exchange(failure_, nullptr));
+    const std::exception_ptr failure = std::exchange(failure_, nullptr);
+    in_use_.store(false, std::memory_order_release);
+    if (failure != nullptr) {
+      std::rethrow_exception(failure);
     }
   }
 
@@ -146,7 +148,7 @@ class thread_pool {
   // replacing it; the replacement succeeds only if the ticket is unchanged, and then the fields belonged to its loop,
   // because a loop's fields stay until its tasks are finished.
   void take_tasks() noexcept {
-    inside_task() = true;
+    const thread_pool* const outer = std::exchange(task_of(), this);
     std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
     while (static_cast<std::uint32_t>(ticket) != 0) {
       const std::uint32_t count = count_.load(std::memory_order_relaxed);
@@ -171,7 +173,7 @@ class thread_pool {
       }
       ticket = ticket_.load(std::memory_order_acquire);
     }
-    inside_task() = false;
+    task_of() = outer;
   }
 
   void work() {
@@ -225,7 +227,7 @@ class thread_pool {
   }
 
   gradus::detail::vector<std::thread> workers_;
-  std::mutex use_;
+  std::atomic<bool> in_use_{false};
   std::exception_ptr failure_;
   std::mutex failure_mutex_;
   std::atomic<bool> stopping_{false};

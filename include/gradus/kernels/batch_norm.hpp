@@ -31,6 +31,9 @@ template <class Element>
 struct batch_norm_saved {
   Element* mean = nullptr;
   Element* inverse_deviation = nullptr;  ///< 1 / sqrt(variance + epsilon), with the biased variance
+  /// (3, C): mean, scale and shift as y = act((x - mean) * scale + shift + residual) uses them; the first row may be
+  /// `mean`. Null: nothing will be computed again.
+  Element* coefficients = nullptr;
 };
 
 /// What a forward pass does to y before it stores it: y = act(y + residual).
@@ -65,12 +68,14 @@ struct batch_norm_gradients {
 //   void batch_norm_forward_training(D&, x, y, const batch_norm_affine<P>&, double epsilon,
 //                                    const batch_norm_running<P>&, const batch_norm_saved<P>&,
 //                                    const batch_norm_epilogue<E>&, std::span<std::byte> workspace);
+//   void batch_norm_forward_again(D&, x, y, const batch_norm_saved<P>&, const batch_norm_epilogue<E>&);
 //   void batch_norm_forward_inference(D&, x, y, const batch_norm_affine<P>&, double epsilon,
 //                                     const batch_norm_running<P>&, const batch_norm_epilogue<E>&, workspace);
 //   void batch_norm_backward(D&, x, y, dy, dx, const batch_norm_affine<P>&, const batch_norm_saved<P>&, activation,
 //                            const batch_norm_gradients<E>&, const backward_epilogue<E>&, workspace);
 //
-// y is read in backward only where the activation is a ReLU. A dx without data is not wanted. Forward may write y over
+// batch_norm_forward_again writes what the training pass that filled `coefficients` wrote. y is read in backward only
+// where the activation is a ReLU. A dx without data is not wanted. Forward may write y over
 // x (backward reads x); dx may be dy. Sums are of double precision. The workspace is aligned to 64 bytes and need not
 // be kept between calls. A batch of 0 leaves running statistics alone and gives gradients of 0. The same bits for any
 // number of threads.

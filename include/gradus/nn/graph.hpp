@@ -26,6 +26,7 @@
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
 #include "gradus/nn/parameter.hpp"    // parameter_description
 #include "gradus/nn/plan.hpp"         // execution_plan, graph_description
+#include "gradus/nn/recompute.hpp"    // recomputation
 #include "gradus/nn/value.hpp"        // value, value_shape
 
 namespace gradus::nn {
@@ -45,8 +46,9 @@ class input_list {
 
 /// How a network is frozen.
 struct freeze_options {
-  index_t batch_size = 0;  ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+  index_t batch_size = 0;        ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;        ///< of the initial values of parameters and of layers such as dropout
+  recomputation recompute = {};  ///< true: less memory, and cheap layers run twice in a training step
 };
 
 /// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the
@@ -187,6 +189,8 @@ class graph {
       n.has_parameters = !nodes_[i].parameters.empty();
       n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(options_.batch_size).size()) * element_bytes;
       n.state_bytes = memory[i].state;
+      // Passes without multiply-adds wait for memory, some 16 multiply-adds an element.
+      n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
     }
     return description;
   }

@@ -31,6 +31,8 @@ struct step_context {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;           ///< counted from 0 over the whole training
   std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
+  bool again =
+      false;  ///< forward ran in this step: it makes the same output from what it keeps, and changes nothing else
 };
 
 /// What the plan needs to know about a layer. The defaults are the safe answers.
@@ -42,6 +44,7 @@ struct layer_traits {
   bool fuses_residual = false;         ///< forward adds forward_arguments::residual before the activation
   bool is_sum = false;                 ///< the layer is nothing but the sum of two values
   bool applies_backward_mask = false;  ///< backward applies backward_epilogue::relu_output itself
+  bool recomputable = false;  ///< forward is cheap, and may run a second time before backward (step_context::again)
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer is nothing but this activation
 };
 

@@ -25,11 +25,12 @@
 #include "gradus/layout/layouts.hpp"       // nchw
 #include "gradus/layout/mapping.hpp"       // dense_strides
 #include "gradus/nn/graph.hpp"             // graph, input_list, freeze_options
+#include "gradus/nn/lanes.hpp"             // lane_runner, plan_lanes, run_pass
 #include "gradus/nn/layer.hpp"             // layer_passes, step_context
 #include "gradus/nn/loss.hpp"              // loss_function
 #include "gradus/nn/network_memory.hpp"    // network_memory, buffer
 #include "gradus/nn/parameter.hpp"         // parameter
-#include "gradus/nn/plan.hpp"              // execution_plan
+#include "gradus/nn/plan.hpp"              // execution_plan, plan_options
 #include "gradus/nn/step_observer.hpp"     // step_observer
 #include "gradus/nn/value.hpp"             // value, value_shape
 #include "gradus/tensor/tensor_view.hpp"   // image_view
@@ -70,7 +71,8 @@ struct non_finite {
 /// boundary; what lies between them is zero. With `bfloat16` as Element, images, values and their gradients are stored
 /// in 16 bits; parameters, their gradients and buffers are float, products round parameters to bfloat16 and sum in
 /// float, and everything else computes in float. Not safe for several threads at once; it uses the threads of its
-/// device.
+/// device, and on a device with lanes (cpu_options::inter_op_threads) independent branches run side by side, each lane
+/// with workspace of its own. The results are the same bits for any number of threads and lanes.
 template <class Element, class Layout = nchw, class Device = cpu>
 class network {
   static_assert(explain_network_element<Element>());
@@ -166,16 +168,17 @@ class network {
       return {};
     }
     const step_context context = training_context(options);
-    run_forward(images, context, observer);
+    run_pass(kernels::pass::forward, images, context, observer);
     const kernels::loss_sums sums = run_loss(images, labels, options);
-    run_backward(images, context, observer);
+    run_pass(kernels::pass::backward_data, images, context, observer);
     return sums;
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
   const_view forward(const_view images) {
     graph_.check_batch("network.forward", images.extents(), static_cast<std::size_t>(images.extent(0)));
-    run_forward(images, step_context{.training = false, .seed = seed(), .step = 0, .first_example = 0}, nullptr);
+    const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
+    run_pass(kernels::pass::forward, images, context, nullptr);
     return value_view(graph_.scores(), images);
   }
 
@@ -200,7 +203,8 @@ class network {
       return {"the input"};
     }
     finder observer{*this, images.extent(0)};
-    run_forward(images, training_context(options), &observer);
+    const step_context context = training_context(options);
+    run_pass(kernels::pass::forward, images, context, &observer);
     return {std::move(observer.place)};
   }
 
@@ -288,15 +292,27 @@ class network {
     return *static_cast<passes*>(graph_.nodes()[i].passes);
   }
 
-  void take_memory(const freeze_options& options) {
+  GRADUS_COLD void take_memory(const freeze_options& options) {
     gradus::detail::vector<layer_memory> needed(layers());
-    std::size_t most_inputs = 0;
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    if constexpr (has_device_lanes<Device>) {
+      if (device_->lanes() > 1) {
+        planning.side_by_side = &detail::plan_lanes;
+        planning.lanes = static_cast<std::size_t>(device_->lanes());
+      }
+    }
+    most_inputs_ = 0;
     for (std::size_t i = 0; i < layers(); ++i) {
       needed[i] = layer_at(i).memory(*device_, options.batch_size);
-      most_inputs = std::max(most_inputs, graph_.nodes()[i].inputs.size());
+      if (planning.lanes > 1) {
+        needed[i].workspace =
+            std::max(needed[i].workspace, layer_at(i).memory(lane_device(0), options.batch_size).workspace);
+      }
+      most_inputs_ = std::max(most_inputs_, graph_.nodes()[i].inputs.size());
     }
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed),
-                                                                        &dense_strides<Layout, 4>);
+                                                                        &dense_strides<Layout, 4>, planning);
+    lanes_ = plan().lanes.regions.empty() ? nullptr : std::make_unique<detail::lane_runner>(plan());
     parameters_.clear();
     for (std::size_t k = 0; k < graph_.parameters().size(); ++k) {
       const parameter_description& described = *graph_.parameters()[k];
@@ -305,9 +321,9 @@ class network {
       parameters_.emplace_back(described, parameter_view{*device_, place.value, described.shape},
                                parameter_view{*device_, place.gradient, described.shape});
     }
-    inputs_ = gradus::detail::vector<const_view>(most_inputs, const_view{*device_, nullptr, {}});
-    input_gradients_ =
-        gradus::detail::vector<gradient_type>(most_inputs, gradient_type{view{*device_, nullptr, {}}, {}});
+    inputs_ = gradus::detail::vector<const_view>(planning.lanes * most_inputs_, const_view{*device_, nullptr, {}});
+    input_gradients_ = gradus::detail::vector<gradient_type>(planning.lanes * most_inputs_,
+                                                             gradient_type{view{*device_, nullptr, {}}, {}});
   }
 
   [[nodiscard]] step_context training_context(const step_options& options) const noexcept {
@@ -330,23 +346,27 @@ class network {
             {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
   }
 
-  /// The values that a layer reads. Valid until the next call.
-  GRADUS_NEVER_INLINE std::span<const const_view> read_inputs(const graph::node& n, const const_view& images) {
+  /// The values that a layer reads. Valid until the next call for the lane.
+  GRADUS_NEVER_INLINE std::span<const const_view> read_inputs(const graph::node& n, const const_view& images,
+                                                              std::size_t place) {
+    const_view* const views = inputs_.data() + place * most_inputs_;
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      inputs_[k] = value_view(n.inputs[k], images);
+      views[k] = value_view(n.inputs[k], images);
     }
-    return {inputs_.data(), n.inputs.size()};
+    return {views, n.inputs.size()};
   }
 
-  void forward_layer(std::size_t i, const const_view& images, const step_context& context) {
+  GRADUS_NEVER_INLINE void forward_layer(std::size_t i, const const_view& images, const step_context& context,
+                                         std::size_t lane) {
+    const std::size_t place = lane == detail::pass_steps::alone ? 0 : lane;
     const graph::node& n = graph_.nodes()[i];
     const std::size_t residual = plan().nodes[i].residual;
-    layer_at(i).forward({*device_, read_inputs(n, images),
+    layer_at(i).forward({lane_device(lane), read_inputs(n, images, place),
                          view{*device_, memory_->value(i + 1), graph_.batch_extents(i + 1, images.extent(0))},
                          residual == execution_plan::none ? nullptr : value_view(residual, images).data(),
                          memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
                          memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()), memory_->state(i),
-                         memory_->workspace(), context});
+                         memory_->workspace(place), context});
   }
 
   kernels::loss_sums run_loss(const const_view& images, std::span<const std::int32_t> labels,
@@ -357,78 +377,99 @@ class network {
     const double scale = 1.0 / static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
     const kernels::loss_sums sums = loss_->compute(*device_, value_view(scores, images), labels, scale,
                                                    target.wanted ? memory_->gradient(scores) : nullptr);
-    mask_if_planned(target, scores, examples);
+    mask_if_planned(*device_, target, scores, examples);
     return sums;
   }
 
-  void backward_layer(std::size_t i, const const_view& images, const step_context& context) {
+  void backward_layer(std::size_t i, const const_view& images, const step_context& context, std::size_t lane) {
+    Device& device = lane_device(lane);
+    const std::size_t place = lane == detail::pass_steps::alone ? 0 : lane;
+    gradient_type* const input_gradients = input_gradients_.data() + place * most_inputs_;
     const index_t examples = images.extent(0);
     const graph::node& n = graph_.nodes()[i];
     const execution_plan::node& planned = plan().nodes[i];
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      input_gradients_[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
+      input_gradients[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
     }
     const bool adds = planned.residual != execution_plan::none;
-    layer_at(i).backward({*device_, read_inputs(n, images), value_view(i + 1, images), gradient_view(i + 1, examples),
-                          std::span{input_gradients_.data(), n.inputs.size()},
+    layer_at(i).backward({device, read_inputs(n, images, place), value_view(i + 1, images),
+                          gradient_view(i + 1, examples), std::span{input_gradients, n.inputs.size()},
                           adds ? planned_gradient(planned.residual_target, planned.residual, examples)
                                : gradient_type{view{*device_, nullptr, {}}, {}},
                           memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
                           memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()), memory_->state(i),
-                          memory_->workspace(), context});
+                          memory_->workspace(place), context});
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      mask_if_planned(planned.targets[k], n.inputs[k], examples);
+      mask_if_planned(device, planned.targets[k], n.inputs[k], examples);
     }
     if (adds) {
-      mask_if_planned(planned.residual_target, planned.residual, examples);
+      mask_if_planned(device, planned.residual_target, planned.residual, examples);
     }
   }
 
   /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
-  GRADUS_NEVER_INLINE void mask_if_planned(const execution_plan::gradient_target& target, std::size_t v,
+  GRADUS_NEVER_INLINE void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
                                            index_t examples) {
     if (target.mask_after) {
       const view gradient = gradient_view(v, examples);
-      relu_backward(*device_, gradient.size(), gradient.data(), memory_->value(v), gradient.data(), false);
+      relu_backward(device, gradient.size(), gradient.data(), memory_->value(v), gradient.data(), false);
     }
   }
 
-  GRADUS_NEVER_INLINE void run_forward(const const_view& images, const step_context& context, step_observer* observer) {
-    for (std::size_t i = 0; i < layers(); ++i) {
-      if (!plan().nodes[i].forward) {
-        continue;
-      }
-      if (observer != nullptr) {
-        observer->before_layer(i, kernels::pass::forward);
-      }
-      forward_layer(i, images, context);
-      if (observer != nullptr) {
-        observer->after_layer(i, kernels::pass::forward);
-      }
+  /// Computes again what the backward pass of layer i is the first to read.
+  GRADUS_NEVER_INLINE void recompute_for(std::size_t i, const const_view& images, step_context context,
+                                         std::size_t lane) {
+    context.again = true;
+    const execution_plan::node& planned = plan().nodes[i];
+    for (std::size_t k = 0; k < planned.recompute_count; ++k) {
+      forward_layer(plan().recomputed[planned.recompute_first + k], images, context, lane);
     }
   }
 
-  GRADUS_NEVER_INLINE void run_backward(const const_view& images, const step_context& context,
-                                        step_observer* observer) {
-    for (std::size_t i = layers(); i-- > 0;) {
-      const bool runs = plan().nodes[i].backward;
-      if (runs && observer != nullptr) {
-        observer->before_layer(i, kernels::pass::backward_data);
+  /// One pass over the layers, as detail::run_pass asks for it.
+  class pass_of_network final : public detail::pass_steps {
+   public:
+    pass_of_network(network& net, kernels::pass which, const const_view& images, const step_context& context) noexcept
+        : net_{net}, forward_{which == kernels::pass::forward}, images_{images}, context_{context} {}
+
+    void run(std::size_t layer, std::size_t lane) override {
+      if (forward_) {
+        net_.forward_layer(layer, images_, context_, lane);
+        return;
       }
-      if (runs) {
-        backward_layer(i, images, context);
-      }
-      if (observer == nullptr) {
-        continue;
-      }
-      if (runs) {
-        observer->after_layer(i, kernels::pass::backward_data);
-      }
-      const graph::node& n = graph_.nodes()[i];
-      if (!n.parameters.empty()) {
-        observer->gradients_ready(n.first_parameter, n.parameters.size());
+      net_.recompute_for(layer, images_, context_, lane);
+      net_.backward_layer(layer, images_, context_, lane);
+    }
+
+    void on_all_lanes([[maybe_unused]] void (*body)(void* object, std::size_t lane),
+                      [[maybe_unused]] void* object) override {
+      if constexpr (has_device_lanes<Device>) {
+        net_.device_->parallel_lanes([=](index_t lane) { body(object, static_cast<std::size_t>(lane)); });
       }
     }
+
+   private:
+    network& net_;
+    bool forward_;
+    const const_view& images_;
+    const step_context& context_;
+  };
+
+  GRADUS_NEVER_INLINE void run_pass(kernels::pass which, const const_view& images, const step_context& context,
+                                    step_observer* observer) {
+    memory_->begin(which);
+    pass_of_network steps{*this, which, images, context};
+    detail::run_pass(graph_, plan(), lanes_.get(), which, steps, observer);
+  }
+
+  /// What runs the layers of a lane.
+  [[nodiscard]] Device& lane_device([[maybe_unused]] std::size_t lane) const noexcept {
+    if constexpr (has_device_lanes<Device>) {
+      if (lane != detail::pass_steps::alone) {
+        return device_->lane(lane);
+      }
+    }
+    return *device_;
   }
 
   Device* device_;
@@ -436,7 +477,9 @@ class network {
   std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
   std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a frozen network
   gradus::detail::vector<parameter_type> parameters_;
-  // Of the layer that runs; kept, so that a step allocates nothing.
+  std::unique_ptr<detail::lane_runner> lanes_;  // null where the layers run one after another
+  // Of the layer that runs on each lane; kept, so that a step allocates nothing.
+  std::size_t most_inputs_ = 0;  // of a layer
   gradus::detail::vector<const_view> inputs_;
   gradus::detail::vector<gradient_type> input_gradients_;
 };

@@ -19,11 +19,13 @@
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // random_stream
 #include "gradus/core/vector.hpp"         // vector
+#include "gradus/kernels/conv2d.hpp"      // kernels::pass
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/nn/graph.hpp"            // graph
 #include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
+#include "gradus/nn/memory_plan.hpp"      // memory_plan
 #include "gradus/nn/parameter.hpp"        // assign_logical
-#include "gradus/nn/plan.hpp"             // execution_plan, plan_execution
+#include "gradus/nn/plan.hpp"             // execution_plan, plan_execution, plan_options
 #include "gradus/tensor/tensor.hpp"       // tensor
 #include "gradus/tensor/tensor_view.hpp"  // tensor_view
 
@@ -50,14 +52,16 @@ class network_memory {
   /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
   /// @param layers   one entry a layer: what it needs
   /// @param strides  of the parameters
+  /// @param options  lanes, and what runs on them
   /// @throws device_error when the memory does not suffice
-  network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
-                 strides_of_extents strides)
+  GRADUS_COLD network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
+                             strides_of_extents strides, const plan_options& options)
       : device_{&device},
         layers_{std::move(layers)},
-        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)))},
+        plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), options)},
         arena_{take(device, plan_.arena_bytes)},
-        workspace_{take(device, largest_workspace())},
+        workspace_bytes_{largest_workspace()},
+        workspace_{take(device, options.lanes * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))} {
@@ -70,8 +74,14 @@ class network_memory {
 
   [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
 
+  /// Says which pass runs: a value that is computed again lies elsewhere then.
+  void begin(kernels::pass which) noexcept { forward_ = which == kernels::pass::forward; }
+
   /// The elements of a value, but for the input of the network; that is null.
-  [[nodiscard]] Element* value(std::size_t v) noexcept { return at(plan_.slots[plan_.slot_of_value[v]].value_offset); }
+  [[nodiscard]] Element* value(std::size_t v) noexcept {
+    const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
+    return at(forward_ ? slot.value_offset : slot.backward_offset);
+  }
   /// The gradient of a value, or null.
   [[nodiscard]] Element* gradient(std::size_t v) noexcept {
     const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
@@ -83,8 +93,8 @@ class network_memory {
                ? std::span<std::byte>{}
                : std::span{reinterpret_cast<std::byte*>(arena_.data()) + offset, layers_[layer].state};
   }
-  [[nodiscard]] std::span<std::byte> workspace() noexcept {
-    return {reinterpret_cast<std::byte*>(workspace_.data()), static_cast<std::size_t>(workspace_.size())};
+  [[nodiscard]] std::span<std::byte> workspace(std::size_t lane) noexcept {
+    return {reinterpret_cast<std::byte*>(workspace_.data()) + lane * workspace_bytes_, workspace_bytes_};
   }
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
@@ -144,7 +154,7 @@ class network_memory {
     for (const layer_memory& needed : layers_) {
       bytes = std::max(bytes, needed.workspace);
     }
-    return bytes;
+    return (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
   }
 
   void make_parameters(const graph& net, strides_of_extents strides) {
@@ -162,7 +172,7 @@ class network_memory {
     }
   }
 
-  void make_buffers(const graph& net) {
+  GRADUS_COLD void make_buffers(const graph& net) {
     parameter_element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
@@ -177,9 +187,11 @@ class network_memory {
   }
 
   Device* device_;
+  bool forward_ = true;  // not the backward pass
   gradus::detail::vector<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
+  std::size_t workspace_bytes_;  // of one lane
   bytes_tensor workspace_;
   bytes_tensor values_;
   bytes_tensor gradients_;

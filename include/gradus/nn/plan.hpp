@@ -7,9 +7,11 @@
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::size_t
 #include <limits>     // std::numeric_limits
+#include <span>       // std::span
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/core/vector.hpp"     // vector
 #include "gradus/kernels/conv2d.hpp"  // activation
 #include "gradus/nn/layer.hpp"        // layer_traits
@@ -26,11 +28,37 @@ struct graph_description {
     bool has_parameters = false;
     std::size_t output_bytes = 0;  ///< of the largest batch
     std::size_t state_bytes = 0;   ///< kept from forward to backward
+    double work = 0;               ///< of a forward pass, in any unit
   };
 
   gradus::detail::vector<node> nodes;
   std::size_t scores = 0;  ///< the value that the loss reads
   bool has_loss = false;
+};
+
+/// Parts of a step whose layers run side by side.
+///
+/// A region is a stretch of time in which the steps fall into branches: no branch reads what another one writes. It
+/// begins after the step that the branches share and ends before the one that joins them. Gradients that several
+/// branches add to are written in the order of time all the same, because steps wait for each other there; a step waits
+/// only for steps of branches that come before its own.
+struct lane_schedule {
+  struct region {
+    std::size_t first_time = 0;
+    std::size_t last_time = 0;
+    std::size_t first_branch = 0;
+    std::size_t branches = 0;
+  };
+  struct step {
+    std::size_t time = 0;
+    std::size_t first_wait = 0;
+    std::size_t waits = 0;
+  };
+
+  gradus::detail::vector<region> regions;        ///< in the order of time
+  gradus::detail::vector<std::size_t> branches;  ///< where in `steps` each begins, and at last where the last one ends
+  gradus::detail::vector<step> steps;
+  gradus::detail::vector<std::size_t> waits;  ///< times
 };
 
 /// What a frozen network does in a step, as data.
@@ -57,6 +85,8 @@ struct execution_plan {
     gradus::detail::vector<gradient_target> targets;                 ///< one an input
     gradient_target residual_target;
     std::size_t state_offset = none;  ///< bytes in the arena
+    std::size_t recompute_first = 0;  ///< where in `recomputed` the nodes are that run forward again just before this
+    std::size_t recompute_count = 0;  ///< one runs backward, and how many
   };
 
   struct slot {
@@ -64,15 +94,48 @@ struct execution_plan {
     bool relu = false;            ///< holds the output of a ReLU
     bool has_gradient = false;
     std::size_t value_offset = none;     ///< bytes in the arena; none for the input
+    std::size_t backward_offset = none;  ///< the same for the backward pass: elsewhere if it is computed again
     std::size_t gradient_offset = none;  ///< bytes in the arena
   };
 
   gradus::detail::vector<node> nodes;
   gradus::detail::vector<slot> slots;
   gradus::detail::vector<std::size_t> slot_of_value;
+  gradus::detail::vector<std::size_t> recomputed;  ///< nodes
+  lane_schedule lanes;
   gradient_target loss_target;
   std::size_t arena_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
+};
+
+/// When the value of a slot is in use; see execution_plan for the times.
+struct value_lifetime {
+  std::size_t bytes = 0;
+  std::size_t first = 0;                              ///< written by its producer
+  std::size_t forward_last = 0;                       ///< last use until the loss,
+  std::size_t backward_first = execution_plan::none;  ///< first and last use after it
+  std::size_t backward_last = 0;
+  // What becomes of it:
+  std::size_t kept_last = 0;                       ///< its memory is given up after this time, and
+  std::size_t again_first = execution_plan::none;  ///< it is computed again, elsewhere, at this time,
+  std::size_t again_last = 0;                      ///< and stays until this one
+};
+
+/// Decides what runs side by side.
+/// @param gradient_of  of each slot, the slot whose gradient memory it uses
+using lane_rule = lane_schedule (*)(const graph_description& graph, const execution_plan& plan,
+                                    std::span<const std::size_t> gradient_of, std::size_t lanes);
+
+/// Decides which values are computed again: sets node::recompute_first, node::recompute_count and recomputed, and what
+/// becomes of the values.
+using recompute_rule = void (*)(const graph_description& graph, execution_plan& plan, std::span<value_lifetime> values,
+                                std::span<const buffer_lifetime> others);
+
+/// What a plan does beside the least.
+struct plan_options {
+  recompute_rule recompute = nullptr;  ///< null: nothing is computed again
+  lane_rule side_by_side = nullptr;    ///< null: the layers run one after another
+  std::size_t lanes = 1;               ///< layers that may run at the same time
 };
 
 namespace detail {
@@ -80,10 +143,15 @@ namespace detail {
 /// Assigns slots and fuses activations.
 class plan_builder {
  public:
-  explicit plan_builder(const graph_description& graph)
-      : graph_{graph}, count_{graph.nodes.size()}, consumers_(count_ + 1), states_(count_ + 1) {}
+  GRADUS_COLD plan_builder(const graph_description& graph, const plan_options& options)
+      : graph_{graph},
+        count_{graph.nodes.size()},
+        options_{options},
+        consumers_(count_ + 1),
+        states_(count_ + 1),
+        lifetimes_(count_ + 1) {}
 
-  execution_plan build() {
+  GRADUS_COLD execution_plan build() {
     find_consumers();
     assign_slots();
     decide_gradients();
@@ -94,7 +162,7 @@ class plan_builder {
  private:
   [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
 
-  void find_consumers() {
+  GRADUS_COLD void find_consumers() {
     for (const auto& node : graph_.nodes) {
       for (const std::size_t value : node.inputs) {
         ++consumers_[value];
@@ -105,7 +173,7 @@ class plan_builder {
     }
   }
 
-  void assign_slots() {
+  GRADUS_COLD void assign_slots() {
     plan_.nodes = gradus::detail::vector<execution_plan::node>(count_);
     plan_.slot_of_value = gradus::detail::vector<std::size_t>(count_ + 1);
     plan_.slots.push_back({});  // the input
@@ -144,13 +212,14 @@ class plan_builder {
                                .relu = false,
                                .has_gradient = false,
                                .value_offset = execution_plan::none,
+                               .backward_offset = execution_plan::none,
                                .gradient_offset = execution_plan::none});
       }
     }
   }
 
   /// The term of the sum at node i whose producer can add the other term, or none.
-  [[nodiscard]] std::size_t fusable_term(std::size_t i) const {
+  [[nodiscard]] GRADUS_COLD std::size_t fusable_term(std::size_t i) const {
     const auto& node = graph_.nodes[i];
     if (!node.traits.is_sum) {
       return execution_plan::none;
@@ -178,7 +247,7 @@ class plan_builder {
     return producer != execution_plan::none && !graph_.nodes[producer].traits.backward_reads_output;
   }
 
-  void decide_gradients() {
+  GRADUS_COLD void decide_gradients() {
     std::vector<unsigned char> differentiable(count_ + 1);  // of each value: whether a parameter reaches it
     for (std::size_t i = 0; i < count_; ++i) {
       bool any = graph_.nodes[i].has_parameters;
@@ -249,19 +318,27 @@ class plan_builder {
     }
   }
 
-  void place_buffers() {
+  GRADUS_COLD void place_buffers() {
     const std::size_t slots = plan_.slots.size();
     const auto use = [&](std::size_t slot, std::size_t time) {
-      states_[slot].last_use = std::max(states_[slot].last_use, time);
+      value_lifetime& lifetime = lifetimes_[slot];
+      if (time <= count_) {
+        lifetime.forward_last = std::max(lifetime.forward_last, time);
+      } else {
+        lifetime.backward_first = std::min(lifetime.backward_first, time);
+        lifetime.backward_last = std::max(lifetime.backward_last, time);
+      }
     };
     for (std::size_t i = 0; i < count_; ++i) {
       const auto& node = graph_.nodes[i];
       const std::size_t out = plan_.slot_of_value[i + 1];
-      states_[out].bytes = std::max(states_[out].bytes, node.output_bytes);
+      lifetimes_[out].bytes = std::max(lifetimes_[out].bytes, node.output_bytes);
       use(out, i);
       for (const std::size_t value : node.inputs) {
-        use(plan_.slot_of_value[value],
-            plan_.nodes[i].backward && node.traits.backward_reads_inputs ? backward_time(i) : i);
+        use(plan_.slot_of_value[value], i);
+        if (plan_.nodes[i].backward && node.traits.backward_reads_inputs) {
+          use(plan_.slot_of_value[value], backward_time(i));
+        }
       }
       if (plan_.nodes[i].residual != execution_plan::none) {
         use(plan_.slot_of_value[plan_.nodes[i].residual], i);
@@ -276,15 +353,15 @@ class plan_builder {
         use(plan_.slot_of_value[value], count_);
       }
     }
-    gradus::detail::vector<buffer_lifetime> buffers;
-    gradus::detail::vector<std::size_t*> places;
+    gradus::detail::vector<buffer_lifetime> others;  // beside values
+    gradus::detail::vector<std::size_t*> other_places;
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
       if (slot.relu && slot.has_gradient) {
         use(s, states_[s].mask_time);
       }
-      buffers.push_back({.bytes = states_[s].bytes, .first = slot.producer, .last = states_[s].last_use});
-      places.push_back(&slot.value_offset);
+      lifetimes_[s].first = slot.producer;
+      lifetimes_[s].kept_last = std::max(lifetimes_[s].forward_last, lifetimes_[s].backward_last);
       if (slot.has_gradient) {
         slot_state& owner = states_[states_[s].gradient_of];
         owner.gradient_last = std::max(owner.gradient_last, backward_time(slot.producer));
@@ -292,15 +369,48 @@ class plan_builder {
     }
     for (std::size_t s = 1; s < slots; ++s) {
       if (plan_.slots[s].has_gradient && states_[s].gradient_of == s) {
-        buffers.push_back(
-            {.bytes = states_[s].bytes, .first = states_[s].gradient_first, .last = states_[s].gradient_last});
-        places.push_back(&plan_.slots[s].gradient_offset);
+        others.push_back(
+            {.bytes = lifetimes_[s].bytes, .first = states_[s].gradient_first, .last = states_[s].gradient_last});
+        other_places.push_back(&plan_.slots[s].gradient_offset);
       }
     }
     for (std::size_t i = 0; i < count_; ++i) {
       if (graph_.nodes[i].state_bytes != 0) {
-        buffers.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = backward_time(i)});
-        places.push_back(&plan_.nodes[i].state_offset);
+        others.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = backward_time(i)});
+        other_places.push_back(&plan_.nodes[i].state_offset);
+      }
+    }
+    if (options_.recompute != nullptr) {
+      options_.recompute(graph_, plan_, {lifetimes_.data(), slots}, others);
+    }
+    if (options_.side_by_side != nullptr) {
+      gradus::detail::vector<std::size_t> gradient_of;
+      for (std::size_t s = 0; s < slots; ++s) {
+        gradient_of.push_back(states_[s].gradient_of);
+      }
+      plan_.lanes = options_.side_by_side(graph_, plan_, gradient_of, options_.lanes);
+    }
+    gradus::detail::vector<buffer_lifetime> buffers;
+    gradus::detail::vector<std::size_t*> places;
+    for (std::size_t s = 1; s < slots; ++s) {
+      const value_lifetime& value = lifetimes_[s];
+      buffers.push_back({.bytes = value.bytes, .first = value.first, .last = value.kept_last});
+      places.push_back(&plan_.slots[s].value_offset);
+      if (value.again_first != execution_plan::none) {
+        buffers.push_back({.bytes = value.bytes, .first = value.again_first, .last = value.again_last});
+        places.push_back(&plan_.slots[s].backward_offset);
+      }
+    }
+    for (std::size_t b = 0; b < others.size(); ++b) {
+      buffers.push_back(others[b]);
+      places.push_back(other_places[b]);
+    }
+    // What a region writes takes no memory that it gives up: its branches do not run in the order of time.
+    for (const lane_schedule::region& region : plan_.lanes.regions) {
+      for (buffer_lifetime& buffer : buffers) {
+        if (buffer.first >= region.first_time && buffer.first <= region.last_time) {
+          buffer.first = region.first_time;
+        }
       }
     }
     const memory_plan memory = plan_memory(buffers);
@@ -310,15 +420,16 @@ class plan_builder {
     }
     for (std::size_t s = 1; s < slots; ++s) {
       plan_.slots[s].gradient_offset = plan_.slots[states_[s].gradient_of].gradient_offset;
+      if (lifetimes_[s].again_first == execution_plan::none) {
+        plan_.slots[s].backward_offset = plan_.slots[s].value_offset;
+      }
     }
     plan_.arena_bytes = memory.bytes;
   }
 
   /// What is known of a slot while the plan is made.
   struct slot_state {
-    bool exclusive = false;  // its last value is the only one still read
-    std::size_t bytes = 0;
-    std::size_t last_use = 0;                                // of the value
+    bool exclusive = false;                                  // its last value is the only one still read
     execution_plan::gradient_target* last_target = nullptr;  // who completes its gradient,
     std::size_t last_node = 0;                               // and the node or loss that this belongs to
     std::size_t mask_time = 0;                               // when its gradient is complete
@@ -329,17 +440,20 @@ class plan_builder {
 
   const graph_description& graph_;
   std::size_t count_;
+  plan_options options_;
   execution_plan plan_;
-  gradus::detail::vector<std::size_t> consumers_;  // of each value
-  gradus::detail::vector<slot_state> states_;      // one a slot, and room for more
+  gradus::detail::vector<std::size_t> consumers_;     // of each value
+  gradus::detail::vector<slot_state> states_;         // one a slot, and room for more
+  gradus::detail::vector<value_lifetime> lifetimes_;  // likewise
 };
 
 }  // namespace detail
 
 /// Plans a graph.
 /// @pre every node has at least one input, and its inputs are earlier values
-[[nodiscard]] inline execution_plan plan_execution(const graph_description& graph) {
-  return detail::plan_builder{graph}.build();
+[[nodiscard]] GRADUS_COLD inline execution_plan plan_execution(const graph_description& graph,
+                                                               const plan_options& options = {}) {
+  return detail::plan_builder{graph, options}.build();
 }
 
 }  // namespace gradus::nn

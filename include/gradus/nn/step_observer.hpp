@@ -11,7 +11,8 @@
 namespace gradus::nn {
 
 /// Hears of a training step as it runs: derive from it and override what is of interest. It is called by the thread
-/// that runs the network, which goes on when the call returns.
+/// that runs the network, which goes on when the call returns, and in the order of the layers. Of layers that run side
+/// by side on the lanes of a device it hears when all of them are done: their calls follow each other without a pause.
 class step_observer {
  public:
   step_observer() = default;

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <tuple>
+#include <utility>
 
+#include "../../support/branching_networks.hpp"
 #include "../../support/network_checks.hpp"
 #include "gradus/core/bfloat16.hpp"
 
@@ -92,6 +94,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_ty
     (void)net.evaluate(batch.images, batch.labels);
   }
   BOOST_TEST(allocations.load() == before);
+}
+
+using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_on_lanes_or_with_recomputation_allocates_nothing, Layout, layouts) {
+  for (const auto& [recompute, lanes] : {std::pair{true, 1}, std::pair{false, 2}, std::pair{true, 3}}) {
+    gradus::cpu device{{.intra_op_threads = 2, .inter_op_threads = lanes}};
+    nn::network<float, Layout> net{device, {3, 13, 11}};
+    gradus_test::build_branching(net);
+    net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute});
+    const gradus_test::random_batch<float, Layout> batch{device, {6, 3, 13, 11}, 5};
+    (void)net.train_step(batch.images, batch.labels);
+    const long before = allocations.load();
+    for (int step = 0; step < 3; ++step) {
+      (void)net.train_step(batch.images, batch.labels);
+      (void)net.evaluate(batch.images, batch.labels);
+    }
+    BOOST_TEST(allocations.load() == before);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -57,6 +57,26 @@ BOOST_AUTO_TEST_CASE(loops_in_loops) {
   BOOST_TEST(count == 100);
 }
 
+BOOST_AUTO_TEST_CASE(loops_of_one_device_in_loops_of_another) {
+  gradus::cpu outer{{.intra_op_threads = 1, .inter_op_threads = 3}};
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    std::atomic<int> count{0};
+    outer.parallel_lanes([&](index_t lane) {
+      outer.lane(static_cast<std::size_t>(lane)).parallel_tasks(5, [&](index_t) {
+        outer.parallel_tasks(2, [&](index_t) { ++count; });  // back to the first, which is in use
+      });
+    });
+    BOOST_TEST(count == 30);
+  }
+  gradus::cpu first{{.intra_op_threads = 3}};
+  gradus::cpu second{{.intra_op_threads = 3}};
+  std::atomic<int> count{0};
+  first.parallel_tasks(10, [&](index_t) {
+    second.parallel_tasks(10, [&](index_t) { first.parallel_tasks(2, [&](index_t) { ++count; }); });
+  });
+  BOOST_TEST(count == 200);
+}
+
 BOOST_AUTO_TEST_CASE(callers_at_the_same_time) {
   gradus::cpu device{{.intra_op_threads = 2}};
   std::atomic<int> count{0};

@@ -210,6 +210,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
       });
   const double* const totals = detail::add_pieces(device, split, work.sums);
   const auto count = static_cast<double>(split.rows);
+  real* const coefficients = saved.coefficients == nullptr ? work.coefficients : saved.coefficients;
   for (index_t c = 0; c < split.channels; ++c) {
     const double offset = totals[c] / count;
     const double mean = static_cast<double>(shift(c)) + offset;
@@ -235,12 +236,21 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
     const double scale = gamma * inverse;
     const auto rounded_mean = static_cast<real>(mean);
     const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
-    work.coefficients[c] = rounded_mean;
-    work.coefficients[split.channels + c] = static_cast<real>(scale);
-    work.coefficients[2 * split.channels + c] =
-        static_cast<real>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
+    coefficients[c] = rounded_mean;
+    coefficients[split.channels + c] = static_cast<real>(scale);
+    coefficients[2 * split.channels + c] = static_cast<real>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
   }
-  detail::normalise(device, split, input, y.data(), work.coefficients, epilogue);
+  detail::normalise(device, split, input, y.data(), coefficients, epilogue);
+}
+
+/// See kernels/batch_norm.hpp.
+template <network_element Element, layout_policy Layout>
+void batch_norm_forward_again(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
+                              image_view<Element, Layout, cpu> y,
+                              const std::type_identity_t<batch_norm_saved<parameter_element_t<Element>>>& saved,
+                              const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue) {
+  const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
+  detail::normalise(device, split, x.data(), y.data(), saved.coefficients, epilogue);
 }
 
 /// See kernels/batch_norm.hpp.

@@ -38,7 +38,11 @@ class add_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false, .fuses_activation = true, .is_sum = true};
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .fuses_activation = true,
+            .is_sum = true,
+            .recomputable = true};
   }
 
   void set_activation(kernels::activation act) override { activation_ = act; }

@@ -78,7 +78,8 @@ class batch_norm_base : public layer_base {
     return {.backward_reads_output = false,
             .fuses_activation = true,
             .fuses_residual = true,
-            .applies_backward_mask = true};
+            .applies_backward_mask = true,
+            .recomputable = true};
   }
 
   void set_activation(kernels::activation act) override { activation_ = act; }
@@ -100,7 +101,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
   using base::base;
 
   [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
-    return {.state = 2 * static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element),
+    return {.state = 4 * static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element),
             .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }
 
@@ -108,7 +109,9 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     const kernels::batch_norm_running<parameter_element> running{call.buffers[0], call.buffers[1],
                                                                  this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
-    if (call.context.training) {
+    if (call.context.again) {
+      batch_norm_forward_again(call.device, call.inputs[0], call.output, saved(call.state), epilogue);
+    } else if (call.context.training) {
       batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters),
                                   this->options_.epsilon, running, saved(call.state), epilogue, call.workspace);
     } else {
@@ -138,7 +141,8 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
 
   [[nodiscard]] kernels::batch_norm_saved<parameter_element> saved(std::span<std::byte> state) const {
     auto* const elements = reinterpret_cast<parameter_element*>(state.data());
-    return {.mean = elements, .inverse_deviation = elements + this->shape_.channels};
+    const index_t channels = this->shape_.channels;
+    return {.mean = elements, .inverse_deviation = elements + 3 * channels, .coefficients = elements};
   }
 };
 

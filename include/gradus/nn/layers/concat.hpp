@@ -45,7 +45,7 @@ class concat_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false};
+    return {.backward_reads_inputs = false, .backward_reads_output = false, .recomputable = true};
   }
 };
 

@@ -93,7 +93,10 @@ class max_pool2d_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .applies_backward_mask = true,
+            .recomputable = true};
   }
 
  protected:
@@ -147,7 +150,10 @@ class average_pool2d_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .applies_backward_mask = true,
+            .recomputable = true};
   }
 
  protected:
@@ -193,7 +199,10 @@ class global_average_pool2d_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .backward_reads_output = false, .applies_backward_mask = true};
+    return {.backward_reads_inputs = false,
+            .backward_reads_output = false,
+            .applies_backward_mask = true,
+            .recomputable = true};
   }
 
  protected:

@@ -34,7 +34,7 @@ class relu_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_inputs = false, .is_activation = kernels::activation::relu};
+    return {.backward_reads_inputs = false, .recomputable = true, .is_activation = kernels::activation::relu};
   }
 };
 
