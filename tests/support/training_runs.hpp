@@ -52,6 +52,7 @@ struct training_setup {
   std::uint64_t seed = 11;
   double learning_rate = 0.1;
   gradus::parallel::all_reduce synchronization{};
+  gradus::index_t micro_batch_size = 0;
 };
 
 /// Trains and returns what one rank has at the end.
@@ -63,7 +64,9 @@ training_result run_training(Communicator& communicator, const training_setup& s
       device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
   gradus::nn::network<Element, Layout> net{device, {2, 9, 8}};
   build_training_network(net);
-  net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()), .seed = setup.seed});
+  net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
+              .seed = setup.seed,
+              .micro_batch_size = setup.micro_batch_size});
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
                                  communicator, setup.synchronization};
   training_result result;

@@ -46,8 +46,11 @@ class input_list {
 
 /// How a network is frozen.
 struct freeze_options {
-  index_t batch_size = 0;        ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;        ///< of the initial values of parameters and of layers such as dropout
+  index_t batch_size = 0;  ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+  /// Larger batches are computed in parts of so many examples, whose gradients add up, with the memory of one part; 0:
+  /// all at once. Layers that look at the whole batch, such as batch normalisation, see one part at a time.
+  index_t micro_batch_size = 0;
   recomputation recompute = {};  ///< true: less memory, and cheap layers run twice in a training step
 };
 
@@ -143,6 +146,9 @@ class graph {
     if (options.batch_size < 1) {
       throw configuration_error{"network.freeze", "a batch_size of at least 1", {options.batch_size}};
     }
+    if (options.micro_batch_size < 0) {
+      throw configuration_error{"network.freeze", "a micro_batch_size of at least 0", {options.micro_batch_size}};
+    }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
     }
@@ -187,7 +193,7 @@ class graph {
       n.inputs = nodes_[i].inputs;
       n.traits = nodes_[i].layer->traits();
       n.has_parameters = !nodes_[i].parameters.empty();
-      n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(options_.batch_size).size()) * element_bytes;
+      n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
       n.state_bytes = memory[i].state;
       // Passes without multiply-adds wait for memory, some 16 multiply-adds an element.
       n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
@@ -199,6 +205,11 @@ class graph {
 
   [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0; }
   [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
+  /// The most examples that a layer computes at once.
+  [[nodiscard]] index_t examples_at_once() const noexcept {
+    const bool in_parts = options_.micro_batch_size > 0 && options_.micro_batch_size < options_.batch_size;
+    return in_parts ? options_.micro_batch_size : options_.batch_size;
+  }
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
   /// @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
@@ -284,13 +295,14 @@ class graph {
     }
   }
 
+  /// @param most  examples
   /// @throws configuration_error unless the graph is frozen
   /// @throws shape_error when images or labels do not fit it
-  void check_batch(std::string_view operation, const image_extents& images, std::size_t labels) const {
+  void check_batch(std::string_view operation, const image_extents& images, std::size_t labels, index_t most) const {
     require_frozen(operation);
     const value_shape& want = shapes_.front();
-    if (images.n > options_.batch_size || images != want.batch(images.n)) {
-      image_extents largest = want.batch(options_.batch_size);
+    if (images.n > most || images != want.batch(images.n)) {
+      image_extents largest = want.batch(most);
       throw shape_error{operation,
                         {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
                         to_string(images)};

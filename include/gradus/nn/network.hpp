@@ -4,7 +4,7 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
-#include <algorithm>        // std::max
+#include <algorithm>        // std::max, std::min
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::int32_t, std::uint64_t
 #include <memory>           // std::unique_ptr
@@ -159,7 +159,7 @@ class network {
   kernels::loss_sums train_step(const_view images, std::span<const std::int32_t> labels,
                                 const step_options& options = {}, step_observer* observer = nullptr) {
     graph_.require_loss("network.train_step");
-    graph_.check_batch("network.train_step", images.extents(), labels.size());
+    graph_.check_batch("network.train_step", images.extents(), labels.size(), batch_size());
     if (images.extent(0) == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
       if (observer != nullptr) {
@@ -167,16 +167,15 @@ class network {
       }
       return {};
     }
-    const step_context context = training_context(options);
-    run_pass(kernels::pass::forward, images, context, observer);
-    const kernels::loss_sums sums = run_loss(images, labels, options);
-    run_pass(kernels::pass::backward_data, images, context, observer);
-    return sums;
+    return images.extent(0) > graph_.examples_at_once() ? train_in_parts(images, labels, options, observer)
+                                                        : train_at_once(images, labels, options, observer);
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
+  /// @throws shape_error when there are more images than are computed at once
   const_view forward(const_view images) {
-    graph_.check_batch("network.forward", images.extents(), static_cast<std::size_t>(images.extent(0)));
+    graph_.check_batch("network.forward", images.extents(), static_cast<std::size_t>(images.extent(0)),
+                       graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
     run_pass(kernels::pass::forward, images, context, nullptr);
     return value_view(graph_.scores(), images);
@@ -185,12 +184,16 @@ class network {
   /// The sums of losses and of right answers over a batch, outside training.
   kernels::loss_sums evaluate(const_view images, std::span<const std::int32_t> labels) {
     graph_.require_loss("network.evaluate");
-    graph_.check_batch("network.evaluate", images.extents(), labels.size());
-    if (images.extent(0) == 0) {
-      return {};
+    graph_.check_batch("network.evaluate", images.extents(), labels.size(), batch_size());
+    kernels::loss_sums total;
+    for (index_t first = 0; first < images.extent(0); first += graph_.examples_at_once()) {
+      const const_view part = part_of(images, first);
+      const kernels::loss_sums sums =
+          loss_->compute(*device_, forward(part), labels_of(labels, first, part), 0.0, nullptr);
+      total.loss += sums.loss;
+      total.correct += sums.correct;
     }
-    const const_view scores = forward(images);
-    return loss_->compute(*device_, scores, labels, 0.0, nullptr);
+    return total;
   }
 
   /// Runs forward as train_step does and names the first thing that is not finite: for the diagnosis of a loss that is
@@ -202,10 +205,17 @@ class network {
     if (!memory_->all_finite(images.data(), images.size())) {
       return {"the input"};
     }
-    finder observer{*this, images.extent(0)};
-    const step_context context = training_context(options);
-    run_pass(kernels::pass::forward, images, context, &observer);
-    return {std::move(observer.place)};
+    std::string place;
+    for (index_t first = 0; first < images.extent(0) && place.empty(); first += graph_.examples_at_once()) {
+      const const_view part = part_of(images, first);
+      finder observer{*this, part.extent(0)};
+      step_options place_of_part = options;
+      place_of_part.first_example += static_cast<std::uint64_t>(first);
+      const step_context context = training_context(place_of_part);
+      run_pass(kernels::pass::forward, part, context, &observer);
+      place = std::move(observer.place);
+    }
+    return {std::move(place)};
   }
 
   // ---- what it consists of
@@ -282,6 +292,86 @@ class network {
     index_t examples_;
   };
 
+  /// Tells of a step that is computed in parts: layers as they run, gradients when those of all parts are added up.
+  class parts_observer final : public step_observer {
+   public:
+    parts_observer(network& net, step_observer* observer) noexcept : net_{net}, observer_{observer} {}
+
+    void before_layer(std::size_t layer, kernels::pass which) override {
+      if (observer_ != nullptr) {
+        observer_->before_layer(layer, which);
+      }
+    }
+    void after_layer(std::size_t layer, kernels::pass which) override {
+      if (observer_ != nullptr) {
+        observer_->after_layer(layer, which);
+      }
+    }
+    void gradients_ready(std::size_t first, std::size_t count) override {
+      if (!last_part || count == 0) {
+        return;
+      }
+      const std::span<const parameter_description* const> described = net_.graph_.parameters();
+      const parameter_description& end = *described[first + count - 1];
+      net_.add_gradients(described[first]->offset, end.offset + end.shape.size(), net_.memory_->partial_gradients(),
+                         net_.gradients(), true);
+      if (observer_ != nullptr) {
+        observer_->gradients_ready(first, count);
+      }
+    }
+
+    bool last_part = false;
+
+   private:
+    network& net_;
+    step_observer* observer_;
+  };
+
+  /// Elements [begin, end) of the flat buffers: to = from, or to = to + from.
+  GRADUS_NEVER_INLINE void add_gradients(index_t begin, index_t end, std::span<const parameter_element_type> from,
+                                         std::span<parameter_element_type> to, bool add) {
+    copy_or_add(*device_, end - begin, from.data() + begin, to.data() + begin, add);
+  }
+
+  /// The images that are computed at once, from `first` on.
+  [[nodiscard]] GRADUS_NEVER_INLINE const_view part_of(const const_view& images, index_t first) const {
+    const index_t count = std::min(graph_.examples_at_once(), images.extent(0) - first);
+    return {*device_, images.data() + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
+  }
+  [[nodiscard]] static std::span<const std::int32_t> labels_of(std::span<const std::int32_t> labels, index_t first,
+                                                               const const_view& part) noexcept {
+    return labels.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(part.extent(0)));
+  }
+
+  kernels::loss_sums train_at_once(const const_view& images, std::span<const std::int32_t> labels,
+                                   const step_options& options, step_observer* observer) {
+    const step_context context = training_context(options);
+    run_pass(kernels::pass::forward, images, context, observer);
+    const kernels::loss_sums sums = run_loss(images, labels, options);
+    run_pass(kernels::pass::backward_data, images, context, observer);
+    return sums;
+  }
+
+  GRADUS_NEVER_INLINE kernels::loss_sums train_in_parts(const const_view& images, std::span<const std::int32_t> labels,
+                                                        step_options options, step_observer* observer) {
+    const index_t examples = images.extent(0);
+    options.global_examples = options.global_examples > 0 ? options.global_examples : examples;
+    parts_observer parts{*this, observer};
+    kernels::loss_sums total;
+    for (index_t first = 0; first < examples; first += graph_.examples_at_once()) {
+      const const_view part = part_of(images, first);
+      parts.last_part = first + part.extent(0) == examples;
+      const kernels::loss_sums sums = train_at_once(part, labels_of(labels, first, part), options, &parts);
+      total.loss += sums.loss;
+      total.correct += sums.correct;
+      if (!parts.last_part) {
+        add_gradients(0, graph_.parameter_elements(), gradients(), memory_->partial_gradients(), first > 0);
+      }
+      options.first_example += static_cast<std::uint64_t>(part.extent(0));
+    }
+    return total;
+  }
+
   /// Takes over `owned`. The layer comes in both of its forms, so that no code of this is compiled for each kind.
   value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
                const std::source_location& where) {
@@ -303,10 +393,10 @@ class network {
     }
     most_inputs_ = 0;
     for (std::size_t i = 0; i < layers(); ++i) {
-      needed[i] = layer_at(i).memory(*device_, options.batch_size);
+      needed[i] = layer_at(i).memory(*device_, graph_.examples_at_once());
       if (planning.lanes > 1) {
         needed[i].workspace =
-            std::max(needed[i].workspace, layer_at(i).memory(lane_device(0), options.batch_size).workspace);
+            std::max(needed[i].workspace, layer_at(i).memory(lane_device(0), graph_.examples_at_once()).workspace);
       }
       most_inputs_ = std::max(most_inputs_, graph_.nodes()[i].inputs.size());
     }

@@ -64,7 +64,11 @@ class network_memory {
         workspace_{take(device, options.lanes * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
-        buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))} {
+        buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))},
+        partial_gradients_{
+            take(device, net.examples_at_once() < net.options().batch_size
+                             ? static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element)
+                             : 0)} {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       net.nodes()[i].layer->set_activation(plan_.nodes[i].activation);
     }
@@ -106,9 +110,13 @@ class network_memory {
   [[nodiscard]] std::span<parameter_element> gradients() noexcept { return elements(gradients_); }
   [[nodiscard]] std::span<parameter_element> buffer_values() noexcept { return elements(buffer_values_); }
 
+  /// The sums of gradients over the parts of a batch so far; empty where batches are computed at once.
+  [[nodiscard]] std::span<parameter_element> partial_gradients() noexcept { return elements(partial_gradients_); }
+
   /// Of arena, workspace, parameters and gradients.
   [[nodiscard]] std::size_t bytes() const {
-    return static_cast<std::size_t>(arena_.size() + workspace_.size() + values_.size() + gradients_.size());
+    return static_cast<std::size_t>(arena_.size() + workspace_.size() + values_.size() + gradients_.size() +
+                                    partial_gradients_.size());
   }
 
   /// The name of the first parameter with a value that is not finite, or nothing.
@@ -196,6 +204,7 @@ class network_memory {
   bytes_tensor values_;
   bytes_tensor gradients_;
   bytes_tensor buffer_values_;
+  bytes_tensor partial_gradients_;
   gradus::detail::vector<parameter_memory<parameter_element>> parameters_;
   gradus::detail::vector<parameter_element*> buffer_memory_;
   gradus::detail::vector<buffer<parameter_element, Device>> buffers_;

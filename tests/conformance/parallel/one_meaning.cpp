@@ -118,6 +118,21 @@ BOOST_AUTO_TEST_CASE(every_plan_reaches_the_weights_of_one_process) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(gradients_of_parts_add_up_to_those_of_the_batch) {
+  gradus::comm::self alone;
+  const auto parts = run_training<gradus::nchw>(alone, {.micro_batch_size = 3});
+  BOOST_TEST(largest_difference(parts.weights, one_process<gradus::nchw>().weights) < 1e-9);
+  BOOST_TEST(largest_difference(parts.losses, one_process<gradus::nchw>().losses) < 1e-10);
+  BOOST_TEST(parts.accuracy == one_process<gradus::nchw>().accuracy);
+  const auto results = gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
+    return run_training<gradus::nchw>(
+        world, {.synchronization = {.bucket_bytes = 1, .first_bucket_bytes = 1}, .micro_batch_size = 1});
+  });
+  for (const training_result& result : results) {
+    BOOST_TEST(largest_difference(result.weights, one_process<gradus::nchw>().weights) < 1e-9);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(ranks_with_other_buckets_are_told_which) {
   std::string message;
   try {
