@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A vector that is gone when the call returns cannot be received into.
-// EXPECT_ERROR: borrowed_range
+// EXPECT_ERROR: mutable_buffer
 #include <vector>  // std::vector
 
 #include "gradus/comm/self.hpp"

@@ -15,6 +15,7 @@
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::is_arithmetic_v
 #include <utility>      // std::forward, std::move
 
 #include "gradus/comm/communicator.hpp"     // communicator, reduction, request
@@ -41,7 +42,7 @@ class mpi {
  public:
   static constexpr std::string_view name = "mpi";
   template <class Element>
-  static constexpr bool supports = transferable<Element>;
+  static constexpr bool supports = transferable<Element>&& std::is_arithmetic_v<Element>;
 
   /// All ranks of the job, on a channel of its own. Called by all ranks.
   explicit mpi(mpi_environment& environment) : mpi{environment, MPI_COMM_WORLD} {}

@@ -12,6 +12,10 @@
 #include "gradus/core/element.hpp"  // element, element_name
 #include "gradus/core/index.hpp"    // index_t
 
+namespace gradus {
+class bfloat16;
+}  // namespace gradus
+
 namespace gradus::comm {
 
 /// How the contributions of the ranks become one value. Integers wrap around.
@@ -32,10 +36,11 @@ enum class reduction : unsigned char { sum, product, minimum, maximum };
   return "unknown reduction";
 }
 
-/// Element types that every communicator of the library sends and reduces: float, double, std::int32_t, std::int64_t
-/// and std::uint8_t. Send anything else as bytes.
+/// Element types that are sent and reduced: float, double, std::int32_t, std::int64_t, std::uint8_t, and bfloat16,
+/// whose sums and products are rounded from float. Every communicator of the library takes them, but for comm::mpi,
+/// whose MPI library knows no bfloat16: there comm::collectives does. Send anything else as bytes.
 template <class E>
-concept transferable = element<E> && std::is_arithmetic_v<E> && !std::same_as<E, bool>;
+concept transferable = element<E> &&(std::is_arithmetic_v<E> || std::same_as<E, bfloat16>)&&!std::same_as<E, bool>;
 
 namespace detail {
 
@@ -46,7 +51,7 @@ struct sum_of {
       using bits = std::make_unsigned_t<Element>;  // unsigned arithmetic wraps, signed overflow is undefined
       return static_cast<Element>(static_cast<bits>(a) + static_cast<bits>(b));
     } else {
-      return a + b;
+      return static_cast<Element>(a + b);
     }
   }
 };
@@ -58,7 +63,7 @@ struct product_of {
       using bits = std::make_unsigned_t<Element>;
       return static_cast<Element>(static_cast<bits>(a) * static_cast<bits>(b));
     } else {
-      return a * b;
+      return static_cast<Element>(a * b);
     }
   }
 };

@@ -25,6 +25,15 @@
 
 namespace gradus::parallel {
 
+namespace detail {
+
+template <class Element, class Communicator>
+class gradients_on;
+template <class Element, class Communicator, class Channel>
+class all_reduce_state;
+
+}  // namespace detail
+
 /// The gradients of all ranks are summed bucket by bucket while backward goes on; then every rank makes the same update
 /// of the same parameters, each bucket's as soon as its sums are there. How a bucket is summed is up to the
 /// communicator: comm::mpi asks the MPI library, comm::threads adds in shared memory, comm::collectives<...> follows
@@ -51,7 +60,7 @@ struct all_reduce {
   std::vector<std::size_t> order{};
 
   template <class Element, class Communicator>
-  class state;
+  using state = detail::all_reduce_state<Element, Communicator, detail::gradients_on<Element, Communicator>>;
 };
 
 namespace detail {
@@ -133,6 +142,10 @@ class gradients_on final : public gradient_channel {
                             gradients_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   }
 
+  /// Called when an all-reduce is complete, before its sums are used.
+  void arrived(index_t /*begin*/, index_t /*end*/) noexcept {}
+
+  [[nodiscard]] std::string name() const { return std::string{Communicator::name}; }
   [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
 
  private:
@@ -140,24 +153,23 @@ class gradients_on final : public gradient_channel {
   std::span<Element> gradients_;
 };
 
-}  // namespace detail
-
-template <class Element, class Communicator>
-class all_reduce::state {
+/// What a rank does with its gradients. `Channel` carries a part of them.
+template <class Element, class Communicator, class Channel>
+class all_reduce_state {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+  all_reduce_state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
     if (channel_.communicator().size() > 1) {
-      exchange_ = detail::make_exchange(options, channel_, parameters.segments,
-                                        static_cast<index_t>(parameters.gradients.size()), sizeof(Element));
+      exchange_ = make_exchange(options, channel_, parameters.segments,
+                                static_cast<index_t>(parameters.gradients.size()), sizeof(Element));
     }
   }
 
-  state(const state&) = delete;  // the exchange refers to the channel
-  state& operator=(const state&) = delete;
-  GRADUS_NEVER_INLINE ~state() = default;
+  all_reduce_state(const all_reduce_state&) = delete;  // the exchange refers to the channel
+  all_reduce_state& operator=(const all_reduce_state&) = delete;
+  GRADUS_NEVER_INLINE ~all_reduce_state() = default;
 
   /// Makes the values those of rank 0.
   void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
@@ -188,21 +200,27 @@ class all_reduce::state {
     }
     while (exchange_->waits_for(first, count)) {
       const bucket& next = exchange_->wait_next();
+      channel_.arrived(next.begin, next.end);
       update(parameters_.segments.subspan(next.first_segment, next.segments));
     }
     return exchange_->all_taken();
   }
 
+  [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
+
   /// The plan: the buckets in the order in which they travel.
   [[nodiscard]] std::string describe() const {
-    return detail::describe_plan(Communicator::name, exchange_.get(), parameters_.segments);
+    return describe_plan(channel_.name(), exchange_.get(), parameters_.segments);
   }
 
  private:
-  detail::gradients_on<Element, Communicator> channel_;
+  Channel channel_;
   flat_parameters<Element> parameters_;
-  std::unique_ptr<detail::bucket_exchange> exchange_;
+  std::unique_ptr<bucket_exchange> exchange_;
 };
+
+}  // namespace detail
+
 static_assert(synchronization<all_reduce>);
 
 }  // namespace gradus::parallel

@@ -15,6 +15,7 @@
 #include "gradus/comm/collectives.hpp"      // collectives, part_bound
 #include "gradus/comm/threads.hpp"          // run_ranks, threads
 #include "gradus/comm/tune.hpp"             // tune_all_reduce
+#include "gradus/core/bfloat16.hpp"         // bfloat16
 #include "gradus/core/random.hpp"           // random_stream
 
 namespace {
@@ -28,7 +29,7 @@ float term(int rank, std::size_t i) {
 /// Small enough that sums of nine are exact in every type.
 template <class Element>
 Element whole_number(int rank, std::size_t i) {
-  return static_cast<Element>((static_cast<std::size_t>(rank) * 7 + i * 3 + 1) % 23);
+  return static_cast<Element>(static_cast<float>((static_cast<std::size_t>(rank) * 7 + i * 3 + 1) % 23));
 }
 
 /// Chunk c is combined in the order of the ranks c, c+1, ..., around.
@@ -107,6 +108,7 @@ BOOST_AUTO_TEST_CASE(all_reduce_is_right_for_every_algorithm) {
           right = right && all_reduce_is_right<double>(own, 101, comm::reduction::minimum);
           right = right && all_reduce_is_right<std::int64_t>(own, 101, comm::reduction::sum);
           right = right && all_reduce_is_right<std::uint8_t>(own, 101, comm::reduction::sum);
+          right = right && all_reduce_is_right<gradus::bfloat16>(own, 101, comm::reduction::sum);
           // Several under way, waited for in another order.
           std::vector<float> first(333, 1.0F);
           std::vector<float> second(5, 2.0F);

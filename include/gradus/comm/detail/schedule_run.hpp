@@ -142,6 +142,7 @@ class schedule_run final : public operation {
     sent_ = 0;
     posted_ = 0;
     consumed_ = 0;
+    over_ = false;
     failure_ = nullptr;
     owner_->activate(*this);
     request pending{*this};
@@ -163,7 +164,7 @@ class schedule_run final : public operation {
     if (failure_ != nullptr) {
       std::rethrow_exception(std::exchange(failure_, nullptr));
     }
-    return complete();
+    return over_;
   }
 
   void wait(const std::source_location& where) override {
@@ -195,13 +196,14 @@ class schedule_run final : public operation {
 
   /// Does what can be done at once.
   void advance() noexcept {
-    if (failure_ != nullptr || complete()) {
+    if (failure_ != nullptr || over_) {
       return;
     }
     try {
       while (step()) {
       }
-      if (complete() && result_.bytes != 0) {
+      over_ = sent_ == all_sends() && consumed_ == all_receives();
+      if (over_ && result_.bytes != 0) {
         std::memcpy(result_.to, result_.from, result_.bytes);
       }
     } catch (...) {
@@ -215,7 +217,6 @@ class schedule_run final : public operation {
 
   [[nodiscard]] index_t all_sends() const noexcept { return static_cast<index_t>(plan_->sends().size()); }
   [[nodiscard]] index_t all_receives() const noexcept { return static_cast<index_t>(plan_->receives().size()); }
-  [[nodiscard]] bool complete() const noexcept { return sent_ == all_sends() && consumed_ == all_receives(); }
 
   [[nodiscard]] std::span<std::uint8_t> bytes_of(const element_range& range) const noexcept {
     return {reinterpret_cast<std::uint8_t*>(data_ + range.begin * element_.bytes),
@@ -300,6 +301,7 @@ class schedule_run final : public operation {
   index_t sent_ = 0;      // sends complete
   index_t posted_ = 0;    // receives begun
   index_t consumed_ = 0;  // receives dealt with
+  bool over_ = false;
   std::exception_ptr failure_;
   gradus::detail::vector<request> sends_;
   request receives_[window];
