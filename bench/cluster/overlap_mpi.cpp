@@ -41,7 +41,7 @@ struct settings {
   int threads = 1;
   std::string spec = "ring";
   double megabytes_per_second = 117;  // of the link, for the order of the buckets
-  int bucket_kilobytes = 4096;
+  int bucket_kilobytes = 8192;
   std::string json;
 };
 
@@ -153,8 +153,7 @@ void measure(comm::mpi& base, const settings& chosen) {
   loader shared{device, images, {.batch_size = chosen.batch_size * world.size(), .shuffle = false, .shard = mine}};
 
   const gradus::index_t bucket = gradus::index_t{1024} * chosen.bucket_kilobytes;
-  const parallel::all_reduce late{
-      .bucket_bytes = bucket, .first_bucket_bytes = bucket / 4, .window = 1, .overlap_forward = true};
+  const parallel::all_reduce late{.bucket_bytes = bucket, .first_bucket_bytes = bucket / 4, .overlap_forward = true};
   parallel::profile_recorder recorder{net.layers()};
   shared.start_epoch(0);
   for (const auto* batch = shared.next(); batch != nullptr; batch = shared.next()) {

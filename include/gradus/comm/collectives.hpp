@@ -40,7 +40,7 @@ struct collectives_options {
       {.algorithm = all_reduce_algorithm::binary_blocks, .largest_bytes = 1024 * 1024},
       {.algorithm = all_reduce_algorithm::ring}};
   /// Messages are at most so long, so that receiving and combining overlap.
-  index_t segment_bytes = 256 * 1024;
+  index_t segment_bytes = 1024 * 1024;
   /// The node of each rank, counted from 0, for the hierarchical algorithms; empty: all ranks are on one node. See
   /// nodes_of_ranks.
   std::vector<int> node_of_rank{};

@@ -335,7 +335,8 @@ class lane_runner {
   std::atomic<bool> failed_{false};
 };
 
-/// Runs all layers forward, or all backward, and tells the observer in the order of the layers.
+/// Runs all layers forward, or all backward, and tells the observer in the order of the layers: of those that run side
+/// by side, before all of them what is about to run, and afterwards what has.
 GRADUS_NEVER_INLINE inline void run_pass(const graph& net, const execution_plan& plan, lane_runner* lanes,
                                          kernels::pass which, pass_steps& steps, step_observer* observer) {
   const std::size_t count = plan.nodes.size();
@@ -343,17 +344,27 @@ GRADUS_NEVER_INLINE inline void run_pass(const graph& net, const execution_plan&
   const std::size_t end = forward ? count : 2 * count + 1;
   const lane_schedule::region* region = plan.lanes.regions.begin();
   std::size_t apart_until = 0;  // the end of the region that ran last
+  const auto layer_at = [&](std::size_t time) { return forward ? time : 2 * count - time; };
+  const auto runs_at = [&](std::size_t time) {
+    const execution_plan::node& node = plan.nodes[layer_at(time)];
+    return forward ? node.forward : node.backward;
+  };
   for (std::size_t time = forward ? 0 : count + 1; time < end; ++time) {
     while (region != plan.lanes.regions.end() && region->first_time < time) {
       ++region;
     }
     if (region != plan.lanes.regions.end() && region->first_time == time) {
-      lanes->run(*region, steps);
       apart_until = region->last_time + 1;
+      for (std::size_t inside = time; inside < apart_until && observer != nullptr; ++inside) {
+        if (runs_at(inside)) {
+          observer->before_layer(layer_at(inside), which);
+        }
+      }
+      lanes->run(*region, steps);
     }
-    const std::size_t layer = forward ? time : 2 * count - time;
-    const bool runs = forward ? plan.nodes[layer].forward : plan.nodes[layer].backward;
-    if (runs && observer != nullptr) {
+    const std::size_t layer = layer_at(time);
+    const bool runs = runs_at(time);
+    if (runs && observer != nullptr && time >= apart_until) {
       observer->before_layer(layer, which);
     }
     if (runs && time >= apart_until) {

@@ -3,8 +3,10 @@
 // Layers that run side by side: the same bits, whatever the number of lanes and threads.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -93,16 +95,26 @@ void build_meetings(Network& net, const std::vector<meeting>& branches) {
 }
 
 struct recorder final : nn::step_observer {
-  std::vector<std::string> events;
+  std::vector<std::string> before;
+  std::vector<std::string> events;  // but for those before a layer
 
-  void before_layer(std::size_t layer, gradus::kernels::pass which) override { add("before", layer, which); }
-  void after_layer(std::size_t layer, gradus::kernels::pass which) override { add("after", layer, which); }
+  void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+    before.push_back(name("", layer, which));
+    announced.insert(before.back());
+  }
+  void after_layer(std::size_t layer, gradus::kernels::pass which) override {
+    in_time = in_time && announced.erase(name("", layer, which)) == 1;
+    events.push_back(name("after", layer, which));
+  }
   void gradients_ready(std::size_t first, std::size_t count) override {
     events.push_back("ready " + std::to_string(first) + " " + std::to_string(count));
   }
-  void add(const char* what, std::size_t layer, gradus::kernels::pass which) {
-    events.push_back(what + (" " + std::to_string(layer)) + (which == gradus::kernels::pass::forward ? " f" : " b"));
+  static std::string name(const char* what, std::size_t layer, gradus::kernels::pass which) {
+    return what + (" " + std::to_string(layer)) + (which == gradus::kernels::pass::forward ? " f" : " b");
   }
+
+  std::set<std::string> announced;
+  bool in_time = true;  // every layer was announced before it ran
 };
 
 }  // namespace
@@ -212,6 +224,44 @@ BOOST_AUTO_TEST_CASE(an_exception_arrives_and_the_network_goes_on) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
+  using network = nn::network<float, gradus::nhwc>;
+  struct late_update final : nn::step_observer {
+    explicit late_update(network& changed) : net{changed} {}
+    void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+      if (which == gradus::kernels::pass::forward) {
+        const nn::parameter_range own = net.parameters_of(layer);
+        for (const auto& p : net.parameters().subspan(own.first, own.count)) {
+          double_values(net, p.offset(), p.size());
+        }
+      }
+    }
+    static void double_values(network& net, gradus::index_t offset, gradus::index_t size) {
+      for (float& value : net.values().subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(size))) {
+        value *= 2;
+      }
+    }
+    network& net;
+  };
+  std::vector<float> expected;
+  for (const int lanes : {1, 3}) {
+    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
+    network net{device, {3, 13, 11}};
+    build_branching(net);
+    net.freeze({.batch_size = 6, .seed = 1});
+    const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};
+    late_update observer{net};
+    if (lanes == 1) {
+      late_update::double_values(net, 0, static_cast<gradus::index_t>(net.values().size()));
+      (void)net.train_step(batch.images, batch.labels);
+      expected.assign(net.gradients().begin(), net.gradients().end());
+    } else {
+      (void)net.train_step(batch.images, batch.labels, {}, &observer);
+    }
+    BOOST_TEST(std::equal(expected.begin(), expected.end(), net.gradients().begin()));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_lanes) {
   std::vector<std::string> expected;
   for (const int lanes : {1, 2, 8}) {  // more than there are branches, and than there are cores
@@ -227,6 +277,7 @@ BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_lanes) {
     }
     BOOST_TEST(!observer.events.empty());
     BOOST_TEST(observer.events == expected);
+    BOOST_TEST(observer.in_time);
   }
 }
 

@@ -176,7 +176,7 @@ class bucket_exchange {
   /// long enough to have moved something. True if a bucket is under way.
   bool move_while_data_flows() noexcept {
     using clock = std::chrono::steady_clock;
-    constexpr std::chrono::microseconds look_at_nothing{3};
+    constexpr std::chrono::microseconds look_at_nothing{10};
     constexpr int looks_at_nothing = 3;
     const clock::time_point begin = clock::now();
     clock::time_point last = begin;
