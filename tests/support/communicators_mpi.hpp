@@ -108,8 +108,8 @@ class content_ranks {
 };
 
 /// The main function of a program whose body ends with the job failed, as it should: the body checks what each rank
-/// sees and throws if that is not right. The test has passed if a rank says that all are content: the exit code of a job
-/// that ends by MPI_Abort is not always the one that MPI_Abort was given (MPICH 4.0 makes 1 of 0 now and then).
+/// sees and throws if that is not right. The test has passed if a rank says that all are content: the exit code of a
+/// job that ends by MPI_Abort is not always the one that MPI_Abort was given (MPICH 4.0 makes 1 of 0 now and then).
 template <class Body>
 int run_failure(int argc, char** argv, Body&& body) {
   comm::mpi_environment environment{argc, argv, {.grace = 5s, .exit_code = 0}};

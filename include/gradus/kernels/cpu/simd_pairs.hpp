@@ -97,7 +97,9 @@ inline void interleave(const bfloat16* a, const bfloat16* b, index_t count, floa
 
 /// Pairs of `count` terms that are adjacent, with a zero behind an odd number of them.
 inline void pair_run(const bfloat16* from, index_t count, float* to) noexcept {
-  std::memcpy(to, from, static_cast<std::size_t>(count / 2) * sizeof(*to));
+  if (count > 1) {
+    std::memcpy(to, from, static_cast<std::size_t>(count / 2) * sizeof(*to));
+  }
   if (count % 2 != 0) {
     interleave(from + count - 1, nullptr, 1, to + count / 2);
   }
