@@ -3,6 +3,7 @@
 // Ranks that share memory and begin different collectives: every rank names two calls that differ; nobody hangs.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+#include "gradus/core/bfloat16.hpp"    // bfloat16
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;
@@ -13,7 +14,7 @@ int main(int argc, char** argv) {
     const int rank = world.rank();
     const int size = world.size();
     std::vector<float> data(100003, 1.0F);
-    std::vector<double> doubles(100003, 1.0);
+    std::vector<gradus::bfloat16> rounded(100003);
     comm::barrier(world).wait();
     if (size == 1) {
       return;  // nobody to disagree with
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
         }
       } else {  // reductions and element types
         if (rank == 3) {
-          comm::all_reduce(world, doubles).wait();
+          comm::all_reduce(world, rounded).wait();
         } else {
           comm::all_reduce(world, data, rank == 1 ? comm::reduction::maximum : comm::reduction::sum).wait();
         }
@@ -50,7 +51,7 @@ int main(int argc, char** argv) {
       named = std::max(names("rank 0 calls all_reduce(sum) of 100003 float32"),
                        names("rank 2 calls all_reduce(sum) of 100003 float32")) +
               names("rank 1 calls all_reduce(maximum) of 100003 float32") +
-              names("rank 3 calls all_reduce(sum) of 100003 float64");
+              names("rank 3 calls all_reduce(sum) of 100003 bfloat16");
     }
     suite::require(named >= 2, "two calls that differ in: " + message);
   });

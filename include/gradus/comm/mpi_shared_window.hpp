@@ -19,6 +19,7 @@
 #include "gradus/comm/detail/call.hpp"  // call, call_kind
 #include "gradus/comm/mpi_process.hpp"  // check_mpi
 #include "gradus/comm/reduction.hpp"    // reduction
+#include "gradus/core/bfloat16.hpp"     // bfloat16
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error
@@ -34,7 +35,9 @@ struct packed_call {
 
   friend bool operator==(const packed_call&, const packed_call&) = default;
 
-  static constexpr std::array<std::string_view, 6> elements{"",
+  /// All that is transferable, and nothing for a call without elements.
+  static constexpr std::array<std::string_view, 7> elements{"",
+                                                            element_name<bfloat16>,
                                                             element_name<float>,
                                                             element_name<double>,
                                                             element_name<std::int32_t>,
