@@ -26,6 +26,7 @@
 
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/communicator.hpp"  // the functions under test
+#include "gradus/core/bfloat16.hpp"      // bfloat16
 #include "gradus/core/error.hpp"         // errors
 
 namespace communicator_tests {
@@ -76,9 +77,10 @@ std::string failure_of(Action&& action) {
 template <class Element>
 Element contribution(int rank, std::size_t i, comm::reduction operation) {
   if (operation == comm::reduction::product) {
-    return static_cast<Element>(1 + (i + static_cast<std::size_t>(rank)) % 3);
+    return static_cast<Element>(static_cast<float>(1 + (i + static_cast<std::size_t>(rank)) % 3));
   }
-  return static_cast<Element>(1 + (i * 7 + static_cast<std::size_t>(rank) * 13) % 29 + static_cast<std::size_t>(rank));
+  const std::size_t number = 1 + (i * 7 + static_cast<std::size_t>(rank) * 13) % 29 + static_cast<std::size_t>(rank);
+  return static_cast<Element>(static_cast<float>(number));
 }
 
 template <class Element>
@@ -513,6 +515,7 @@ std::vector<test_case<Communicator>> conformance_cases() {
   add_collectives<Communicator, std::int32_t>(cases);
   add_collectives<Communicator, std::int64_t>(cases);
   add_collectives<Communicator, std::uint8_t>(cases);
+  add_collectives<Communicator, gradus::bfloat16>(cases);
   cases.push_back(
       {"rounded_sums_have_the_same_bits_everywhere", &rounded_sums_have_the_same_bits_everywhere<Communicator>});
   cases.push_back(

@@ -204,7 +204,7 @@ class collectives {
  public:
   static constexpr std::string_view name = "collectives";
   template <class Element>
-  static constexpr bool supports = transferable<Element>;
+  static constexpr bool supports = transferable<Element>&& Communicator::template supports<Element>;
 
   /// Called by all ranks: messages of collectives travel on a duplicate of the communicator.
   /// @throws configuration_error when the options make no sense or ranks differ
@@ -239,30 +239,20 @@ class collectives {
 
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    if constexpr (taken_by_base<Element>) {
-      return base_.send(peer, data, tag);
-    } else {
-      return base_.send(peer, std::span{reinterpret_cast<const std::uint8_t*>(data.data()), data.size_bytes()}, tag);
-    }
+    return base_.send(peer, data, tag);
   }
 
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    if constexpr (taken_by_base<Element>) {
-      return base_.receive(peer, data, tag);
-    } else {
-      return base_.receive(peer, std::span{reinterpret_cast<std::uint8_t*>(data.data()), data.size_bytes()}, tag);
-    }
+    return base_.receive(peer, data, tag);
   }
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     const auto count = static_cast<index_t>(data.size());
     const all_reduce_rule& rule = choose(options_.all_reduce, count, sizeof(Element));
-    if constexpr (taken_by_base<Element>) {
-      if (size() == 1 || rule.algorithm == all_reduce_algorithm::native) {
-        return base_.all_reduce(data, operation);
-      }
+    if (size() == 1 || rule.algorithm == all_reduce_algorithm::native) {
+      return base_.all_reduce(data, operation);
     }
     return begin<Element>(
         {.kind = detail::call_kind::all_reduce, .operation = operation, .count = count},
@@ -272,10 +262,8 @@ class collectives {
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    if constexpr (taken_by_base<Element>) {
-      if (size() == 1) {
-        return base_.broadcast(data, root);
-      }
+    if (size() == 1) {
+      return base_.broadcast(data, root);
     }
     const auto count = static_cast<index_t>(data.size());
     return begin<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count},
@@ -297,6 +285,9 @@ class collectives {
     Element* const target =
         rank() == root ? output.data() : reinterpret_cast<Element*>(run.staging(input.size_bytes()));
     copy(target, input);
+    if (size() == 1) {
+      return base_.broadcast(output, 0);
+    }
     return begin<Element>({.kind = detail::call_kind::broadcast, .operation = operation, .peer = root, .count = count},
                           {.kind = detail::call_kind::broadcast, .root = root, .count = count, .to_root = true}, target,
                           run);
@@ -304,10 +295,8 @@ class collectives {
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    if constexpr (taken_by_base<Element>) {
-      if (size() == 1) {
-        return base_.reduce_scatter(input, output, operation);
-      }
+    if (size() == 1) {
+      return base_.reduce_scatter(input, output, operation);
     }
     const auto count = static_cast<index_t>(input.size());
     detail::schedule_run& run = own_->runs.idle();
@@ -324,10 +313,8 @@ class collectives {
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    if constexpr (taken_by_base<Element>) {
-      if (size() == 1) {
-        return base_.all_gather(input, output);
-      }
+    if (size() == 1) {
+      return base_.all_gather(input, output);
     }
     copy(output.data() + static_cast<std::size_t>(rank()) * input.size(), input);
     return begin<Element>({.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(input.size())},
@@ -358,9 +345,6 @@ class collectives {
     detail::schedule_runs runs{channel};
     detail::schedule_book book;
   };
-
-  template <class Element>
-  static constexpr bool taken_by_base = Communicator::template supports<Element>;
 
   template <class Element>
   request begin(detail::call what, detail::schedule_book::key key, Element* data, detail::schedule_run& run,

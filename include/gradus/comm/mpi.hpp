@@ -15,14 +15,13 @@
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_arithmetic_v
 #include <utility>      // std::forward, std::move
 
 #include "gradus/comm/communicator.hpp"     // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"      // call
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
 #include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
-#include "gradus/comm/mpi_process.hpp"      // check_mpi, mpi_element, mpi_operation_of
+#include "gradus/comm/mpi_process.hpp"      // check_mpi, mpi_element, mpi_element_of
 #include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t
@@ -42,7 +41,7 @@ class mpi {
  public:
   static constexpr std::string_view name = "mpi";
   template <class Element>
-  static constexpr bool supports = transferable<Element>&& std::is_arithmetic_v<Element>;
+  static constexpr bool supports = transferable<Element>;
 
   /// All ranks of the job, on a channel of its own. Called by all ranks.
   explicit mpi(mpi_environment& environment) : mpi{environment, MPI_COMM_WORLD} {}
@@ -193,8 +192,8 @@ class mpi {
     request pending{under_way};
     for_each_part(count, [&](index_t begin, int part) {
       under_way.add("MPI_Iallreduce", [&](MPI_Request* handle) {
-        return MPI_Iallreduce(MPI_IN_PLACE, at(data, begin, element), part, element.type,
-                              detail::mpi_operation_of(operation), native(), handle);
+        return MPI_Iallreduce(MPI_IN_PLACE, at(data, begin, element), part, element.type, element.operation(operation),
+                              native(), handle);
       });
     });
     return pending;
@@ -228,7 +227,7 @@ class mpi {
     if (count <= largest_count_) {
       under_way.add("MPI_Ireduce_scatter_block", [&](MPI_Request* handle) {
         return MPI_Ireduce_scatter_block(input, target, static_cast<int>(count), element.type,
-                                         detail::mpi_operation_of(operation), native(), handle);
+                                         element.operation(operation), native(), handle);
       });
       return pending;
     }
@@ -236,7 +235,7 @@ class mpi {
       for_each_part(count, [&](index_t begin, int part) {
         under_way.add("MPI_Ireduce", [&](MPI_Request* handle) {
           return MPI_Ireduce(at(input, owner * count + begin, element), at(target, begin, element), part, element.type,
-                             detail::mpi_operation_of(operation), owner, native(), handle);
+                             element.operation(operation), owner, native(), handle);
         });
       });
     }

@@ -24,7 +24,7 @@
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
-#include "gradus/comm/reduction.hpp"    // reduction, transferable
+#include "gradus/comm/reduction.hpp"    // accumulate, reduction, transferable
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error
@@ -61,25 +61,15 @@ template <transferable Element>
     return MPI_INT32_T;
   } else if constexpr (std::same_as<Element, std::int64_t>) {
     return MPI_INT64_T;
+  } else if constexpr (std::same_as<Element, bfloat16>) {
+    return MPI_UINT16_T;  // its bits; the reductions are ours
   } else {
     static_assert(std::same_as<Element, std::uint8_t>, "gradus::comm::mpi: no MPI type for this element type");
     return MPI_UINT8_T;
   }
 }
 
-/// An element type as the functions below see it.
-struct mpi_element {
-  MPI_Datatype type;
-  std::size_t bytes;
-  std::string_view name;
-};
-
-template <transferable Element>
-[[nodiscard]] mpi_element mpi_element_of() noexcept {
-  return {mpi_type<Element>(), sizeof(Element), element_name<Element>};
-}
-
-[[nodiscard]] inline MPI_Op mpi_operation_of(reduction operation) noexcept {
+[[nodiscard]] inline MPI_Op own_operation_of_mpi(reduction operation) noexcept {
   switch (operation) {
     case reduction::sum:
       return MPI_SUM;
@@ -91,6 +81,53 @@ template <transferable Element>
       return MPI_MAX;
   }
   return MPI_OP_NULL;
+}
+
+/// A reduction of elements whose arithmetic MPI does not know. It stays until MPI is finalised.
+template <transferable Element, reduction Operation>
+[[nodiscard]] MPI_Op made_operation() noexcept {
+  static const MPI_Op made = [] {
+    MPI_Op fresh = MPI_OP_NULL;
+    MPI_Op_create(
+        [](void* source, void* target, int* count, MPI_Datatype*) {
+          accumulate(Operation, static_cast<Element*>(target), static_cast<const Element*>(source), *count);
+        },
+        1, &fresh);
+    return fresh;
+  }();
+  return made;
+}
+
+template <transferable Element>
+[[nodiscard]] MPI_Op operation_for_mpi(reduction operation) noexcept {
+  switch (operation) {
+    case reduction::sum:
+      return made_operation<Element, reduction::sum>();
+    case reduction::product:
+      return made_operation<Element, reduction::product>();
+    case reduction::minimum:
+      return made_operation<Element, reduction::minimum>();
+    case reduction::maximum:
+      return made_operation<Element, reduction::maximum>();
+  }
+  return MPI_OP_NULL;
+}
+
+/// An element type as the functions below see it.
+struct mpi_element {
+  MPI_Datatype type;
+  std::size_t bytes;
+  std::string_view name;
+  MPI_Op (*operation)(reduction) noexcept;
+};
+
+template <transferable Element>
+[[nodiscard]] mpi_element mpi_element_of() noexcept {
+  if constexpr (std::same_as<Element, bfloat16>) {
+    return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &operation_for_mpi<Element>};
+  } else {
+    return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &own_operation_of_mpi};
+  }
 }
 
 /// What a rank is at: a call, or something that it does at its end.

@@ -36,9 +36,8 @@ enum class reduction : unsigned char { sum, product, minimum, maximum };
   return "unknown reduction";
 }
 
-/// Element types that are sent and reduced: float, double, std::int32_t, std::int64_t, std::uint8_t, and bfloat16,
-/// whose sums and products are rounded from float. Every communicator of the library takes them, but for comm::mpi,
-/// whose MPI library knows no bfloat16: there comm::collectives does. Send anything else as bytes.
+/// Element types that every communicator of the library sends and reduces: float, double, std::int32_t, std::int64_t,
+/// std::uint8_t, and bfloat16, whose sums and products are rounded from float. Send anything else as bytes.
 template <class E>
 concept transferable = element<E> &&(std::is_arithmetic_v<E> || std::same_as<E, bfloat16>)&&!std::same_as<E, bool>;
 

@@ -26,8 +26,7 @@ namespace detail {
 /// Gradients rounded to bfloat16 for the way, and back.
 template <class Element, class Communicator>
 class rounded_gradients_on final : public gradient_channel {
-  static_assert(Communicator::template supports<bfloat16>,
-                "gradus: this communicator cannot send bfloat16; use comm::collectives over it");
+  static_assert(Communicator::template supports<bfloat16>, "gradus: this communicator cannot send bfloat16");
 
  public:
   rounded_gradients_on(Communicator channel, std::span<Element> gradients)
@@ -85,8 +84,7 @@ class rounded_gradients_on final : public gradient_channel {
 
 /// As all_reduce, but gradients are rounded to bfloat16 before they travel, and every partial sum on the way: half the
 /// bytes of float, for a relative error of about 2^-9 a rounding. Not the update of one process any more, but close to
-/// it; state.channel().relative_error() says how close. Over comm::mpi it needs comm::collectives: MPI knows no
-/// bfloat16. All ranks get the same bits.
+/// it; state.channel().relative_error() says how close. All ranks get the same bits.
 struct compressed_all_reduce : all_reduce {
   static constexpr std::string_view name = "compressed_all_reduce";
 
