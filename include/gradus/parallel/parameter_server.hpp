@@ -195,12 +195,13 @@ template <class Element, class Communicator>
 class parameter_server_state {
  public:
   /// Called by all ranks: workers here, servers of their own in `serve`.
+  /// @param may_stand_by  the rank may be neither: then it compares the plan in `start`, and does nothing else
   /// @throws configuration_error when options make no sense, or the rank is no worker
   parameter_server_state(const parameter_server& options, Communicator& communicator,
-                         const flat_parameters<Element>& parameters)
+                         const flat_parameters<Element>& parameters, bool may_stand_by = false)
       : options_{options},
         parameters_{parameters},
-        who_{worker_roles(options, communicator)},
+        who_{worker_roles(options, communicator, may_stand_by)},
         channel_{communicator.duplicate()},
         group_channel_{communicator.duplicate()},
         all_{communicator.duplicate()},
@@ -221,6 +222,9 @@ class parameter_server_state {
   template <class Rule>
   void use_rule(const Rule& rule) {
     rule_ = description_of_rule(rule);
+    if (who_.worker_index(channel_.rank()) < 0) {
+      return;
+    }
     const int server = who_.server_index(channel_.rank());
     if (server >= 0) {
       store_ = std::make_unique<variables_of<Element, Rule>>(plan_, server, parameters_.segments, who_.workers.size(),
@@ -233,8 +237,11 @@ class parameter_server_state {
 
   /// Makes the values those of worker 0, on servers and workers.
   void start() {
-    require_rule();
     require_same_plan<Element>(all_, describe(), rule_);
+    if (group_.rank() < 0) {
+      return;
+    }
+    require_rule();
     exchange_->start(group_.rank() == 0);
     if (options_.settings().survives_lost_workers()) {
       group_.set_independent();
@@ -280,9 +287,9 @@ class parameter_server_state {
   [[nodiscard]] std::string describe() const { return detail::describe(options_, Communicator::name, plan_); }
 
  private:
-  static roles worker_roles(const parameter_server& options, const Communicator& communicator) {
+  static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
     roles who = options.roles_among(communicator.size());
-    if (who.worker_index(communicator.rank()) < 0) {
+    if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
       throw configuration_error{"parallel::parameter_server",
                                 {"a worker, of ", who.describe()},
                                 {"rank ", communicator.rank()},
