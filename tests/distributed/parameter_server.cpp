@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Parameter servers over MPI: synchronous workers and servers, apart and side by side, reach the weights of one process.
+// Parameter servers over MPI: synchronous workers and servers, apart and side by side, reach the weights of one
+// process.
 #include "gradus/parallel/parameter_server.hpp"
 
 #include <cmath>
@@ -98,9 +99,9 @@ void require_one_meaning(comm::mpi& world, const parallel::parameter_server& opt
   const std::vector<double> want = one_process(workers);
   for (const segment& each : segments()) {
     for (auto i = static_cast<std::size_t>(each.offset); i < static_cast<std::size_t>(each.offset + each.size); ++i) {
-      require(std::abs(values[i] - want[i]) < 1e-12, options.roles_among(world.size()).describe() + ": element " +
-                                                         std::to_string(i) + " of '" + each.name + "' is " +
-                                                         std::to_string(values[i]) + ", not " + std::to_string(want[i]));
+      require(std::abs(values[i] - want[i]) < 1e-12,
+              options.roles_among(world.size()).describe() + ": element " + std::to_string(i) + " of '" + each.name +
+                  "' is " + std::to_string(values[i]) + ", not " + std::to_string(want[i]));
     }
   }
   require(servers.summary().size() == who.servers.size(), "a summary of each server");

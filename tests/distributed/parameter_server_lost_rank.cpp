@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A worker process that is killed: asynchronous training and synchronous training with backup workers go on, synchronous
-// training without them ends with a message that names the rank, on all others. Nobody hangs. The
-// job cannot be finalised without the process: it ends by MPI_Abort.
+// A worker process that is killed: asynchronous training and synchronous training with backup workers go on,
+// synchronous training without them ends with a message that names the rank, on all others. Nobody hangs. The job
+// cannot be finalised without the process: it ends by MPI_Abort.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <stdexcept>

@@ -76,8 +76,7 @@ training_result run_training_with(Communicator& communicator, const training_set
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
               .seed = setup.seed,
               .micro_batch_size = setup.micro_batch_size});
-  gradus::train::trainer trainer{net, setup.rule,
-                                 communicator, synchronization};
+  gradus::train::trainer trainer{net, setup.rule, communicator, synchronization};
   training_result result;
   struct recorder {
     std::vector<double>* losses;

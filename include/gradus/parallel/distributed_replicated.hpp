@@ -242,7 +242,7 @@ static_assert(synchronization<distributed_replicated>);
 /// As serve of parameter_server, for a rank that is a server alone.
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options) {
-  const Communicator of_nodes{communicator.duplicate()};    // workers use them without this rank
+  const Communicator of_nodes{communicator.duplicate()};  // workers use them without this rank
   const Communicator of_workers{communicator.duplicate()};
   return serve<Element>(communicator, rule, options.of_nodes(communicator.size()));
 }

@@ -38,7 +38,8 @@ class model_averaging_state;
 struct model_averaging {
   static constexpr std::string_view name = "model_averaging";
 
-  /// Steps between averages; 0: once an epoch. The end of an epoch averages too, so that what is evaluated is one model.
+  /// Steps between averages; 0: once an epoch. The end of an epoch averages too, so that what is evaluated is one
+  /// model.
   int every_steps = 0;
   /// So many steps are synchronous first: the ranks' gradients are summed and all make the same update.
   int synchronous_steps = 0;
@@ -110,7 +111,8 @@ class model_averaging_state {
  private:
   GRADUS_COLD static model_averaging checked(const model_averaging& options) {
     if (options.every_steps < 0 || options.synchronous_steps < 0) {
-      throw configuration_error{"parallel::model_averaging", "every_steps and synchronous_steps of at least 0",
+      throw configuration_error{"parallel::model_averaging",
+                                "every_steps and synchronous_steps of at least 0",
                                 {options.every_steps, " and ", options.synchronous_steps}};
     }
     return options;

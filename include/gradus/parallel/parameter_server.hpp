@@ -186,8 +186,9 @@ template <class Rule>
 /// Compared by all ranks, workers and servers.
 template <class Element, class Communicator>
 GRADUS_COLD void require_same_plan(Communicator& communicator, const std::string& plan, const std::string& rule) {
-  comm::require_agreement(communicator, "parameter_server",
-                          {{"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}});
+  comm::require_agreement(
+      communicator, "parameter_server",
+      {{"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}});
 }
 
 /// What a worker does with its gradients; the rank may be a server too.
@@ -209,8 +210,7 @@ class parameter_server_state {
         plan_{checked_plan(options, who_, parameters.segments, options.pull_priorities, sizeof(Element))},
         links_{channel_, message_tag::count(plan_.parts.size())},
         worker_{links_, plan_, bytes_of(parameters), options.staged} {
-    static_cast<void>(
-        broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
+    static_cast<void>(broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
   }
 
   parameter_server_state(const parameter_server_state&) = delete;  // its parts refer to each other
@@ -227,12 +227,12 @@ class parameter_server_state {
     }
     const int server = who_.server_index(channel_.rank());
     if (server >= 0) {
-      store_ = std::make_unique<variables_of<Element, Rule>>(plan_, server, parameters_.segments, who_.workers.size(),
-                                                             rule);
+      store_ =
+          std::make_unique<variables_of<Element, Rule>>(plan_, server, parameters_.segments, who_.workers.size(), rule);
       loop_ = std::make_unique<server_loop>(links_, plan_, server, options_.settings(), *store_);
     }
-    exchange_ = std::make_unique<server_exchange>(links_, worker_, loop_.get(), parameters_.segments.size(),
-                                                  options_.staged);
+    exchange_ =
+        std::make_unique<server_exchange>(links_, worker_, loop_.get(), parameters_.segments.size(), options_.staged);
   }
 
   /// Makes the values those of worker 0, on servers and workers.

@@ -86,7 +86,8 @@ struct host_list {
   constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
   host_list result;
   const auto refuse = [](std::string_view part, std::string_view hint = {}) {
-    throw configuration_error{"parallel::parse_host_list", "lists such as worker=h0,h1;server=h2", {"'", part, "'"}, hint};
+    throw configuration_error{
+        "parallel::parse_host_list", "lists such as worker=h0,h1;server=h2", {"'", part, "'"}, hint};
   };
   for (;;) {
     const std::size_t end = text.find(';');
@@ -160,8 +161,8 @@ struct host_list {
       const std::vector<int> ranks = ranks_on(list[i]);
       const std::size_t workers = named(hosts.workers, list[i]);
       const std::size_t all = workers + named(hosts.servers, list[i]);
-      const auto before = static_cast<std::size_t>(
-          std::count(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), list[i]));
+      const auto before =
+          static_cast<std::size_t>(std::count(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), list[i]));
       chosen.push_back(ranks[before + (servers && ranks.size() == all ? workers : 0)]);
     }
   };

@@ -123,9 +123,8 @@ namespace detail {
   for (const placed_part& each : plan.placed.parts) {
     sorted.push_back(&each);
   }
-  std::stable_sort(sorted.begin(), sorted.end(), [&](const placed_part* a, const placed_part* b) {
-    return order[a->variable] < order[b->variable];
-  });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const placed_part* a, const placed_part* b) { return order[a->variable] < order[b->variable]; });
   gradus::detail::vector<index_t> filled(who.servers.size(), index_t{0});
   for (const placed_part* const each : sorted) {
     const optim::segment& segment = segments[order[each->variable]];

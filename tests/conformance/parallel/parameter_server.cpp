@@ -158,16 +158,17 @@ struct late_gradients {
 
 std::string failure_of_ranks(int ranks, const parameter_server& options, const training_setup& of_rank_1) {
   try {
-    gradus::comm::run_ranks(ranks, [&](auto& world) {
-      train_or_serve(world, options, world.rank() == 1 ? of_rank_1 : training_setup{});
-    });
+    gradus::comm::run_ranks(
+        ranks, [&](auto& world) { train_or_serve(world, options, world.rank() == 1 ? of_rank_1 : training_setup{}); });
   } catch (const gradus::error& failure) {
     return failure.what();
   }
   return "no failure";
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -301,9 +302,9 @@ BOOST_AUTO_TEST_CASE(a_step_with_backup_workers_drops_who_is_late) {
 }
 
 BOOST_AUTO_TEST_CASE(a_silent_worker_costs_only_its_own_work) {
-  for (const parameter_server& options : {parameter_server{.mode = server_mode::asynchronous},
-                                          parameter_server{.mode = server_mode::bounded_staleness},
-                                          parameter_server{.backup_workers = 1}}) {
+  for (const parameter_server& options :
+       {parameter_server{.mode = server_mode::asynchronous}, parameter_server{.mode = server_mode::bounded_staleness},
+        parameter_server{.backup_workers = 1}}) {
     std::atomic<int> others{0};
     const auto results = gradus::comm::run_ranks(4, [&](gradus::comm::threads& world) {
       world.set_time_limit(std::chrono::milliseconds{800});
@@ -365,8 +366,8 @@ BOOST_AUTO_TEST_CASE(a_missing_worker_is_named_on_all_ranks) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_disagree_are_told) {
-  const std::string rule = failure_of_ranks(3, {.servers = 1, .who = {.workers = {0, 2}, .servers = {1}}},
-                                            {.rule = {.momentum = 0.5}});
+  const std::string rule =
+      failure_of_ranks(3, {.servers = 1, .who = {.workers = {0, 2}, .servers = {1}}}, {.rule = {.momentum = 0.5}});
   BOOST_TEST(contains(rule, "the same update rule on all ranks"), rule);
   const std::string roles = failure_of_ranks(2, {.backup_workers = 1}, {});
   BOOST_TEST(contains(roles, "0 to 0 backup_workers"), roles);
@@ -389,8 +390,9 @@ BOOST_AUTO_TEST_CASE(replicas_of_nodes_reach_the_weights_of_one_process) {
   }
   gradus::comm::self alone;
   const training_setup setup{.learning_rate = 0.05};
-  require_weights(train(4, distributed_replicated{.master = {.servers = 1, .staged = true}, .ranks_per_node = 2}, setup),
-                  gradus_test::run_training_with<gradus::nhwc>(alone, setup, late_gradients{}, {}));
+  require_weights(
+      train(4, distributed_replicated{.master = {.servers = 1, .staged = true}, .ranks_per_node = 2}, setup),
+      gradus_test::run_training_with<gradus::nhwc>(alone, setup, late_gradients{}, {}));
 }
 
 BOOST_AUTO_TEST_CASE(averages_of_models) {

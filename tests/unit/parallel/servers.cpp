@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Roles and hosts of parameter servers, their plan, and the order in which values go out.
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <numeric>
 #include <string>
@@ -45,7 +46,9 @@ std::string message_of(const Function& function) {
   return "no error";
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// Notes the tags of what is sent.
 class noting_channel final : public parallel::detail::message_channel {
@@ -76,8 +79,8 @@ BOOST_AUTO_TEST_CASE(roles_by_number) {
   BOOST_TEST((roles_of(4, 1, false) == roles{.workers = {0, 1, 2}, .servers = {3}}));
   BOOST_TEST((roles_of(4, 2, true) == roles{.workers = {0, 1, 2, 3}, .servers = {0, 1}}));
   BOOST_TEST((roles_of(2, 0, true) == roles{.workers = {0, 1}, .servers = {0, 1}}));
-  for (const auto& [ranks, servers, colocate] : {std::tuple{2, 2, false}, {1, 1, false}, {2, 0, false}, {2, 3, true},
-                                                 {2, -1, true}}) {
+  for (const auto& [ranks, servers, colocate] :
+       {std::tuple{2, 2, false}, {1, 1, false}, {2, 0, false}, {2, 3, true}, {2, -1, true}}) {
     BOOST_CHECK_THROW(static_cast<void>(roles_of(ranks, servers, colocate)), gradus::configuration_error);
   }
 }
@@ -94,8 +97,9 @@ BOOST_AUTO_TEST_CASE(roles_by_host) {
   BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, too_few)); }), "host 'h1'"));
   const std::vector<std::string> unnamed{"h0", "h1", "h1", "h2", "h9"};
   BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, unnamed)); }), "host 'h9'"));
-  for (const std::string_view wrong : {"", "worker", "worker=;server=a", "worker=a", "server=a", "worker=a;server=b;",
-                                       "worker=a,;server=b", "boss=a;server=b", "worker=a;worker=b", "worker=a b;server=c"}) {
+  for (const std::string_view wrong :
+       {"", "worker", "worker=;server=a", "worker=a", "server=a", "worker=a;server=b;", "worker=a,;server=b",
+        "boss=a;server=b", "worker=a;worker=b", "worker=a b;server=c"}) {
     BOOST_TEST_CONTEXT(wrong) {
       BOOST_TEST(contains(message_of([&] { static_cast<void>(parse_host_list(wrong)); }), "worker=h0,h1;server=h2"));
     }
@@ -156,8 +160,10 @@ BOOST_AUTO_TEST_CASE(servers_learn_the_parameters_from_a_text) {
   const std::vector<std::size_t> priorities{3, 1, 0, 2};
   const auto list = parallel::detail::unpack_segments(parallel::detail::pack(segments(), priorities));
   BOOST_TEST(std::equal(list.segments.begin(), list.segments.end(), segments().begin(), segments().end()));
-  BOOST_TEST(std::equal(list.pull_priorities.begin(), list.pull_priorities.end(), priorities.begin(), priorities.end()));
-  for (const std::string_view wrong : {"x", "1 2 1 -1 name", "1 2\n", "-1 2 1 -1 name\n", "1 2 1 99999999999999999999 a\n"}) {
+  BOOST_TEST(
+      std::equal(list.pull_priorities.begin(), list.pull_priorities.end(), priorities.begin(), priorities.end()));
+  for (const std::string_view wrong :
+       {"x", "1 2 1 -1 name", "1 2\n", "-1 2 1 -1 name\n", "1 2 1 99999999999999999999 a\n"}) {
     BOOST_CHECK_THROW(static_cast<void>(parallel::detail::unpack_segments(wrong)), gradus::format_error);
   }
 }
@@ -200,6 +206,57 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
       const auto first = static_cast<std::size_t>(each.offset);
       BOOST_TEST(std::equal(values.begin() + each.offset, values.begin() + each.offset + each.size,
                             before.begin() + static_cast<std::ptrdiff_t>(first)));
+    }
+    worker.open(round_kind::leave, 0);
+    do {
+      worker.poll();
+    } while (!worker.pushed());
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
+  using namespace parallel::detail;
+  const std::vector<segment> one{{.name = "dense.weights", .offset = 0, .size = 5}};
+  const auto plan = parallel::make_server_plan(one, 4, roles_of(3, 1, false), {}, {});
+  std::atomic<bool> answered{false};
+  gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
+    messages_on<gradus::comm::threads> channel{world.duplicate()};
+    server_links links{channel, message_tag::count(plan.parts.size())};
+    if (world.rank() == 2) {
+      variables_of<float, gradus::optim::sgd> store{plan, 0, one, 2, {.momentum = 0, .weight_decay = 0}};
+      server_loop loop{links, plan, 0, {.backup_workers = 1}, store};
+      while (!loop.done()) {
+        loop.poll();
+      }
+      return;
+    }
+    std::vector<float> values(5, static_cast<float>(10 * world.rank()));
+    const std::vector<float> gradients(5, 3.0F);
+    const auto bytes = [](const std::vector<float>& of) {
+      return std::span{reinterpret_cast<std::uint8_t*>(const_cast<float*>(of.data())), 4 * of.size()};
+    };
+    worker_side worker{links, plan, {.values = bytes(values), .gradients = bytes(gradients)}, false};
+    const auto finish = [&](double rate) {
+      worker.close(rate, true);
+      do {
+        worker.poll();
+      } while (!worker.pushed() || !worker.pulled());
+    };
+    worker.open(world.rank() == 0 ? round_kind::initial : round_kind::join, 0);
+    if (world.rank() == 0) {
+      worker.push(1, bytes(values));
+    }
+    finish(0);
+    BOOST_TEST((values == std::vector<float>(5, 0.0F)));  // those of worker 0
+    if (world.rank() == 0) {
+      worker.open(round_kind::push, 0);
+      worker.push(1, bytes(gradients));
+      finish(0.5);
+      BOOST_TEST((values == std::vector<float>(5, -0.5F * 2 * 3)));  // one of two workers
+      answered = true;
+    }
+    while (!answered) {
+      worker.poll();
     }
     worker.open(round_kind::leave, 0);
     do {

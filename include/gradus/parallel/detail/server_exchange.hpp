@@ -28,19 +28,21 @@
 
 namespace gradus::parallel::detail {
 
-/// Pauses of a thread that polls: first it gives the processor away, then it sleeps.
+/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing for
+/// many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
 class polling_pause {
  public:
   void moved() noexcept { idle_ = 0; }
   void pause() {
-    if (++idle_ < 200) {
+    if (++idle_ < yields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(std::chrono::microseconds{idle_ < 2000 ? 50 : 200});
+      std::this_thread::sleep_for(std::chrono::microseconds{idle_ < 10 * yields ? 50 : 200});
     }
   }
 
  private:
+  static constexpr int yields = 1000;
   int idle_ = 0;
 };
 
@@ -56,8 +58,10 @@ GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& cha
       }
       if (comm::detail::clock::now() - loop.moved_at() > channel.time_limit() * 2) {
         throw communication_error{
-            "parameter_server.serve", {}, {"no worker has been heard of within ",
-            comm::detail::seconds_text(channel.time_limit() * 2)}, "set_time_limit allows longer waits"};
+            "parameter_server.serve",
+            {},
+            {"no worker has been heard of within ", comm::detail::seconds_text(channel.time_limit() * 2)},
+            "set_time_limit allows longer waits"};
       }
       rest.pause();
     }
@@ -121,7 +125,8 @@ class server_exchange {
   GRADUS_NEVER_INLINE void finish(double learning_rate, const std::source_location& where) {
     std::unique_lock lock{mutex_};
     if (staged_ && pull_is_out_) {
-      wait(lock, "parameter_server.finish", [this] { return worker_->pulled(); }, where);
+      wait(
+          lock, "parameter_server.finish", [this] { return worker_->pulled(); }, where);
       worker_->take_values();
     }
     kind_ = round_kind::push;
@@ -129,14 +134,16 @@ class server_exchange {
     finished_.store(true, std::memory_order_release);
     changed_.notify_all();
     // The next backward pass writes the gradients: they must be gone by then.
-    wait(lock, "parameter_server.finish", [this] { return !asked() && worker_->pushed(); }, where);
+    wait(
+        lock, "parameter_server.finish", [this] { return !asked() && worker_->pushed(); }, where);
     pull_is_out_ = staged_;
   }
 
   /// Waits until the values of segments [first, first + count) are here. Returns whether all are.
   GRADUS_NEVER_INLINE bool wait_for_values(std::size_t first, std::size_t count, const std::source_location& where) {
     std::unique_lock lock{mutex_};
-    wait(lock, "parameter_server.finish", [&] { return worker_->pulled(first, count); }, where);
+    wait(
+        lock, "parameter_server.finish", [&] { return worker_->pulled(first, count); }, where);
     return worker_->pulled();
   }
 
@@ -144,7 +151,8 @@ class server_exchange {
   GRADUS_NEVER_INLINE void complete(const std::source_location& where) {
     if (pull_is_out_) {
       std::unique_lock lock{mutex_};
-      wait(lock, "parameter_server.complete", [this] { return worker_->pulled(); }, where);
+      wait(
+          lock, "parameter_server.complete", [this] { return worker_->pulled(); }, where);
       worker_->take_values();
       pull_is_out_ = false;
     }
@@ -154,11 +162,13 @@ class server_exchange {
   GRADUS_COLD void ask_for_summaries(const std::source_location& where) {
     complete(where);
     std::unique_lock lock{mutex_};
-    wait(lock, "parameter_server.summary", [this] { return worker_->pulled() && worker_->pushed(); }, where);
+    wait(
+        lock, "parameter_server.summary", [this] { return worker_->pulled() && worker_->pushed(); }, where);
     kind_ = round_kind::summary;
     finished_.store(true, std::memory_order_release);
     changed_.notify_all();
-    wait(lock, "parameter_server.summary", [this] { return !asked() && worker_->pushed(); }, where);
+    wait(
+        lock, "parameter_server.summary", [this] { return !asked() && worker_->pushed(); }, where);
   }
 
  private:
@@ -329,18 +339,18 @@ class server_exchange {
   std::size_t segments_;
   bool staged_;
   std::chrono::milliseconds limit_;
-  std::atomic<std::size_t> ready_{0};    // segments of this step
-  std::atomic<bool> finished_{false};    // something is asked for
-  bool pull_is_out_ = false;             // staged: the values of a step are on their way; of the program's thread
-  std::mutex mutex_;                     // guards what follows, worker and server
+  std::atomic<std::size_t> ready_{0};  // segments of this step
+  std::atomic<bool> finished_{false};  // something is asked for
+  bool pull_is_out_ = false;           // staged: the values of a step are on their way; of the program's thread
+  std::mutex mutex_;                   // guards what follows, worker and server
   std::condition_variable changed_;
-  round_kind kind_ = round_kind::push;   // what is asked for
+  round_kind kind_ = round_kind::push;  // what is asked for
   double rate_ = 0;
-  std::size_t pushed_segments_ = 0;      // of this step
+  std::size_t pushed_segments_ = 0;  // of this step
   std::size_t moves_ = 0;
   bool leaving_ = false;
   bool left_ = false;
-  bool ended_ = false;                   // the program has given up
+  bool ended_ = false;  // the program has given up
   clock::time_point left_at_{};
   std::exception_ptr failure_;
   std::thread thread_;

@@ -53,7 +53,8 @@ class messages_on final : public message_channel {
   Communicator channel_;
 };
 
-/// One message under way, or none. It is tested, never waited for: a rank that does not answer must not stop the others.
+/// One message under way, or none. It is tested, never waited for: a rank that does not answer must not stop the
+/// others.
 class transfer {
  public:
   transfer() = default;

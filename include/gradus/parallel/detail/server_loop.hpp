@@ -56,8 +56,7 @@ class server_loop {
       }
     }
     versions_ = gradus::detail::vector<std::uint64_t>(parts());
-    summary_.variable_bytes =
-        static_cast<std::uint64_t>(plan.placed.server_bytes[static_cast<std::size_t>(server)]);
+    summary_.variable_bytes = static_cast<std::uint64_t>(plan.placed.server_bytes[static_cast<std::size_t>(server)]);
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       client& each = clients_[i];
       each.index = i;
@@ -136,21 +135,21 @@ class server_loop {
     round_header header;
     round_end end;
     server_summary report;
-    bool ended = false;                              // the end of the round has come
-    std::size_t arrived = 0;                         // parts of the round
-    gradus::detail::vector<transfer> incoming;       // by part
-    gradus::detail::vector<std::uint8_t> has;        // by part: a gradient that has not been applied
-    std::size_t unused = 0;                          // such parts
-    gradus::detail::vector<transfer> outgoing;       // by part
-    gradus::detail::vector<std::uint8_t> due;        // by part: to be sent
-    gradus::detail::vector<std::size_t> queue;       // parts in the order in which they became due
+    bool ended = false;                         // the end of the round has come
+    std::size_t arrived = 0;                    // parts of the round
+    gradus::detail::vector<transfer> incoming;  // by part
+    gradus::detail::vector<std::uint8_t> has;   // by part: a gradient that has not been applied
+    std::size_t unused = 0;                     // such parts
+    gradus::detail::vector<transfer> outgoing;  // by part
+    gradus::detail::vector<std::uint8_t> due;   // by part: to be sent
+    gradus::detail::vector<std::size_t> queue;  // parts in the order in which they became due
     std::size_t queued = 0;
-    std::size_t begun = 0;                           // sends of this round
-    std::size_t sent = 0;                            // sends that are complete
+    std::size_t begun = 0;                               // sends of this round
+    std::size_t sent = 0;                                // sends that are complete
     gradus::detail::vector<std::uint64_t> given;         // by part: version last sent
     gradus::detail::vector<std::uint64_t> given_before;  // and the one before that
-    std::uint64_t round = 0;                         // updates of the whole server when values were last made due
-    std::uint64_t pushes = 0;                        // pushes that were taken
+    std::uint64_t round = 0;                             // updates of the whole server when values were last made due
+    std::uint64_t pushes = 0;                            // pushes that were taken
     server_loop::clock::time_point heard;
   };
 
@@ -223,7 +222,9 @@ class server_loop {
         ++summary_.left_workers;
         return;
     }
-    throw communication_error{"parameter_server", "a round of a worker", {"one of an unknown kind from rank ", from.rank},
+    throw communication_error{"parameter_server",
+                              "a round of a worker",
+                              {"one of an unknown kind from rank ", from.rank},
                               "start all ranks with the same program"};
   }
 
@@ -591,7 +592,7 @@ class server_loop {
   server_settings settings_;
   variable_store* store_;
   std::chrono::milliseconds patience_;
-  gradus::detail::vector<client> clients_;           // by worker
+  gradus::detail::vector<client> clients_;            // by worker
   gradus::detail::vector<std::uint8_t> contributes_;  // by worker
   gradus::detail::vector<std::size_t> part_numbers_;  // of this server's parts, in the plan
   gradus::detail::vector<std::size_t> order_;         // of pulls, parts of this server

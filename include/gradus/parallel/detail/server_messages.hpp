@@ -57,9 +57,15 @@ inline constexpr int header = 0;
 inline constexpr int end = 2;
 inline constexpr int summary = 5;
 inline constexpr int first_part = 6;
-[[nodiscard]] constexpr int gradients(std::size_t part) noexcept { return first_part + 2 * static_cast<int>(part); }
-[[nodiscard]] constexpr int values(std::size_t part) noexcept { return gradients(part) + 1; }
-[[nodiscard]] constexpr std::size_t count(std::size_t parts) noexcept { return first_part + 2 * parts; }
+[[nodiscard]] constexpr int gradients(std::size_t part) noexcept {
+  return first_part + 2 * static_cast<int>(part);
+}
+[[nodiscard]] constexpr int values(std::size_t part) noexcept {
+  return gradients(part) + 1;
+}
+[[nodiscard]] constexpr std::size_t count(std::size_t parts) noexcept {
+  return first_part + 2 * parts;
+}
 }  // namespace message_tag
 
 template <class Message>

@@ -104,8 +104,7 @@ class variables_of final : public variable_store {
   }
   [[nodiscard]] std::span<std::uint8_t> bytes(Element* buffer, std::size_t part) noexcept {
     const optim::segment& own = parts_[part];
-    return {reinterpret_cast<std::uint8_t*>(buffer + own.offset),
-            static_cast<std::size_t>(own.size) * sizeof(Element)};
+    return {reinterpret_cast<std::uint8_t*>(buffer + own.offset), static_cast<std::size_t>(own.size) * sizeof(Element)};
   }
 
   cpu device_;

@@ -149,9 +149,7 @@ class worker_side {
   /// What is missing: "pull of 'conv1.weights' from server 0 (rank 3)".
   [[nodiscard]] GRADUS_COLD std::string describe_missing() const {
     using gradus::detail::text;
-    const auto server = [&](std::size_t i) {
-      return text({" server ", i, " (rank ", plan_->who.servers[i], ")"});
-    };
+    const auto server = [&](std::size_t i) { return text({" server ", i, " (rank ", plan_->who.servers[i], ")"}); };
     for (std::size_t i = 0; i < pushes_.size(); ++i) {
       if (pushes_[i].active()) {
         return text({"push of '", plan_->names[i], "' to", server(static_cast<std::size_t>(plan_->parts[i].server))});
