@@ -95,7 +95,8 @@ struct parameter_server {
   int staleness_bound = 0;
   /// Of asynchronous and bounded_staleness: the learning rate of a push is divided by 1 + its staleness.
   bool scale_by_staleness = false;
-  /// Values under way at most from a server to a worker; with an order of pulls a small number keeps it.
+  /// Parts under way at most between a worker and a server, in each direction. A small number keeps the order of pulls,
+  /// and lets values travel between gradients; a larger one hides the time between messages.
   int window = 4;
   /// Which variables live where.
   placement_options placed{};
@@ -209,7 +210,7 @@ class parameter_server_state {
         group_{group_channel_, who_},
         plan_{checked_plan(options, who_, parameters.segments, options.pull_priorities, sizeof(Element))},
         links_{channel_, message_tag::count(plan_.parts.size())},
-        worker_{links_, plan_, bytes_of(parameters), options.staged} {
+        worker_{links_, plan_, bytes_of(parameters), options.staged, options.window} {
     static_cast<void>(broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
   }
 

@@ -88,7 +88,7 @@ struct server_settings {
     if (scale_by_staleness) {
       text += ", learning rate / (1 + staleness)";
     }
-    gradus::detail::append(text, {", values under way: ", window});
+    gradus::detail::append(text, {", parts under way: ", window});
     return text;
   }
 };

@@ -28,8 +28,8 @@
 
 namespace gradus::parallel::detail {
 
-/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing for
-/// many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
+/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing
+/// for many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
 class polling_pause {
  public:
   void moved() noexcept { idle_ = 0; }
