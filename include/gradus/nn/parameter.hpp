@@ -10,6 +10,7 @@
 #include <string>   // std::string
 #include <vector>   // std::vector
 
+#include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/core/extents.hpp"        // extents, image_extents
 #include "gradus/core/index.hpp"          // index_t
@@ -33,9 +34,10 @@ struct parameter_description {
 
 /// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
 /// @param shape  (o, i, r, s) of the weight; the bias has o elements
-[[nodiscard]] inline std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank,
-                                                                        const fan& sizes, const initializer& weight,
-                                                                        const initializer* bias) {
+[[nodiscard]] GRADUS_COLD inline std::vector<parameter_description> weight_and_bias(const image_extents& shape,
+                                                                                    int rank, const fan& sizes,
+                                                                                    const initializer& weight,
+                                                                                    const initializer* bias) {
   std::vector<parameter_description> result;
   result.push_back({"weight", shape, rank, weight, sizes, true});
   if (bias != nullptr) {
@@ -84,7 +86,7 @@ void assign_logical(Device& device, Element* data, const parameter_description& 
 }
 
 /// @throws shape_error when a parameter is given another number of values than it has elements
-inline void require_values(const parameter_description& described, std::size_t count) {
+GRADUS_COLD inline void require_values(const parameter_description& described, std::size_t count) {
   if (static_cast<index_t>(count) != described.shape.size()) {
     throw shape_error{
         {"parameter ", described.name}, {described.shape.size(), " values for ", to_string(described.shape)}, {count}};
