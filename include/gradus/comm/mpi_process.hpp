@@ -25,7 +25,7 @@
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
 #include "gradus/comm/reduction.hpp"    // accumulate, reduction, transferable
-#include "gradus/core/config.hpp"       // GRADUS_COLD
+#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"      // element_name
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // append, text
@@ -181,10 +181,7 @@ class mpi_process {
   /// Calls MPI; from one thread at a time if the MPI library asks for that.
   template <class Function>
   auto enter(Function&& function) {
-    if (one_thread_at_a_time_) {
-      const std::scoped_lock lock{entering_};
-      return function();
-    }
+    const turn mine{*this};
     return function();
   }
 
@@ -348,6 +345,26 @@ class mpi_process {
   };
 
   static constexpr int notice_tag = 1;
+
+  /// While it lives, no other thread calls MPI if the MPI library asks for that.
+  class turn {
+   public:
+    GRADUS_NEVER_INLINE explicit turn(mpi_process& process) : process_{process} {
+      if (process.one_thread_at_a_time_) {
+        process.entering_.lock();
+      }
+    }
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+    GRADUS_NEVER_INLINE ~turn() {
+      if (process_.one_thread_at_a_time_) {
+        process_.entering_.unlock();
+      }
+    }
+
+   private:
+    mpi_process& process_;
+  };
 
   GRADUS_COLD bool record(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};

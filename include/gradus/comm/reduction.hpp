@@ -9,6 +9,7 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_arithmetic_v, std::is_integral_v, std::make_unsigned_t
 
+#include "gradus/core/config.hpp"   // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"  // element, element_name
 #include "gradus/core/index.hpp"    // index_t
 
@@ -102,7 +103,8 @@ inline constexpr index_t reduction_block = static_cast<index_t>(128 / sizeof(Ele
 
 /// target[i] = target[i] op source[i] for i in [0, count). The spans do not overlap.
 template <transferable Element>
-void accumulate(reduction operation, Element* target, const Element* source, index_t count) noexcept {
+GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const Element* source,
+                                    index_t count) noexcept {
   with_reduction(operation, [&](auto combine) {
     constexpr index_t block = reduction_block<Element>;
     index_t i = 0;

@@ -20,7 +20,7 @@
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"            // call
 #include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
-#include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error
 #include "gradus/core/vector.hpp"                 // vector
 
@@ -39,8 +39,8 @@ class threads {
 
   /// The handles of a group of ranks, the i-th for rank i; each is used by a thread of its own.
   /// @throws configuration_error unless 1 <= size <= 32767
-  [[nodiscard]] static std::vector<threads> create(int size,
-                                                   std::source_location where = std::source_location::current()) {
+  [[nodiscard]] GRADUS_COLD static std::vector<threads> create(
+      int size, std::source_location where = std::source_location::current()) {
     if (size < 1 || size > 32767) {
       throw configuration_error{"comm::threads", "1 to 32767 ranks", {size}, {}, where};
     }
@@ -66,7 +66,7 @@ class threads {
     return *this;
   }
 
-  GRADUS_NEVER_INLINE ~threads() { leave(); }
+  GRADUS_COLD ~threads() { leave(); }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->world().size(); }
@@ -89,11 +89,9 @@ class threads {
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    detail::thread_collective::kernel work = nullptr;
-    detail::with_reduction(operation,
-                           [&](auto combine) { work = &detail::all_reduce_chunk<Element, decltype(combine)>; });
     return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data(), work, count(data), sizeof(Element));
+                               data.data(), data.data(), &detail::all_reduce_chunk<Element>, count(data),
+                               sizeof(Element));
   }
 
   template <transferable Element>
@@ -104,12 +102,9 @@ class threads {
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    detail::thread_collective::kernel work = nullptr;
-    detail::with_reduction(operation,
-                           [&](auto combine) { work = &detail::reduce_scatter_chunk<Element, decltype(combine)>; });
     return collective<Element>(
         {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data(), work, count(input), sizeof(Element));
+        output.data(), &detail::reduce_scatter_chunk<Element>, count(input), sizeof(Element));
   }
 
   template <transferable Element>
@@ -122,7 +117,7 @@ class threads {
     return collective<float>({.kind = detail::call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
   }
 
-  [[nodiscard]] GRADUS_NEVER_INLINE threads duplicate() {
+  [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE threads duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
   }
@@ -185,7 +180,7 @@ namespace detail {
 
 /// Tells the other ranks why this one ends. To be called in a catch clause.
 template <class Communicator>
-void fail_with_current_exception(Communicator& communicator) noexcept {
+GRADUS_COLD void fail_with_current_exception(Communicator& communicator) noexcept {
   try {
     throw;
   } catch (const std::exception& failure) {

@@ -24,7 +24,7 @@ namespace gradus::comm::detail {
 /// The first failure among the ranks, and a place where ranks sleep until something changes.
 class thread_world {
  public:
-  explicit thread_world(int size)
+  GRADUS_COLD explicit thread_world(int size)
       : size_{size}, spins_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 2000 : 50} {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
