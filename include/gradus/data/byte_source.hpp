@@ -19,8 +19,9 @@
 #include <sys/stat.h>  // stat
 #endif
 
-#include "gradus/core/error.hpp"  // format_error
-#include "gradus/core/text.hpp"   // text
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // format_error
+#include "gradus/core/text.hpp"    // text
 
 namespace gradus::data {
 
@@ -49,7 +50,7 @@ class byte_source {
 class file_source final : public byte_source {
  public:
   /// @throws format_error when the path names no file, something else than a file, or one that cannot be opened
-  explicit file_source(const std::string& path) : byte_source{path} {
+  GRADUS_COLD explicit file_source(const std::string& path) : byte_source{path} {
     require_regular();
     errno = 0;
     file_.reset(std::fopen(name().c_str(), "rb"));
@@ -68,7 +69,7 @@ class file_source final : public byte_source {
 
  private:
   /// Opening a pipe would wait for a writer, and a directory can be opened but not read.
-  void require_regular() const {
+  GRADUS_COLD void require_regular() const {
 #if defined(__unix__) || defined(__APPLE__)
     struct stat facts;
     if (stat(name().c_str(), &facts) != 0) {

@@ -13,6 +13,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // format_error
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
@@ -33,13 +34,13 @@ struct idx_options {
 
 namespace detail {
 
-inline std::string hexadecimal(std::uint8_t byte) {
+GRADUS_COLD inline std::string hexadecimal(std::uint8_t byte) {
   constexpr std::string_view digits = "0123456789abcdef";
   return {'0', 'x', digits[byte >> 4U], digits[byte & 15U]};
 }
 
 /// "0x0d (float)"
-inline std::string idx_type(std::uint8_t code) {
+GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
   switch (code) {
     case 0x08:
       return "0x08 (unsigned byte)";
@@ -59,7 +60,7 @@ inline std::string idx_type(std::uint8_t code) {
 }
 
 /// Fills `into` or throws.
-inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
+GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
     throw format_error{{"read_idx '", source.name(), "'"},
                        "the header of an IDX file",
@@ -69,7 +70,7 @@ inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
 }
 
 /// The first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
-inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
+GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
     throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
                        "give the file the ending .gz and read it with gradus/data/gzip.hpp"};
@@ -100,7 +101,7 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
 /// that never ends one byte more than declared is read.
 /// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
 ///         options.maximum_bytes, or has fewer or more bytes than it declares
-[[nodiscard]] inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
   const std::string operation = gradus::detail::text({"read_idx '", source.name(), "'"});
   std::array<std::uint8_t, 4> magic{};
   detail::read_idx_header(source, magic);
@@ -150,7 +151,7 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
 
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
-[[nodiscard]] inline idx_array read_idx(const std::string& path, const idx_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {}) {
   file_source source{path};
   return read_idx(source, options);
 }

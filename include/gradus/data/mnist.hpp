@@ -11,6 +11,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // format_error, configuration_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
@@ -33,7 +34,7 @@ struct mnist_options {
 namespace detail {
 
 /// Joins a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
-inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
+GRADUS_COLD inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
   if (options.classes < 1) {
     throw configuration_error{"load_mnist", "classes of at least 1", {options.classes}};
   }
@@ -88,8 +89,8 @@ constexpr mnist_names names_of(split part) noexcept {
 /// include gradus/data/gzip.hpp and call load_mnist.
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline image_dataset load_mnist_plain(const std::string& directory, split part,
-                                                    const mnist_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
+                                                                const mnist_options& options = {}) {
   const auto names = detail::names_of(part);
   file_source images{detail::file_in(directory, names.images)};
   file_source labels{detail::file_in(directory, names.labels)};

@@ -69,7 +69,7 @@ class sampler {
  public:
   /// @throws configuration_error when the set is empty, the batch size is below 1 or above the size of the set, or the
   ///         shard is impossible
-  sampler(index_t examples, const sampler_options& options) : options_{options} {
+  GRADUS_COLD sampler(index_t examples, const sampler_options& options) : options_{options} {
     check(examples, options);
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);

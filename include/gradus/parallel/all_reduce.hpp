@@ -159,7 +159,8 @@ class all_reduce_state {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  all_reduce_state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+  GRADUS_COLD all_reduce_state(const all_reduce& options, Communicator& communicator,
+                               const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
     if (channel_.communicator().size() > 1) {
       exchange_ = make_exchange(options, channel_, parameters.segments,
@@ -169,10 +170,10 @@ class all_reduce_state {
 
   all_reduce_state(const all_reduce_state&) = delete;  // the exchange refers to the channel
   all_reduce_state& operator=(const all_reduce_state&) = delete;
-  GRADUS_NEVER_INLINE ~all_reduce_state() = default;
+  GRADUS_COLD ~all_reduce_state() = default;
 
   /// Makes the values those of rank 0.
-  void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
+  GRADUS_COLD void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
 
   /// The buckets that are complete begin to travel.
   void gradients_ready(std::size_t /*first*/, std::size_t count) {

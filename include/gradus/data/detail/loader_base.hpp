@@ -82,7 +82,7 @@ class loader_base {
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
 
  protected:
-  loader_base(const set_facts& set, const loader_options& options)
+  GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
         sampler_{set.size,
                  {.batch_size = options.batch_size,

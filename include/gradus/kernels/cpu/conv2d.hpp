@@ -8,7 +8,7 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                        // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                        // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                       // network_element, real_element
 #include "gradus/core/index.hpp"                         // index_t
 #include "gradus/device/cpu.hpp"                         // cpu
@@ -88,8 +88,8 @@ concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layo
 
 /// See kernels/conv2d.hpp.
 template <network_element Element, detail::convolution_layout Layout>
-[[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
-                                                 pass which) {
+[[nodiscard]] GRADUS_COLD std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry,
+                                                             index_t batch, pass which) {
   using real = parameter_element_t<Element>;
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {

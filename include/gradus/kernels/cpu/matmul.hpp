@@ -10,6 +10,7 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::pair
 
+#include "gradus/core/config.hpp"                     // GRADUS_COLD
 #include "gradus/core/element.hpp"                    // network_element, real_element, storage_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
@@ -308,7 +309,7 @@ template <class Element>
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
-[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+[[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
     return detail::product<Element>::workspace_bytes(kernels, shape, device.threads());
   });
@@ -324,7 +325,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
 
 /// See kernels/matmul.hpp.
 template <storage_element Element>
-[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+[[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   using real = parameter_element_t<Element>;
   return detail::rounded_bytes<Element>(shape) +
          detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {

@@ -6,6 +6,7 @@
 
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/kernels/concat.hpp"  // copy_channels
 #include "gradus/nn/layer.hpp"        // layer
 
@@ -26,7 +27,7 @@ class concat_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "concat"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     if (inputs.size() < 2) {
       throw configuration_error{kind(), "at least 2 input values", {inputs.size()}};
     }

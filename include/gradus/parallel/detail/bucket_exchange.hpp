@@ -17,7 +17,7 @@
 #include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/request.hpp"     // request
-#include "gradus/core/config.hpp"      // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"       // configuration_error, error
 #include "gradus/core/index.hpp"       // index_t
 #include "gradus/core/vector.hpp"      // vector
@@ -49,8 +49,8 @@ class bucket_exchange {
 
   /// @param order  every bucket once
   /// @pre the channel and the segments outlive the exchange
-  bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
-                  gradus::detail::vector<std::size_t> order, const settings& options)
+  GRADUS_COLD bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
+                              gradus::detail::vector<std::size_t> order, const settings& options)
       : channel_{&channel},
         segments_{segments},
         buckets_{std::move(buckets)},
@@ -65,7 +65,7 @@ class bucket_exchange {
   bucket_exchange(const bucket_exchange&) = delete;
   bucket_exchange& operator=(const bucket_exchange&) = delete;
 
-  GRADUS_NEVER_INLINE ~bucket_exchange() {
+  GRADUS_COLD ~bucket_exchange() {
     if (poller_.joinable()) {
       stopping_.store(true, std::memory_order_release);
       wake();
