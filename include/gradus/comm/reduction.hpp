@@ -5,6 +5,7 @@
 #pragma once
 
 #include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
 #include <cstring>      // std::memcpy
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_arithmetic_v, std::is_integral_v, std::make_unsigned_t
@@ -101,25 +102,38 @@ constexpr void with_reduction(reduction operation, Function&& function) {
 template <class Element>
 inline constexpr index_t reduction_block = static_cast<index_t>(128 / sizeof(Element));
 
+/// target[i] = target[i] op source[i] for i in [0, blocks * reduction_block). The spans do not overlap.
+template <class Combine, class Element>
+GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* source, index_t blocks) noexcept {
+  constexpr index_t block = reduction_block<Element>;
+  for (const Element* const end = source + blocks * block; source != end; source += block, target += block) {
+    Element values[block];
+    std::memcpy(values, target, sizeof(values));
+    for (index_t k = 0; k < block; ++k) {
+      values[k] = Combine{}(values[k], source[k]);
+    }
+    std::memcpy(target, values, sizeof(values));
+  }
+}
+
 /// target[i] = target[i] op source[i] for i in [0, count). The spans do not overlap.
 template <transferable Element>
 GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const Element* source,
                                     index_t count) noexcept {
-  with_reduction(operation, [&](auto combine) {
-    constexpr index_t block = reduction_block<Element>;
-    index_t i = 0;
-    for (; i + block <= count; i += block) {
-      Element values[block];
-      std::memcpy(values, target + i, sizeof(values));
-      for (index_t k = 0; k < block; ++k) {
-        values[k] = combine(values[k], source[i + k]);
-      }
-      std::memcpy(target + i, values, sizeof(values));
-    }
-    for (; i < count; ++i) {
-      target[i] = combine(target[i], source[i]);
-    }
-  });
+  constexpr index_t block = reduction_block<Element>;
+  void (*whole_blocks)(Element*, const Element*, index_t) noexcept = nullptr;
+  with_reduction(operation, [&](auto combine) { whole_blocks = &accumulate_blocks<decltype(combine), Element>; });
+  const index_t blocks = count / block;
+  whole_blocks(target, source, blocks);
+  if (const index_t rest = count - blocks * block; rest != 0) {
+    const std::size_t bytes = static_cast<std::size_t>(rest) * sizeof(Element);
+    Element values[block] = {};
+    Element others[block] = {};
+    std::memcpy(values, target + blocks * block, bytes);
+    std::memcpy(others, source + blocks * block, bytes);
+    whole_blocks(values, others, 1);
+    std::memcpy(target + blocks * block, values, bytes);
+  }
 }
 
 }  // namespace detail

@@ -20,6 +20,7 @@
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/thread.hpp"  // start_thread
 #include "gradus/core/vector.hpp"  // vector
 
 namespace gradus {
@@ -65,7 +66,7 @@ class thread_pool {
     workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
     try {
       for (int worker = 1; worker < threads; ++worker) {
-        workers_.emplace_back([this] { work(); });
+        workers_.push_back(start_thread([](void* pool) { static_cast<thread_pool*>(pool)->work(); }, this));
         if (pin) {
           pin_thread(workers_.back(), worker);
         }

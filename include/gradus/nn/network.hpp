@@ -12,7 +12,7 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/cpu.hpp"            // cpu
@@ -218,7 +218,7 @@ class network final : public network_base<Element, Device> {
   }
 
   /// The values that a layer reads. Valid until the next call for the lane.
-  [[nodiscard]] GRADUS_NEVER_INLINE std::span<const const_view> views_of(const layer_call& call) {
+  [[nodiscard]] GRADUS_COLD std::span<const const_view> views_of(const layer_call& call) {
     const_view* const views = inputs_.data() + call.place;
     for (std::size_t k = 0; k < call.inputs.size(); ++k) {
       views[k] = view_of(call.inputs[k]);

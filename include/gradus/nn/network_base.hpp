@@ -14,7 +14,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
 #include "gradus/core/extents.hpp"          // extents
 #include "gradus/core/index.hpp"            // index_t
@@ -163,8 +163,8 @@ class network_base {
   }
 
   /// As network::train_step.
-  GRADUS_NEVER_INLINE kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
-                                               step_observer* observer) {
+  GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
+                                       step_observer* observer) {
     check("network.train_step", batch, wanted);
     if (batch.examples() == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
@@ -182,7 +182,7 @@ class network_base {
   }
 
   /// As network::forward.
-  GRADUS_NEVER_INLINE image_batch score(const image_batch& batch) {
+  GRADUS_COLD image_batch score(const image_batch& batch) {
     graph_.check_batch("network.forward", batch.shape, static_cast<std::size_t>(batch.examples()),
                        graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
@@ -191,7 +191,7 @@ class network_base {
   }
 
   /// As network::evaluate.
-  GRADUS_NEVER_INLINE kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted) {
+  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted) {
     check("network.evaluate", batch, wanted);
     kernels::loss_sums total;
     for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
@@ -279,8 +279,8 @@ class network_base {
     }
 
    private:
-    GRADUS_NEVER_INLINE void add_gradients(index_t begin, index_t end, std::span<const parameter_element_type> from,
-                                           std::span<parameter_element_type> to, bool add) {
+    GRADUS_COLD void add_gradients(index_t begin, index_t end, std::span<const parameter_element_type> from,
+                                   std::span<parameter_element_type> to, bool add) {
       copy_or_add(net_.device(), end - begin, from.data() + begin, to.data() + begin, add);
     }
 
@@ -356,7 +356,7 @@ class network_base {
   }
 
   /// The examples [first, first + count).
-  [[nodiscard]] GRADUS_NEVER_INLINE image_batch part_of(const image_batch& batch, index_t first, index_t count) const {
+  [[nodiscard]] GRADUS_COLD image_batch part_of(const image_batch& batch, index_t first, index_t count) const {
     return {batch.data + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
   }
   [[nodiscard]] static label_list labels_of(label_list wanted, index_t first, index_t count) noexcept {
@@ -367,8 +367,8 @@ class network_base {
     return std::min(graph_.examples_at_once(), batch.examples() - first);
   }
 
-  GRADUS_NEVER_INLINE kernels::loss_sums train_at_once(const image_batch& batch, label_list wanted,
-                                                       const step_options& options, step_observer* observer) {
+  GRADUS_COLD kernels::loss_sums train_at_once(const image_batch& batch, label_list wanted, const step_options& options,
+                                               step_observer* observer) {
     const step_context context = training_context(options);
     run_pass(kernels::pass::forward, batch, context, observer);
     const index_t examples = batch.examples();
@@ -382,21 +382,21 @@ class network_base {
     return sums;
   }
 
-  [[nodiscard]] GRADUS_NEVER_INLINE image_batch value_of(std::size_t v, const image_batch& batch) const {
+  [[nodiscard]] GRADUS_COLD image_batch value_of(std::size_t v, const image_batch& batch) const {
     const Element* const data = memory_->value(v);
     return {data == nullptr ? batch.data : data, graph_.batch_extents(v, batch.examples())};
   }
 
   /// What a layer writes of the gradient of a value.
-  [[nodiscard]] GRADUS_NEVER_INLINE gradient_memory planned_gradient(const execution_plan::gradient_target& target,
-                                                                     std::size_t v, index_t examples) const {
+  [[nodiscard]] GRADUS_COLD gradient_memory planned_gradient(const execution_plan::gradient_target& target,
+                                                             std::size_t v, index_t examples) const {
     return {{target.wanted ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
             {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
   }
 
   /// The inputs are valid until the next call for the lane.
-  [[nodiscard]] GRADUS_NEVER_INLINE layer_call call_of(std::size_t i, const image_batch& batch,
-                                                       const step_context& context, std::size_t lane) {
+  [[nodiscard]] GRADUS_COLD layer_call call_of(std::size_t i, const image_batch& batch, const step_context& context,
+                                               std::size_t lane) {
     const std::size_t used = lane == detail::pass_steps::alone ? 0 : lane;
     const graph::node& n = graph_.nodes()[i];
     image_batch* const inputs = inputs_.data() + used * most_inputs_;
@@ -415,15 +415,15 @@ class network_base {
             .context = context};
   }
 
-  GRADUS_NEVER_INLINE void forward_layer(std::size_t i, const image_batch& batch, const step_context& context,
-                                         std::size_t lane) {
+  GRADUS_COLD void forward_layer(std::size_t i, const image_batch& batch, const step_context& context,
+                                 std::size_t lane) {
     const std::size_t residual = plan().nodes[i].residual;
     run_forward(call_of(i, batch, context, lane),
                 residual == execution_plan::none ? nullptr : value_of(residual, batch).data);
   }
 
-  GRADUS_NEVER_INLINE void backward_layer(std::size_t i, const image_batch& batch, const step_context& context,
-                                          std::size_t lane) {
+  GRADUS_COLD void backward_layer(std::size_t i, const image_batch& batch, const step_context& context,
+                                  std::size_t lane) {
     const index_t examples = batch.examples();
     const graph::node& n = graph_.nodes()[i];
     const execution_plan::node& planned = plan().nodes[i];
@@ -444,8 +444,8 @@ class network_base {
   }
 
   /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
-  GRADUS_NEVER_INLINE void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
-                                           index_t examples) {
+  GRADUS_COLD void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
+                                   index_t examples) {
     if (target.mask_after) {
       Element* const gradient = memory_->gradient(v);
       relu_backward(device, graph_.batch_extents(v, examples).size(), gradient, memory_->value(v), gradient, false);
@@ -453,8 +453,7 @@ class network_base {
   }
 
   /// Computes again what the backward pass of layer i is the first to read.
-  GRADUS_NEVER_INLINE void recompute_for(std::size_t i, const image_batch& batch, step_context context,
-                                         std::size_t lane) {
+  GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t lane) {
     context.again = true;
     const execution_plan::node& planned = plan().nodes[i];
     for (std::size_t k = 0; k < planned.recompute_count; ++k) {
@@ -462,8 +461,8 @@ class network_base {
     }
   }
 
-  GRADUS_NEVER_INLINE void run_pass(kernels::pass which, const image_batch& batch, const step_context& context,
-                                    step_observer* observer) {
+  GRADUS_COLD void run_pass(kernels::pass which, const image_batch& batch, const step_context& context,
+                            step_observer* observer) {
     memory_->begin(which);
     pass_of_network steps{*this, which, batch, context};
     detail::run_pass(graph_, plan(), regions_.get(), which, steps, observer);

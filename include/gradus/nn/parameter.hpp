@@ -14,6 +14,7 @@
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/core/extents.hpp"        // extents, image_extents
 #include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/vector.hpp"         // vector
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/layout/mapping.hpp"      // dense_strides
 #include "gradus/nn/initializer.hpp"      // initializer, fan
@@ -78,9 +79,9 @@ std::vector<Element> copy_logical(Device& device, const Element* data, const par
 
 /// Sets the elements of a parameter from the order (o, i, r, s), on the host.
 template <class Element, class Device>
-void assign_logical(Device& device, Element* data, const parameter_description& described,
-                    const std::array<index_t, 4>& strides, const Element* logical) {
-  std::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
+GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_description& described,
+                                const std::array<index_t, 4>& strides, const Element* logical) {
+  gradus::detail::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
   copy_reordered(described.shape, logical, dense_strides<row_major, 4>(described.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }

@@ -6,7 +6,7 @@
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/kernels/conv2d.hpp"    // kernels::pass
 #include "gradus/nn/graph.hpp"          // graph
 #include "gradus/nn/plan.hpp"           // execution_plan, lane_schedule
@@ -17,8 +17,8 @@ namespace gradus::nn::detail {
 
 /// Runs all layers forward, or all backward, and tells the observer in the order of the layers: of those that run side
 /// by side, before all of them what is about to run, and afterwards what has.
-GRADUS_NEVER_INLINE inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions,
-                                         kernels::pass which, pass_steps& steps, step_observer* observer) {
+GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions,
+                                 kernels::pass which, pass_steps& steps, step_observer* observer) {
   const std::size_t count = plan.nodes.size();
   const bool forward = which == kernels::pass::forward;
   const std::size_t end = forward ? count : 2 * count + 1;

@@ -9,7 +9,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"       // explain_real_element
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
@@ -75,8 +75,8 @@ class sgd::state {
   /// One step for the parameters of `segments`, at most once per step for each parameter.
   /// @throws configuration_error when the learning rate is negative or not finite
   /// @throws shape_error when a segment lies outside the buffers
-  void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
-              double learning_rate) {
+  GRADUS_NEVER_INLINE void update(Device& device, std::span<const segment> segments, Element* values,
+                                  const Element* gradients, double learning_rate) {
     detail::require_learning_rate(name, learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,

@@ -19,6 +19,7 @@
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
+#include "gradus/core/thread.hpp"       // start_thread
 #include "gradus/data/detail/hash.hpp"  // hexadecimal
 #include "gradus/data/sampler.hpp"      // sampler, shard
 
@@ -103,7 +104,8 @@ class loader_base {
   using fill_function = void (*)(loader_base& loader, std::size_t number, const sample& mine);
 
   void start(fill_function fill) {
-    producer_ = std::thread{[this, fill] { produce(fill); }};
+    fill_ = fill;
+    producer_ = gradus::detail::start_thread([](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
   }
 
   void stop() noexcept {
@@ -181,7 +183,7 @@ class loader_base {
   }
 
   /// The thread that prepares batches.
-  void produce(fill_function fill) {
+  void produce() {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -204,7 +206,7 @@ class loader_base {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        fill(*this, slot_of(number), sampler_.batch(number));
+        fill_(*this, slot_of(number), sampler_.batch(number));
       } catch (...) {
         failure = std::current_exception();
       }
@@ -225,6 +227,7 @@ class loader_base {
   std::string description_;
   index_t batches_;  // of an epoch
   index_t slots_;
+  fill_function fill_ = nullptr;
 
   std::mutex mutex_;  // of what follows
   std::condition_variable wake_producer_;

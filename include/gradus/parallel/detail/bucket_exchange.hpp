@@ -20,6 +20,7 @@
 #include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"       // configuration_error, error
 #include "gradus/core/index.hpp"       // index_t
+#include "gradus/core/thread.hpp"      // start_thread
 #include "gradus/core/vector.hpp"      // vector
 #include "gradus/optim/segment.hpp"    // optim::segment
 #include "gradus/parallel/bucket.hpp"  // bucket, bucket_list, describe
@@ -58,7 +59,7 @@ class bucket_exchange {
         options_{options},
         under_way_(static_cast<std::size_t>(options.window)) {
     if (options_.overlap && !buckets_.empty()) {
-      poller_ = std::thread{[this] { poll(); }};
+      poller_ = gradus::detail::start_thread([](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
     }
   }
 

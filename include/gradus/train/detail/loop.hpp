@@ -16,7 +16,7 @@
 
 #include "gradus/comm/agreement.hpp"    // require_agreement
 #include "gradus/comm/any_group.hpp"    // comm::any_group
-#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // configuration_error, numeric_error
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
@@ -108,8 +108,8 @@ struct sums {
 
 /// @param shared      whether the ranks of `group` share the data set
 /// @param statistics  of the network; ranks that share the work take over those of rank 0
-GRADUS_NEVER_INLINE inline evaluation_report evaluate(batches& data, comm::any_group& group, bool shared,
-                                                      std::span<std::byte> statistics) {
+GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_group& group, bool shared,
+                                              std::span<std::byte> statistics) {
   const auto began = clock::now();
   if (shared && !statistics.empty()) {
     group.broadcast(statistics, 0);
@@ -154,8 +154,8 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
   /// @throws configuration_error when options make no sense or ranks differ
-  GRADUS_NEVER_INLINE void fit(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
-                               callback_list callbacks) {
+  GRADUS_COLD void fit(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
+                       callback_list callbacks) {
     require_same_fit(group, fit);
     const run_information& run = fit.run;
     try {
@@ -183,8 +183,8 @@ class loop {
   }
 
  private:
-  epoch_report run_epoch(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
-                         int epoch, callback_list callbacks) {
+  GRADUS_COLD epoch_report run_epoch(batches& data, synchronized_update& update, comm::any_group& group,
+                                     const fit_facts& fit, int epoch, callback_list callbacks) {
     const auto began = clock::now();
     const run_information& run = fit.run;
     epoch_report report{.epoch = epoch, .epochs = run.epochs};
