@@ -41,7 +41,7 @@ class region_runner {
  protected:
   using function = void (*)(region_runner& self, const lane_schedule::region& region, pass_steps& steps);
 
-  explicit region_runner(function run) noexcept : run_{run} {}
+  explicit region_runner(function body) noexcept : run_{body} {}
   ~region_runner() = default;
 
  private:

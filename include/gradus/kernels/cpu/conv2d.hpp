@@ -27,9 +27,9 @@ namespace detail {
 /// Which loops an nchw convolution runs: tiles along rows of pixels, which is lost on rows that are no multiple of a
 /// tile; or x and y transposed, which is lost on few terms.
 template <class Element>
-[[nodiscard]] GRADUS_NEVER_INLINE bool runs_in_place(const plane_correlations<Element>& planes,
-                                                     const tile_kernels<computed<Element>>& kernels,
-                                                     const conv2d_geometry& g, pass which) {
+[[nodiscard]] GRADUS_COLD bool runs_in_place(const plane_correlations<Element>& planes,
+                                             const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g,
+                                             pass which) {
   const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
   const auto in = static_cast<double>(g.in_channels / g.groups);
   const auto out = static_cast<double>(g.out_channels / g.groups);
@@ -60,8 +60,8 @@ template <class Element>
 
 /// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
-auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
-                       index_t threads, index_t batch, const Use& use) {
+GRADUS_COLD auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
+                                   index_t threads, index_t batch, const Use& use) {
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {

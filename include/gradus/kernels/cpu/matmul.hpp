@@ -30,7 +30,7 @@ class product {
   using real = computed<Element>;  // of sums, and what tiles read
 
  public:
-  product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
+  GRADUS_COLD product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
       : kernels_{kernels}, terms_{packed_terms<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
     const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
     const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
@@ -60,8 +60,8 @@ class product {
   }
 
   /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
-  [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
-                                                   index_t threads) {
+  [[nodiscard]] GRADUS_COLD static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
+                                                               index_t threads) {
     std::size_t bytes = thin_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
     for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
       scratch shared;
@@ -76,8 +76,8 @@ class product {
   }
 
   template <class Result>
-  void run(cpu& device, const Element* a, const Element* b, const tile_output<Result>& output,
-           std::byte* workspace) const {
+  GRADUS_COLD void run(cpu& device, const Element* a, const Element* b, const tile_output<Result>& output,
+                       std::byte* workspace) const {
     const Element* const row_side = swapped_ ? b : a;
     const Element* const column_side = swapped_ ? a : b;
     if (thin_) {
