@@ -79,7 +79,7 @@ class mpi {
   /// MPI counts with int: longer arrays go in parts of at most so many elements. For tests of that.
   void set_largest_count(int elements) {
     if (elements < 1) {
-      throw configuration_error{"comm::mpi.set_largest_count", "at least 1", {elements}};
+      raise<configuration_error>("comm::mpi.set_largest_count", "at least 1", {elements});
     }
     largest_count_ = elements;
   }

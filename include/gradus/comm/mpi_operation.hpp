@@ -132,8 +132,8 @@ class mpi_channel {
       process_->raise(what, world_, std::source_location::current());
     }
     if (process_->over()) {
-      throw communication_error{what.describe(), "a running MPI", "one that has been finalised",
-                                "keep the mpi_environment until the end of main"};
+      gradus::raise<communication_error>(what.describe(), "a running MPI", "one that has been finalised",
+                                         "keep the mpi_environment until the end of main");
     }
     const std::scoped_lock lock{mutex_};
     if (idle_.empty()) {
@@ -208,7 +208,7 @@ inline bool mpi_operation::complete(const std::source_location& where) {
       const std::string reason = gradus::detail::text({"ranks disagree about a message: rank ", channel_->rank(),
                                                        " calls ", what_.describe(), ", but ", count, " elements came"});
       channel_->process().fail(reason);
-      throw communication_error{what_.describe(), {}, reason, {}, where};
+      gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
     }
   }
   if (copy_to_ != nullptr && copy_bytes_ != 0) {
@@ -230,7 +230,7 @@ GRADUS_COLD inline void mpi_operation::raise_mpi_error(int code, const std::sour
   const std::string reason = gradus::detail::text({"MPI reports: ", mpi_error_text(code)});
   channel_->process().fail(gradus::detail::text({what_.describe(), ": ", reason}));
   settle(std::chrono::milliseconds{100});
-  throw communication_error{what_.describe(), {}, reason, {}, where};
+  gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
 }
 
 /// Complete, failed, or neither.

@@ -47,7 +47,7 @@ namespace gradus::comm::detail {
 GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
                                   std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
-    throw communication_error{operation, {}, {function, ": ", mpi_error_text(code)}, {}, where};
+    gradus::raise<communication_error>(operation, {}, {function, ": ", mpi_error_text(code)}, {}, where);
   }
 }
 
@@ -278,7 +278,7 @@ class mpi_process {
     const std::string reason =
         gradus::detail::text({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
-    throw communication_error{what.describe(), {}, reason, {}, where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
   /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
@@ -294,7 +294,7 @@ class mpi_process {
       raise(what, true, where);  // another rank was faster
     }
     fail(gradus::detail::text({what.describe(), ": ", reason}));
-    throw communication_error{what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   /// The end of a job that has failed: gives the other ranks the time to say what they know, then ends all processes.

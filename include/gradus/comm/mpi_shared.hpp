@@ -188,11 +188,11 @@ class mpi_shared {
     detail::check_mpi(MPI_Allreduce(range.data(), extremes.data(), 2, MPI_INT64_T, MPI_MAX, messages.native()), name,
                       "MPI_Allreduce");
     if (extremes[0] != -extremes[1]) {
-      throw configuration_error{
-          name, "the same segment_bytes on all ranks", {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where};
+      raise<configuration_error>(name, "the same segment_bytes on all ranks",
+                                 {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where);
     }
     if (options.segment_bytes < 1 || options.segment_bytes > (index_t{1} << 30)) {
-      throw configuration_error{name, "segment_bytes from 1 to 2^30", {options.segment_bytes}, {}, where};
+      raise<configuration_error>(name, "segment_bytes from 1 to 2^30", {options.segment_bytes}, {}, where);
     }
     const auto unit = static_cast<std::size_t>(size) * 64;
     const std::size_t bytes = (static_cast<std::size_t>(options.segment_bytes) + unit - 1) / unit * unit;
@@ -220,11 +220,9 @@ class mpi_shared {
       }
     }
     if (!elsewhere.empty()) {
-      throw configuration_error{name,
-                                "ranks on one node",
-                                {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
-                                "split the ranks by mpi_shared::split_by_node",
-                                where};
+      raise<configuration_error>(name, "ranks on one node",
+                                 {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
+                                 "split the ranks by mpi_shared::split_by_node", where);
     }
   }
 

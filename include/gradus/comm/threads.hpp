@@ -138,7 +138,7 @@ class threads {
 
   GRADUS_COLD static std::shared_ptr<detail::thread_channel> meet(int size, const std::source_location& where) {
     if (size < 1 || size > 32767) {
-      throw configuration_error{"comm::threads", "1 to 32767 ranks", {size}, {}, where};
+      raise<configuration_error>("comm::threads", "1 to 32767 ranks", {size}, {}, where);
     }
     return std::make_shared<detail::thread_channel>(std::make_shared<detail::thread_world>(size));
   }

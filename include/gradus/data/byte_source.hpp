@@ -62,7 +62,7 @@ class file_source final : public byte_source {
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
     if (count < into.size() && std::ferror(file_.get()) != 0) {
-      throw format_error{{"read '", name(), "'"}, "bytes", std::strerror(errno)};
+      raise<format_error>({"read '", name(), "'"}, "bytes", std::strerror(errno));
     }
     return count;
   }
@@ -88,7 +88,7 @@ class file_source final : public byte_source {
   }
 
   [[noreturn]] void refuse(std::string_view expected, std::string_view actual, std::string_view hint = {}) const {
-    throw format_error{{"open '", name(), "'"}, expected, actual, hint};
+    raise<format_error>({"open '", name(), "'"}, expected, actual, hint);
   }
 
   struct closer {

@@ -160,26 +160,24 @@ class image_dataset {
 
   GRADUS_COLD void check_sizes() const {
     if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
-      throw shape_error{"image_dataset", "at least one channel, row and column", to_string(shape_)};
+      raise<shape_error>("image_dataset", "at least one channel, row and column", to_string(shape_));
     }
     if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
-      throw shape_error{"image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()}};
+      raise<shape_error>("image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()});
     }
     if (static_cast<index_t>(labels_.size()) != shape_.n) {
-      throw shape_error{"image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()}};
+      raise<shape_error>("image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()});
     }
   }
 
   GRADUS_COLD void check_labels() const {
     if (classes_ < 1) {
-      throw configuration_error{"image_dataset", "classes of at least 1", {classes_}};
+      raise<configuration_error>("image_dataset", "classes of at least 1", {classes_});
     }
     for (std::size_t i = 0; i < labels_.size(); ++i) {
       if (labels_[i] < 0 || labels_[i] >= classes_) {
-        throw format_error{"image_dataset",
-                           {"labels from 0 to ", classes_ - 1},
-                           {"label ", labels_[i], " of example ", i},
-                           "check the number of classes"};
+        raise<format_error>("image_dataset", {"labels from 0 to ", classes_ - 1},
+                            {"label ", labels_[i], " of example ", i}, "check the number of classes");
       }
     }
   }
@@ -189,14 +187,12 @@ class image_dataset {
     check_values("mean", normalisation_.mean);
     check_values("deviation", normalisation_.deviation);
     if (!std::isfinite(normalisation_.scale) || normalisation_.scale == 0) {
-      throw configuration_error{"normalisation", "a scale that is finite and not 0", {normalisation_.scale}};
+      raise<configuration_error>("normalisation", "a scale that is finite and not 0", {normalisation_.scale});
     }
     for (const double deviation : normalisation_.deviation) {
       if (deviation <= 0) {
-        throw configuration_error{"normalisation",
-                                  "deviations above 0",
-                                  {deviation},
-                                  "a channel that never varies has no deviation: use 1 for it"};
+        raise<configuration_error>("normalisation", "deviations above 0", {deviation},
+                                   "a channel that never varies has no deviation: use 1 for it");
       }
     }
     float_tables_ = gradus::detail::vector<float>(channels * bytes_values);
@@ -214,12 +210,12 @@ class image_dataset {
 
   GRADUS_COLD void check_values(const char* what, const std::vector<double>& values) const {
     if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
-      throw configuration_error{
-          "normalisation", {"a ", what, " for each of ", shape_.c, " channels, or none"}, {values.size()}};
+      raise<configuration_error>("normalisation", {"a ", what, " for each of ", shape_.c, " channels, or none"},
+                                 {values.size()});
     }
     for (const double value : values) {
       if (!std::isfinite(value)) {
-        throw configuration_error{"normalisation", {"a finite ", what}, {value}};
+        raise<configuration_error>("normalisation", {"a finite ", what}, {value});
       }
     }
   }

@@ -32,7 +32,7 @@ class gzip_source final : public byte_source {
   GRADUS_COLD explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
     constexpr int gzip_only = 15 + 16;  // the largest window, with the head and the checksum of gzip
     if (inflateInit2(&stream_, gzip_only) != Z_OK) {
-      throw device_error{{"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed"};
+      raise<device_error>({"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed");
     }
   }
   ~gzip_source() override { inflateEnd(&stream_); }
@@ -66,10 +66,8 @@ class gzip_source final : public byte_source {
     }
     if (members_ > 0) {
       if (*stream_.next_in != 0x1f) {
-        throw format_error{{"gzip '", name(), "'"},
-                           "the end of the file after the compressed data",
-                           "more bytes",
-                           "the file was changed after it was made"};
+        raise<format_error>({"gzip '", name(), "'"}, "the end of the file after the compressed data", "more bytes",
+                            "the file was changed after it was made");
       }
       inflateReset(&stream_);
     }
@@ -90,18 +88,18 @@ class gzip_source final : public byte_source {
     }
     const std::string operation = gradus::detail::text({"gzip '", name(), "'"});
     if (result == Z_BUF_ERROR) {  // no progress is possible: there was room, so there is no input
-      throw format_error{operation, "compressed data to its end", "a file that ends before it",
-                         "the file was not copied completely"};
+      raise<format_error>(operation, "compressed data to its end", "a file that ends before it",
+                          "the file was not copied completely");
     }
     if (result == Z_MEM_ERROR) {
-      throw device_error{operation, "memory to decompress", "an allocation that failed"};
+      raise<device_error>(operation, "memory to decompress", "an allocation that failed");
     }
     const std::string reason = stream_.msg != nullptr ? stream_.msg : "data that cannot be decompressed";
     if (reason == "incorrect header check") {
-      throw format_error{operation, "a gzip file", "a file that does not begin like one",
-                         "an uncompressed file must not end in .gz"};
+      raise<format_error>(operation, "a gzip file", "a file that does not begin like one",
+                          "an uncompressed file must not end in .gz");
     }
-    throw format_error{operation, "intact compressed data", reason, "the file is damaged: copy it again"};
+    raise<format_error>(operation, "intact compressed data", reason, "the file is damaged: copy it again");
   }
 
   file_source file_;
@@ -131,11 +129,9 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
       return path;
     }
   }
-  throw format_error{"load_mnist",
-                     {"'", plain, "' or the same with .gz"},
-                     "no such file",
-                     "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
-                     "/usr/share/datasets/fashion-mnist"};
+  raise<format_error>("load_mnist", {"'", plain, "' or the same with .gz"}, "no such file",
+                      "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
+                      "/usr/share/datasets/fashion-mnist");
 }
 
 }  // namespace detail

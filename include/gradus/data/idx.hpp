@@ -62,30 +62,26 @@ GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
 /// Fills `into` or throws.
 GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
-    throw format_error{{"read_idx '", source.name(), "'"},
-                       "the header of an IDX file",
-                       "a file that ends inside the header",
-                       "the file is not IDX or was not copied completely"};
+    raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
+                        "a file that ends inside the header", "the file is not IDX or was not copied completely");
   }
 }
 
 /// The first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
 GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
-    throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
-                       "give the file the ending .gz and read it with gradus/data/gzip.hpp"};
+    raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
+                        "give the file the ending .gz and read it with gradus/data/gzip.hpp");
   }
   if (magic[0] != 0 || magic[1] != 0) {
-    throw format_error{operation,
-                       "the first bytes 0x00 0x00 of an IDX file",
-                       {hexadecimal(magic[0]), " ", hexadecimal(magic[1])},
-                       "the file is not IDX"};
+    raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file",
+                        {hexadecimal(magic[0]), " ", hexadecimal(magic[1])}, "the file is not IDX");
   }
   if (magic[2] != 0x08) {
-    throw format_error{operation, {"elements of type ", idx_type(0x08)}, {"type ", idx_type(magic[2])}};
+    raise<format_error>(operation, {"elements of type ", idx_type(0x08)}, {"type ", idx_type(magic[2])});
   }
   if (magic[3] < 1 || magic[3] > 4) {
-    throw format_error{operation, "1 to 4 axes", {magic[3]}};
+    raise<format_error>(operation, "1 to 4 axes", {magic[3]});
   }
   return magic[3];
 }
@@ -114,14 +110,12 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
     const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
                                  std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
     if (extent == 0) {
-      throw format_error{operation, "extents of at least 1", {"extent 0 of axis ", axis}};
+      raise<format_error>(operation, "extents of at least 1", {"extent 0 of axis ", axis});
     }
     array.extents[axis] = static_cast<index_t>(extent);
     if (extent > options.maximum_bytes / declared) {
-      throw format_error{operation,
-                         {"at most ", options.maximum_bytes, " bytes of values"},
-                         "a header that declares more",
-                         "raise idx_options::maximum_bytes if the file is right"};
+      raise<format_error>(operation, {"at most ", options.maximum_bytes, " bytes of values"},
+                          "a header that declares more", "raise idx_options::maximum_bytes if the file is right");
     }
     declared *= extent;
   }
@@ -133,18 +127,14 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
     values.resize(begin + static_cast<std::size_t>(piece));
     const std::size_t got = source.read(std::span{values}.subspan(begin));
     if (got < piece) {
-      throw format_error{operation,
-                         {declared, " bytes of values as its header declares"},
-                         {begin + got},
-                         "the file was not copied completely"};
+      raise<format_error>(operation, {declared, " bytes of values as its header declares"}, {begin + got},
+                          "the file was not copied completely");
     }
   }
   std::array<std::uint8_t, 1> more{};
   if (source.read(more) != 0) {
-    throw format_error{operation,
-                       {"the end after ", declared, " bytes of values"},
-                       "more bytes",
-                       "the header and the content do not belong together"};
+    raise<format_error>(operation, {"the end after ", declared, " bytes of values"}, "more bytes",
+                        "the header and the content do not belong together");
   }
   return array;
 }

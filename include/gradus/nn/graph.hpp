@@ -77,7 +77,7 @@ class graph {
   /// @throws shape_error when an extent is below 1
   GRADUS_COLD explicit graph(const value_shape& input) {
     if (input.channels < 1 || input.height < 1 || input.width < 1) {
-      throw shape_error{"network", "an input of at least 1 channel, row and column", to_string(input)};
+      raise<shape_error>("network", "an input of at least 1 channel, row and column", to_string(input));
     }
     shapes_.push_back(input);
   }
@@ -91,21 +91,21 @@ class graph {
     require_building("network.add");
     for (const node& other : nodes_) {
       if (other.name == name) {
-        throw configuration_error{"network.add", "a new name for the layer", {"'", name, "' again"}, {}, where};
+        raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
       }
     }
     gradus::detail::vector<value_shape> input_shapes;
     for (const value input : inputs) {
       if (input.index >= shapes_.size()) {
-        throw configuration_error{
-            {"layer '", name, "'"}, "values of this network", "a value that it did not make", {}, where};
+        raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make", {},
+                                   where);
       }
       input_shapes.push_back(shapes_[input.index]);
     }
     node& made = nodes_.emplace_back();
     try {
       if (inputs.empty()) {
-        throw configuration_error{layer->kind(), "at least 1 input value", "0"};
+        raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
       }
       shapes_.push_back(layer->infer(input_shapes));
       for (const value input : inputs) {
@@ -133,7 +133,7 @@ class graph {
   GRADUS_COLD void require_scores(value scores, const std::source_location& where) const {
     require_building("network.loss");
     if (scores.index >= shapes_.size() || scores.index == 0) {
-      throw configuration_error{"network.loss", "the output of a layer of this network", "another value", {}, where};
+      raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
     }
   }
 
@@ -148,10 +148,10 @@ class graph {
   GRADUS_COLD void freeze(const freeze_options& options, std::size_t element_bytes) {
     require_building("network.freeze");
     if (nodes_.empty()) {
-      throw configuration_error{"network.freeze", "a network with at least one layer", "none"};
+      raise<configuration_error>("network.freeze", "a network with at least one layer", "none");
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"network.freeze", "a batch_size of at least 1", {options.batch_size}};
+      raise<configuration_error>("network.freeze", "a batch_size of at least 1", {options.batch_size});
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
@@ -245,7 +245,7 @@ class graph {
     for (const parameter_description* const p : parameters_) {
       gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
     }
-    throw configuration_error{"network.find_parameter", known, {"'", name, "'"}};
+    raise<configuration_error>("network.find_parameter", known, {"'", name, "'"});
   }
 
   /// Learnable numbers.
@@ -294,8 +294,8 @@ class graph {
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
     require_frozen(operation);
     if (!has_loss_) {
-      throw configuration_error{operation, "a network with a loss", "none",
-                                "call loss(nn::softmax_cross_entropy{}, scores) before freeze"};
+      raise<configuration_error>(operation, "a network with a loss", "none",
+                                 "call loss(nn::softmax_cross_entropy{}, scores) before freeze");
     }
   }
 
@@ -307,12 +307,12 @@ class graph {
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
       image_extents largest = want.batch(most);
-      throw shape_error{operation,
-                        {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
-                        to_string(images)};
+      raise<shape_error>(
+          operation, {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
+          to_string(images));
     }
     if (static_cast<std::size_t>(images.n) != labels) {
-      throw shape_error{operation, {"one label an image: ", images.n}, {labels}};
+      raise<shape_error>(operation, {"one label an image: ", images.n}, {labels});
     }
   }
 
@@ -351,15 +351,15 @@ class graph {
 
   GRADUS_COLD void require_building(std::string_view operation) const {
     if (frozen()) {
-      throw configuration_error{operation, "a network that is not frozen", "a frozen one",
-                                "add layers and the loss before freeze, and freeze once"};
+      raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
+                                 "add layers and the loss before freeze, and freeze once");
     }
   }
 
   void require_frozen(std::string_view operation) const {
     if (!frozen()) {
-      throw configuration_error{operation, "a frozen network", "one that is still being built",
-                                "call freeze({.batch_size = ...}) first"};
+      raise<configuration_error>(operation, "a frozen network", "one that is still being built",
+                                 "call freeze({.batch_size = ...}) first");
     }
   }
 
@@ -372,9 +372,8 @@ class graph {
         }
       }
       if (!used) {
-        throw configuration_error{"network.freeze",
-                                  "every layer's output to be read by a layer or the loss",
-                                  {"the output of layer '", nodes_[v - 1].name, "' unused"}};
+        raise<configuration_error>("network.freeze", "every layer's output to be read by a layer or the loss",
+                                   {"the output of layer '", nodes_[v - 1].name, "' unused"});
       }
     }
   }

@@ -115,7 +115,7 @@ struct micro_batches {
   /// @throws configuration_error when the number is negative
   micro_batches(index_t size) : examples{size}, train{&detail::train_in_parts} {
     if (size < 0) {
-      throw configuration_error{"network.freeze", "a micro_batch_size of at least 0", {size}};
+      raise<configuration_error>("network.freeze", "a micro_batch_size of at least 0", {size});
     }
   }
 

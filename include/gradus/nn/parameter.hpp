@@ -89,8 +89,8 @@ GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_d
 /// @throws shape_error when a parameter is given another number of values than it has elements
 GRADUS_COLD inline void require_values(const parameter_description& described, std::size_t count) {
   if (static_cast<index_t>(count) != described.shape.size()) {
-    throw shape_error{
-        {"parameter ", described.name}, {described.shape.size(), " values for ", to_string(described.shape)}, {count}};
+    raise<shape_error>({"parameter ", described.name},
+                       {described.shape.size(), " values for ", to_string(described.shape)}, {count});
   }
 }
 

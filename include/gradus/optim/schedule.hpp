@@ -22,14 +22,14 @@ namespace detail {
 
 GRADUS_COLD inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
   if (!(rate >= 0.0) || !std::isfinite(rate)) {
-    throw configuration_error{
-        schedule_name, {"a finite ", option, " of at least 0"}, {rate}, "rates between 0.0001 and 1 are usual for sgd"};
+    raise<configuration_error>(schedule_name, {"a finite ", option, " of at least 0"}, {rate},
+                               "rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
 GRADUS_COLD inline void require_epochs(std::string_view schedule_name, double epochs) {
   if (!(epochs > 0.0) || !std::isfinite(epochs)) {
-    throw configuration_error{schedule_name, "a finite number of epochs above 0", {epochs}};
+    raise<configuration_error>(schedule_name, "a finite number of epochs above 0", {epochs});
   }
 }
 

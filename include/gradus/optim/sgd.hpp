@@ -43,8 +43,8 @@ struct sgd {
     detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
                              "a finite weight_decay of at least 0", "0.0001 is the usual value, 0 turns it off");
     if (nesterov && momentum == 0.0) {
-      throw configuration_error{name, "momentum above 0 with nesterov", "momentum = 0",
-                                "set .momentum = 0.9, or .nesterov = false"};
+      raise<configuration_error>(name, "momentum above 0 with nesterov", "momentum = 0",
+                                 "set .momentum = 0.9, or .nesterov = false");
     }
   }
 

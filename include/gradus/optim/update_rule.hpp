@@ -29,18 +29,16 @@ struct any_buffer_visitor {
 GRADUS_COLD inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum,
                                          double limit, std::string_view expected, std::string_view hint) {
   if (!(value >= minimum && value < limit)) {
-    throw configuration_error{rule, expected, {option, " = ", value}, hint};
+    raise<configuration_error>(rule, expected, {option, " = ", value}, hint);
   }
 }
 
 /// @throws configuration_error when the rate is negative, infinite or not a number
 GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, double learning_rate) {
   if (!(learning_rate >= 0.0) || !std::isfinite(learning_rate)) {
-    throw configuration_error{
-        rule,
-        "a finite learning rate of at least 0",
-        {learning_rate},
-        "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd"};
+    raise<configuration_error>(
+        rule, "a finite learning rate of at least 0", {learning_rate},
+        "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
@@ -49,10 +47,9 @@ GRADUS_NEVER_INLINE inline void require_inside(std::string_view rule, std::span<
                                                index_t parameters) {
   for (const segment& part : segments) {
     if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
-      throw shape_error{rule,
-                        {"segments inside the ", parameters, " elements of the state"},
-                        {"'", part.name, "' of ", part.size, " elements at ", part.offset},
-                        "make the state for the whole buffer of parameters"};
+      raise<shape_error>(rule, {"segments inside the ", parameters, " elements of the state"},
+                         {"'", part.name, "' of ", part.size, " elements at ", part.offset},
+                         "make the state for the whole buffer of parameters");
     }
   }
 }

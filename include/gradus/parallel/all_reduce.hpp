@@ -68,9 +68,9 @@ namespace detail {
 /// @throws configuration_error when options make no sense
 GRADUS_COLD inline void check(const all_reduce& options) {
   if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.window < 1) {
-    throw configuration_error{"parallel::all_reduce",
-                              "bucket_bytes and first_bucket_bytes of at least 0 and a window of at least 1",
-                              {options.bucket_bytes, ", ", options.first_bucket_bytes, " and ", options.window}};
+    raise<configuration_error>("parallel::all_reduce",
+                               "bucket_bytes and first_bucket_bytes of at least 0 and a window of at least 1",
+                               {options.bucket_bytes, ", ", options.first_bucket_bytes, " and ", options.window});
   }
 }
 
@@ -91,13 +91,13 @@ GRADUS_COLD inline void check(const all_reduce& options) {
   for (std::size_t i = 0; i < (order.empty() ? buckets : order.size()); ++i) {
     const std::size_t next = order.empty() ? i : order[i];
     if (next >= buckets || seen[next]++ != 0) {
-      throw configuration_error{"parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {next}};
+      raise<configuration_error>("parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {next});
     }
     result.push_back(next);
   }
   if (result.size() != buckets) {
-    throw configuration_error{
-        "parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {result.size(), " of them"}};
+    raise<configuration_error>("parallel::all_reduce", {"an order with each of ", buckets, " buckets once"},
+                               {result.size(), " of them"});
   }
   return result;
 }

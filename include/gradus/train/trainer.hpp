@@ -94,7 +94,7 @@ class evaluate_every {
  public:
   explicit evaluate_every(Loader& loader, int every = 1) : loader_{&loader}, every_{every} {
     if (every < 1) {
-      throw configuration_error{"evaluate_every", "every at least 1 epoch", {every}};
+      raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every});
     }
   }
 

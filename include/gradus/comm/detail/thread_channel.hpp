@@ -200,7 +200,7 @@ class thread_message {
     const std::string reason =
         gradus::detail::text({"rank ", mine.what.peer, " did not arrive within ", seconds_text(mine.limit)});
     world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
-    throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   /// Takes the buffer back. False if the message has been delivered instead.

@@ -239,7 +239,7 @@ class thread_collective {
         {missing.empty() ? "nothing in " : gradus::detail::text({ranks_text(missing), " did not arrive within "}),
          seconds_text(mine.limit)});
     world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
-    throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   /// Takes the buffers back. False if the collective is complete instead.

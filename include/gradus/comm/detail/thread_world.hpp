@@ -81,7 +81,7 @@ class thread_world {
     std::unique_lock lock{mutex_};
     const std::string reason = gradus::detail::text({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
-    throw communication_error{what.describe(), {}, reason, {}, where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
   /// To be called after every change that a sleeping rank may wait for. The change itself is a sequentially consistent

@@ -124,7 +124,7 @@ class loader_base {
   [[nodiscard]] std::size_t next_slot() {
     std::unique_lock lock{mutex_};
     if (requests_ == 0) {
-      throw configuration_error{"loader.next", "an epoch", "none", "call start_epoch(0) first"};
+      raise<configuration_error>("loader.next", "an epoch", "none", "call start_epoch(0) first");
     }
     released_ = given_;  // the batch of the call before is free
     if (given_ == batches_) {
@@ -145,7 +145,8 @@ class loader_base {
   /// @throws format_error when a label is no class
   void check_label(std::int32_t label, index_t example) const {
     if (label < 0 || label >= set_.classes) {
-      throw format_error{"loader", {"labels from 0 to ", set_.classes - 1}, {"label ", label, " of example ", example}};
+      raise<format_error>("loader", {"labels from 0 to ", set_.classes - 1},
+                          {"label ", label, " of example ", example});
     }
   }
 
@@ -167,13 +168,13 @@ class loader_base {
   GRADUS_COLD void check(const loader_options& options) const {
     const image_extents& one = set_.example;
     if (one.c < 1 || one.h < 1 || one.w < 1) {
-      throw configuration_error{"loader", "images of at least one channel, row and column", to_string(one)};
+      raise<configuration_error>("loader", "images of at least one channel, row and column", to_string(one));
     }
     if (set_.classes < 1) {
-      throw configuration_error{"loader", "classes of at least 1", {set_.classes}};
+      raise<configuration_error>("loader", "classes of at least 1", {set_.classes});
     }
     if (options.prefetch < 1 || options.prefetch > 1024) {
-      throw configuration_error{"loader", "a prefetch from 1 to 1024 batches", {options.prefetch}};
+      raise<configuration_error>("loader", "a prefetch from 1 to 1024 batches", {options.prefetch});
     }
   }
 

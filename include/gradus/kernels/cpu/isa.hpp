@@ -68,13 +68,13 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
   for (const instruction_set which : all_instruction_sets) {
     if (name == name_of(which)) {
       if (!is_available(which)) {
-        throw configuration_error{asked_by, "an instruction set of this processor", std::string{name},
-                                  "leave it out to use the best that the processor has"};
+        raise<configuration_error>(asked_by, "an instruction set of this processor", std::string{name},
+                                   "leave it out to use the best that the processor has");
       }
       return which;
     }
   }
-  throw configuration_error{asked_by, "portable, avx2, avx512 or avx512_bf16", "'" + std::string{name} + "'"};
+  raise<configuration_error>(asked_by, "portable, avx2, avx512 or avx512_bf16", "'" + std::string{name} + "'");
 }
 
 /// What is used when nobody chose: GRADUS_INSTRUCTION_SET, or the best of the processor.

@@ -46,14 +46,14 @@ class batch_norm_base : public layer_base {
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
-      throw configuration_error{kind(), "a momentum in [0, 1]", {options_.momentum}};
+      raise<configuration_error>(kind(), "a momentum in [0, 1]", {options_.momentum});
     }
     if (!(options_.epsilon > 0) || !std::isfinite(options_.epsilon)) {
-      throw configuration_error{kind(), "an epsilon above 0", {options_.epsilon}};
+      raise<configuration_error>(kind(), "an epsilon above 0", {options_.epsilon});
     }
     if (inputs[0].flattened) {
-      throw shape_error{kind(), "an image, or a vector made by a dense layer", "a flattened image",
-                        "normalise before nn::flatten"};
+      raise<shape_error>(kind(), "an image, or a vector made by a dense layer", "a flattened image",
+                         "normalise before nn::flatten");
     }
     shape_ = inputs[0];
     return shape_;

@@ -58,9 +58,9 @@ class conv2d_base : public layer_base {
     const value_shape& in = inputs[0];
     require_image(kind(), in, "put the convolution before nn::flatten");
     if (in.channels % options_.groups != 0 || options_.out_channels % options_.groups != 0) {
-      throw shape_error{kind(),
-                        {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
-                        {options_.groups}};
+      raise<shape_error>(kind(),
+                         {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
+                         {options_.groups});
     }
     const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
     geometry_ = {.in_channels = in.channels,

@@ -42,7 +42,7 @@ class dropout_base : public layer_base {
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
-      throw configuration_error{kind(), "a rate in [0, 1)", {options_.rate}};
+      raise<configuration_error>(kind(), "a rate in [0, 1)", {options_.rate});
     }
     shape_ = inputs[0];
     return inputs[0];

@@ -39,7 +39,7 @@ class local_response_norm_base : public layer_base {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "radius", 0, options_.radius);
     if (!(options_.k > 0)) {
-      throw configuration_error{kind(), "k above 0", {options_.k}};
+      raise<configuration_error>(kind(), "k above 0", {options_.k});
     }
     require_image(kind(), inputs[0], "normalise before nn::flatten");
     return inputs[0];

@@ -66,8 +66,8 @@ GRADUS_COLD inline kernels::pool2d_geometry pool_geometry(std::string_view kind,
   const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
                      (window.out_width - 1) * stride.width - window.pad_left >= in.width;
   if (before || after) {
-    throw configuration_error{kind, "windows that each hold at least one element of the image",
-                              "padding as large as the kernel"};
+    raise<configuration_error>(kind, "windows that each hold at least one element of the image",
+                               "padding as large as the kernel");
   }
   return geometry;
 }
@@ -86,8 +86,8 @@ class max_pool2d_base : public layer_base {
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
-      throw configuration_error{
-          kind(), "a kernel of at most 256 elements", {geometry_.kernel_height * geometry_.kernel_width}};
+      raise<configuration_error>(kind(), "a kernel of at most 256 elements",
+                                 {geometry_.kernel_height * geometry_.kernel_width});
     }
     return pooled_shape(geometry_);
   }

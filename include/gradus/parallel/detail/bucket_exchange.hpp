@@ -122,8 +122,8 @@ class bucket_exchange {
       }
       begin_what_can_begin();
       if (begun_ == taken_) {
-        throw configuration_error{"all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
-                                  "call finish after backward"};
+        raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
+                                   "call finish after backward");
       }
       under_way_[taken_ % under_way_.size()].wait(where);
     } catch (error& failure) {

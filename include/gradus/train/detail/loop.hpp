@@ -139,7 +139,7 @@ struct fit_facts {
 /// @throws configuration_error when options make no sense or ranks differ
 GRADUS_COLD inline void require_same_fit(comm::any_group& group, const fit_facts& fit) {
   if (fit.run.epochs < 0) {
-    throw configuration_error{"trainer.fit", "epochs of at least 0", {fit.run.epochs}};
+    raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
   }
   const comm::fact facts[] = {{"epochs", gradus::detail::text({fit.run.epochs})},
                               {"learning rate", fit.learning_rate.description()},
@@ -239,10 +239,9 @@ class loop {
 
   [[noreturn]] GRADUS_COLD static void throw_not_finite(const std::string& first, const nn::step_options& place,
                                                         int rank, int epoch, double loss, double rate) {
-    throw numeric_error{{"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"},
-                        "a finite loss",
-                        {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
-                        {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"}};
+    raise<numeric_error>({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
+                         {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
+                         {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"});
   }
 
   /// Whether a rank says so; every rank gets the same answer.

@@ -38,8 +38,8 @@ template <class Element, class Device>
 [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE trained_parameters<parameter_element_t<Element>> trained_parameters_of(
     nn::network_base<Element, Device>& network) {
   if (!network.frozen()) {
-    throw configuration_error{"trainer", "a frozen network", "one that is still being built",
-                              "call freeze({.batch_size = ...}) first"};
+    raise<configuration_error>("trainer", "a frozen network", "one that is still being built",
+                               "call freeze({.batch_size = ...}) first");
   }
   trained_parameters<parameter_element_t<Element>> result{
       .values = network.values(), .gradients = network.gradients(), .segments = {}, .of_layer = {}};
