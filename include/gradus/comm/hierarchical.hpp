@@ -200,23 +200,20 @@ class hierarchical {
     const bool fits = p.local.size() >= 1 && p.across.size() >= 1 && p.across.size() <= nodes[0] &&
                       (p.local.rank() != 0 || p.across.size() == nodes[0]);
     if (least(fits ? 1 : 0) == 0) {
-      throw configuration_error{name,
-                                {"of every node the ranks with one place in `across`; there are ", nodes[0], " nodes"},
-                                {"rank ", p.local.rank(), " of ", p.local.size(), " on its node, ", p.across.size(),
-                                 " ranks across, on rank ", p.whole.rank()},
-                                "mpi_shared::split_by_node makes both",
-                                where};
+      gradus::raise<configuration_error>(
+          name, {"of every node the ranks with one place in `across`; there are ", nodes[0], " nodes"},
+          {"rank ", p.local.rank(), " of ", p.local.size(), " on its node, ", p.across.size(),
+           " ranks across, on rank ", p.whole.rank()},
+          "mpi_shared::split_by_node makes both", where);
     }
     p.even = least(p.local.size()) == largest(p.local.size());
     for (const std::int64_t option : {p.options.segment_bytes, p.options.leader_bytes}) {
       const std::int64_t low = least(option);
       const std::int64_t high = largest(option);
       if (low != high || low < 0) {
-        throw configuration_error{name,
-                                  "the same options on all ranks, not negative",
-                                  {low, low == high ? "" : " on one rank and another number on others"},
-                                  {},
-                                  where};
+        gradus::raise<configuration_error>(name, "the same options on all ranks, not negative",
+                                           {low, low == high ? "" : " on one rank and another number on others"}, {},
+                                           where);
       }
     }
   }

@@ -298,7 +298,8 @@ inline void two_level_run::abandon(bool unwinding) noexcept {
       wait(std::source_location::current());
       return;
     }
-    throw communication_error{"all_reduce", {}, "an all-reduce was taken back because of an exception on this rank"};
+    gradus::raise<communication_error>("all_reduce", {},
+                                       "an all-reduce was taken back because of an exception on this rank");
   } catch (...) {
     reason = std::current_exception();
   }
