@@ -19,7 +19,7 @@
 #include "gradus/comm/communicator.hpp"                // communicator
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                     // element_name
-#include "gradus/core/error.hpp"                       // configuration_error
+#include "gradus/core/error.hpp"                       // configuration_error, raise
 #include "gradus/core/index.hpp"                       // index_t
 #include "gradus/core/text.hpp"                        // append, text
 #include "gradus/optim/segment.hpp"                    // optim::segment
@@ -122,14 +122,14 @@ struct parameter_server {
           twice = twice || (*list)[k] == (*list)[i];
         }
         if ((*list)[i] < 0 || (*list)[i] >= ranks || twice) {
-          throw configuration_error{"parallel::parameter_server",
-                                    {"ranks from 0 to ", ranks - 1, " as workers and servers, each once"},
-                                    who.describe()};
+          raise<configuration_error>("parallel::parameter_server",
+                                     {"ranks from 0 to ", ranks - 1, " as workers and servers, each once"},
+                                     who.describe());
         }
       }
     }
     if (who.workers.empty() || who.servers.empty()) {
-      throw configuration_error{"parallel::parameter_server", "at least one worker and one server", who.describe()};
+      raise<configuration_error>("parallel::parameter_server", "at least one worker and one server", who.describe());
     }
     return who;
   }
@@ -170,8 +170,8 @@ template <class Rule>
                                                                     index_t element_bytes) {
   options.settings().check(static_cast<int>(who.workers.size()));
   if (options.staged && options.overlap_forward) {
-    throw configuration_error{"parallel::parameter_server", "staged or overlap_forward", "both",
-                              "staged values travel behind forward and backward"};
+    raise<configuration_error>("parallel::parameter_server", "staged or overlap_forward", "both",
+                               "staged values travel behind forward and backward");
   }
   return make_server_plan(segments, element_bytes, who, options.placed, pull_priorities);
 }
@@ -291,10 +291,9 @@ class parameter_server_state {
   static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
     roles who = options.roles_among(communicator.size());
     if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
-      throw configuration_error{"parallel::parameter_server",
-                                {"a worker, of ", who.describe()},
-                                {"rank ", communicator.rank()},
-                                "a rank that is a server alone calls parallel::serve and makes no trainer"};
+      raise<configuration_error>("parallel::parameter_server", {"a worker, of ", who.describe()},
+                                 {"rank ", communicator.rank()},
+                                 "a rank that is a server alone calls parallel::serve and makes no trainer");
     }
     return who;
   }
@@ -308,8 +307,8 @@ class parameter_server_state {
 
   void require_rule() const {
     if (exchange_ == nullptr) {
-      throw configuration_error{"parallel::parameter_server", "use_rule before start", "no update rule",
-                                "train::trainer calls it"};
+      raise<configuration_error>("parallel::parameter_server", "use_rule before start", "no update rule",
+                                 "train::trainer calls it");
     }
   }
 
@@ -346,10 +345,8 @@ GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, c
   const roles who = options.roles_among(communicator.size());
   const int server = who.server_index(communicator.rank());
   if (server < 0 || who.worker_index(communicator.rank()) >= 0) {
-    throw configuration_error{"parallel::serve",
-                              {"a server alone, of ", who.describe()},
-                              {"rank ", communicator.rank()},
-                              "workers make a trainer"};
+    raise<configuration_error>("parallel::serve", {"a server alone, of ", who.describe()},
+                               {"rank ", communicator.rank()}, "workers make a trainer");
   }
   detail::messages_on<Communicator> channel{communicator.duplicate()};
   const Communicator of_workers{communicator.duplicate()};  // they use it without this rank

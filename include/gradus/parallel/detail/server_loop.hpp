@@ -14,7 +14,7 @@
 
 #include "gradus/comm/detail/wait.hpp"                 // clock, ranks_text, seconds_text
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                       // communication_error
+#include "gradus/core/error.hpp"                       // communication_error, raise
 #include "gradus/core/text.hpp"                        // text_piece
 #include "gradus/core/vector.hpp"                      // vector
 #include "gradus/parallel/detail/missing_workers.hpp"  // find_missing
@@ -27,9 +27,8 @@
 
 namespace gradus::parallel::detail {
 
-/// The server's side of all its workers. poll() does what can be done and returns: it is called again and again by one
-/// thread. A worker's rounds follow one another: header, gradients and end come in; then values go out; only then the
-/// next header is looked at.
+/// The server's side of all its workers. poll() does what can be done and returns; one thread calls it again and again.
+/// A worker's rounds follow one another: header, gradients, end; then values go out; then comes the next header.
 class server_loop {
  public:
   /// @pre all arguments outlive the loop
@@ -103,7 +102,6 @@ class server_loop {
 
   /// Since when nothing moved.
   [[nodiscard]] comm::detail::clock::time_point moved_at() const noexcept { return moved_at_; }
-  [[nodiscard]] std::chrono::milliseconds patience() const noexcept { return patience_; }
   [[nodiscard]] const server_summary& summary() const noexcept { return summary_; }
 
  private:
@@ -179,10 +177,9 @@ class server_loop {
         ++summary_.left_workers;
         return;
     }
-    throw communication_error{"parameter_server",
-                              "a round of a worker",
-                              {"one of an unknown kind from rank ", from.rank},
-                              "start all ranks with the same program"};
+    raise<communication_error>("parameter_server", "a round of a worker",
+                               {"one of an unknown kind from rank ", from.rank},
+                               "start all ranks with the same program");
   }
 
   void end_of_round(server_client& from) {
@@ -230,14 +227,13 @@ class server_loop {
   /// Each part as soon as all workers' gradients of it are there.
   bool update_together(bool one_by_one) {
     bool all_ended = true;
-    for (std::size_t i = 0; i < clients_.size(); ++i) {
-      all_ended = all_ended && clients_[i].is_pushing() && clients_[i].ended && clients_[i].end.valid != 0;
+    for (const server_client& each : clients_) {
+      all_ended = all_ended && each.is_pushing() && each.ended && each.end.valid != 0;
     }
     if (!all_ended) {
       return false;
     }
     bool moved = false;
-    const double rate = clients_[0].end.learning_rate;
     for (std::size_t part = 0; part < parts(); ++part) {
       bool all = true;
       for (const server_client& each : clients_) {
@@ -257,7 +253,7 @@ class server_loop {
           contributes_[i] = 0;
         }
       } else {
-        update(part, 1.0, rate);
+        update(part, 1.0, clients_[0].end.learning_rate);
       }
       ++versions_[part];
       for (server_client& each : clients_) {
@@ -474,15 +470,14 @@ class server_loop {
   [[noreturn]] GRADUS_COLD void raise_missing() const {
     const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
     const bool nothing = parts() == 0;
-    throw communication_error{
+    raise<communication_error>(
         {"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",
          nothing ? "no variable" : plan_->names[part_numbers_[who.part]], "', step ",
          nothing ? round_ : versions_[who.part]},
-        {},
-        {comm::detail::ranks_text(who.ranks), " did not arrive within ", comm::detail::seconds_text(patience_)},
+        {}, {comm::detail::ranks_text(who.ranks), " did not arrive within ", comm::detail::seconds_text(patience_)},
         settings_.mode == server_mode::synchronous
             ? "backup_workers lets a step go on without some; set_time_limit allows longer waits"
-            : "set_time_limit allows longer waits"};
+            : "set_time_limit allows longer waits");
   }
 
   server_links* links_;
