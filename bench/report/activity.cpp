@@ -66,7 +66,8 @@ std::vector<piece> innermost(const std::vector<span>& spans, const std::vector<l
   for (const span& each : spans) {
     close(each.start);
     activity what = activity_of(labels[each.label].what);
-    if (!open.empty() && (open.back().what == activity::evaluate || open.back().what == activity::log)) {
+    if (!open.empty() &&
+        (open.back().what == activity::evaluate || (open.back().what == activity::log && what != activity::evaluate))) {
       what = open.back().what;
     }
     open.push_back({each.end(), what});

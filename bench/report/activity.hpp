@@ -48,8 +48,12 @@ inline constexpr std::array<std::string_view, activity_count> activity_names{
 
 /// Microseconds by activity.
 using times = std::array<double, activity_count>;
-inline double& of(times& all, activity which) { return all[static_cast<std::size_t>(which)]; }
-inline double of(const times& all, activity which) { return all[static_cast<std::size_t>(which)]; }
+inline double& of(times& all, activity which) {
+  return all[static_cast<std::size_t>(which)];
+}
+inline double of(const times& all, activity which) {
+  return all[static_cast<std::size_t>(which)];
+}
 
 /// The program of one rank over the whole trace.
 class activity_line {
@@ -60,9 +64,10 @@ class activity_line {
   };
 
   activity_line() = default;
-  /// The innermost span of the step's lane decides, but all that is inside an evaluation or a log is that. Where that lane
-  /// tells no more than "step" or nothing, a transfer makes it `communicate`. A copy on a lane of its own counts where no
-  /// layer computes at the same time and the program does not stand in a wait or in input.
+  /// The innermost span of the step's lane decides, but all that is inside an evaluation is
+  /// evaluation, and all else that is inside a log is log. Where that lane
+  /// tells no more than "step" or nothing, a transfer makes it `communicate`. A copy on a lane of its own counts where
+  /// no layer computes at the same time and the program does not stand in a wait or in input.
   activity_line(const trace& from, int rank);
 
   /// Disjoint, sorted, without gaps from the begin to the end of the trace.

@@ -48,8 +48,7 @@ void find_steps(const trace& from, const std::vector<activity_line>& lines, anal
 
 void add_up_rank(const trace& from, int rank, const activity_line& line, rank_figures& figures) {
   const intervals transfers = spans_of(from, rank, category::communicate);
-  const intervals compute =
-      line.when({activity::forward, activity::backward, activity::update, activity::evaluate});
+  const intervals compute = line.when({activity::forward, activity::backward, activity::update, activity::evaluate});
   figures.communicate = length(transfers);
   figures.hidden = length(intersect(transfers, compute));
   figures.exposed = figures.communicate - figures.hidden;
@@ -143,8 +142,9 @@ void add_up_layers(const trace& from, analysis& result) {
     for (const span& each : from.lane(rank, lanes::compute)) {
       const label& kind = from.labels[each.label];
       layer_figures& its = layers[kind.layer.empty() ? kind.name : kind.layer];
-      (kind.what == category::backward ? its.backward : kind.what == category::update ? its.update : its.forward) +=
-          each.duration;
+      (kind.what == category::backward ? its.backward
+       : kind.what == category::update ? its.update
+                                       : its.forward) += each.duration;
     }
   }
   for (auto& [name, its] : layers) {

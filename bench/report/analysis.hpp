@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// From spans to figures: where each rank's time goes, who waits for whom and why, what is transferred, how long steps take.
+// From spans to figures: where each rank's time goes, who waits for whom and why, what is transferred, how long steps
+// take.
 #pragma once
 
 #include <cstdint>  // std::int64_t
@@ -17,17 +18,17 @@ namespace gradus::report {
 /// One rank. Times in microseconds, over the whole trace unless said otherwise.
 struct rank_figures {
   std::int64_t steps = 0;
-  double step_time = 0;      ///< sum of its steps
-  times in_steps{};          ///< by activity, within its steps; their sum is step_time
-  times in_run{};            ///< by activity, over the whole trace
-  double communicate = 0;    ///< some transfer is under way
-  double hidden = 0;         ///< ... while the program computes
-  double exposed = 0;        ///< ... while it does not: communicate - hidden
-  double waits_for_rank = 0; ///< stands still in steps, and a rank had not arrived at the transfer
-  double waits_for_data = 0; ///< stands still in steps, and all had arrived
-  double makes_wait = 0;     ///< mean over the other ranks: how long they stood still because this one was last
-  std::int64_t was_last = 0; ///< collectives that it was the last to arrive at
-  double copies = 0;         ///< some copy is under way
+  double step_time = 0;       ///< sum of its steps
+  times in_steps{};           ///< by activity, within its steps; their sum is step_time
+  times in_run{};             ///< by activity, over the whole trace
+  double communicate = 0;     ///< some transfer is under way
+  double hidden = 0;          ///< ... while the program computes
+  double exposed = 0;         ///< ... while it does not: communicate - hidden
+  double waits_for_rank = 0;  ///< stands still in steps, and a rank had not arrived at the transfer
+  double waits_for_data = 0;  ///< stands still in steps, and all had arrived
+  double makes_wait = 0;      ///< mean over the other ranks: how long they stood still because this one was last
+  std::int64_t was_last = 0;  ///< collectives that it was the last to arrive at
+  double copies = 0;          ///< some copy is under way
   std::int64_t copied_bytes = 0;
   std::int64_t sent_bytes = 0, received_bytes = 0;  ///< between pairs of ranks
   std::int64_t collective_bytes = 0;                ///< buffers given to collectives
@@ -53,11 +54,11 @@ distribution distribution_of(std::vector<double> times);
 
 /// The other ranks stand still for this one, because of what it does.
 struct blame {
-  int rank = 0;                         ///< who arrives last
-  activity cause = activity::other;     ///< what it spent more time on than those who waited
-  double total = 0;                     ///< microseconds of waiting, sum over the waiting ranks, in steps
-  double share = 0;                     ///< of the time of the steps of the other ranks
-  int example_rank = 0;                 ///< who waited longest in one piece,
+  int rank = 0;                               ///< who arrives last
+  activity cause = activity::other;           ///< what it spent more time on than those who waited
+  double total = 0;                           ///< microseconds of waiting, sum over the waiting ranks, in steps
+  double share = 0;                           ///< of the time of the steps of the other ranks
+  int example_rank = 0;                       ///< who waited longest in one piece,
   double example_begin = 0, example_end = 0;  ///< and when
 };
 
@@ -90,12 +91,12 @@ struct verdict {
     double value = 0;
     std::string unit;
   };
-  std::string kind;        ///< "wait", "transfer", "input", "evaluate", ...: stable, for programs
-  double share = 0;        ///< what it costs, as a part of the run; verdicts are sorted by it
+  std::string kind;  ///< "wait", "transfer", "input", "evaluate", ...: stable, for programs
+  double share = 0;  ///< what it costs, as a part of the run; verdicts are sorted by it
   std::string sentence;
-  std::string advice;      ///< may be empty
+  std::string advice;  ///< may be empty
   std::vector<figure> figures;
-  int rank = -1;           ///< an example: whose timeline,
+  int rank = -1;              ///< an example: whose timeline,
   double begin = 0, end = 0;  ///< and from when to when; begin == end: none
 };
 
@@ -103,14 +104,15 @@ struct verdict {
 struct analysis {
   double run = 0;  ///< from the first span to the last
   std::vector<rank_figures> ranks;
-  std::vector<step_figures> steps;  ///< by rank and time
-  distribution step_time;           ///< over all steps of all ranks
-  std::vector<blame> blames;        ///< the most expensive first
-  std::vector<link_figures> links;  ///< the most bytes first
+  std::vector<step_figures> steps;          ///< by rank and time
+  distribution step_time;                   ///< over all steps of all ranks
+  std::vector<blame> blames;                ///< the most expensive first
+  std::vector<link_figures> links;          ///< the most bytes first
   std::vector<transfer_figures> transfers;  ///< the most time first
   std::vector<layer_figures> layers;        ///< the most time first
-  double images_per_second = 0;     ///< of all ranks, from the median step; 0: the batch size is not told
-  bool arrivals_inferred = false;   ///< who arrived last was found from the begin of the spans, as the trace does not tell
+  double images_per_second = 0;             ///< of all ranks, from the median step; 0: the batch size is not told
+  bool arrivals_inferred =
+      false;  ///< who arrived last was found from the begin of the spans, as the trace does not tell
   std::vector<verdict> verdicts;
   std::vector<std::string> cautions;  ///< what makes figures uncertain: dropped spans, clocks, what was not understood
 

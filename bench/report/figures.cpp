@@ -10,7 +10,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double milliseconds(double microseconds) { return microseconds / 1e3; }
+double milliseconds(double microseconds) {
+  return microseconds / 1e3;
+}
 
 /// @param divide  how many steps the times are spread over
 ordered_json activities(const times& all, double divide) {
@@ -21,7 +23,9 @@ ordered_json activities(const times& all, double divide) {
   return result;
 }
 
-double part(double of_it, double whole) { return whole > 0 ? of_it / whole : 0; }
+double part(double of_it, double whole) {
+  return whole > 0 ? of_it / whole : 0;
+}
 
 ordered_json rank_json(const trace& from, std::size_t rank, const rank_figures& its) {
   const double steps = its.steps > 0 ? static_cast<double>(its.steps) : 1;
@@ -125,7 +129,8 @@ ordered_json figures_json(const trace& from, const analysis& figures) {
 
   ordered_json& verdicts = result["verdicts"] = ordered_json::array();
   for (const verdict& each : figures.verdicts) {
-    ordered_json its = {{"kind", each.kind}, {"share", each.share}, {"sentence", each.sentence}, {"advice", each.advice}};
+    ordered_json its = {
+        {"kind", each.kind}, {"share", each.share}, {"sentence", each.sentence}, {"advice", each.advice}};
     ordered_json& list = its["figures"] = ordered_json::array();
     for (const verdict::figure& figure : each.figures) {
       list.push_back({{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}});
@@ -190,8 +195,12 @@ std::string figures_csv(const trace& from, const analysis& figures) {
   lines.add("run", -1, from.model, "overlap",
             part(figures.sum(&rank_figures::hidden), figures.sum(&rank_figures::communicate)), "part of 1");
   const distribution& step = figures.step_time;
-  for (const auto& [name, value] : {std::pair{"median", step.median}, {"mean", step.mean}, {"p5", step.p5},
-                                    {"p95", step.p95}, {"least", step.least}, {"greatest", step.greatest},
+  for (const auto& [name, value] : {std::pair{"median", step.median},
+                                    {"mean", step.mean},
+                                    {"p5", step.p5},
+                                    {"p95", step.p95},
+                                    {"least", step.least},
+                                    {"greatest", step.greatest},
                                     {"jitter", step.jitter}}) {
     lines.add("step", -1, "", name, ms(value), "ms");
   }

@@ -20,9 +20,9 @@ inline std::string format_number(double value) {
 
 /// @param microseconds  "820 us", "12.3 ms", "4.56 s"
 inline std::string format_time(double microseconds) {
-  return microseconds >= 999'500   ? format_number(microseconds / 1e6) + " s"
+  return microseconds >= 999'500 ? format_number(microseconds / 1e6) + " s"
          : microseconds >= 999.5 ? format_number(microseconds / 1e3) + " ms"
-                                   : format_number(microseconds) + " us";
+                                 : format_number(microseconds) + " us";
 }
 
 /// Decimal units, as networks are sold: "3.00 GB".

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and CSV.
+// gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and
+// CSV.
 #include <cstdio>   // std::fprintf, std::fopen
 #include <cstdlib>  // EXIT_FAILURE
 #include <memory>   // std::unique_ptr
@@ -52,7 +53,8 @@ int main(int count, char** arguments) {
   CLI::App program{"Tells where the time of a recorded training run goes: an HTML page with a timeline, and verdicts."};
   std::string path, output, csv, json;
   program.add_option("trace", path, "Trace file of all ranks, as gradus records it")->required();
-  program.add_option("-o,--output", output, "The page; default: the name of the trace with .html. - writes to the terminal");
+  program.add_option("-o,--output", output,
+                     "The page; default: the name of the trace with .html. - writes to the terminal");
   program.add_option("--csv", csv, "Write the figures as CSV too");
   program.add_option("--json", json, "Write the figures and verdicts as JSON too");
   bool quiet = false;

@@ -16,7 +16,9 @@ namespace {
 using nlohmann::ordered_json;
 
 /// Tenths of microseconds: whole numbers are short in JSON.
-std::int64_t tenths(double microseconds) { return std::llround(microseconds * 10); }
+std::int64_t tenths(double microseconds) {
+  return std::llround(microseconds * 10);
+}
 
 void append(std::string& list, std::int64_t number) {
   list += list.back() == '[' ? "" : ",";
@@ -76,8 +78,8 @@ ordered_json label_json(const label& its) {
   return result;
 }
 
-/// Spans as lists of numbers, by row: gap to the span before, duration, label; and where told [index, how long after the
-/// begin all had arrived, who was last].
+/// Spans as lists of numbers, by row: gap to the span before, duration, label; and where told [index, how long after
+/// the begin all had arrived, who was last].
 std::string timeline_json(const trace& from, const std::vector<row>& rows, std::size_t hidden) {
   ordered_json names = ordered_json::array();
   for (const std::string_view each : category_names) {
@@ -114,9 +116,9 @@ std::string timeline_json(const trace& from, const std::vector<row>& rows, std::
     if (&each != rows.data()) {
       result += ",";
     }
-    result += "{\"rank\":" + std::to_string(each.rank) + ",\"lane\":" + std::to_string(each.lane) + ",\"depth\":" +
-              std::to_string(each.depth) + ",\"gaps\":" + gaps + "],\"durations\":" + durations + "],\"labels\":" +
-              kinds + "],\"arrivals\":" + arrivals + "]}\n";
+    result += "{\"rank\":" + std::to_string(each.rank) + ",\"lane\":" + std::to_string(each.lane) +
+              ",\"depth\":" + std::to_string(each.depth) + ",\"gaps\":" + gaps + "],\"durations\":" + durations +
+              "],\"labels\":" + kinds + "],\"arrivals\":" + arrivals + "]}\n";
   }
   std::string flows = "[";
   const row_finder find{from, rows};

@@ -12,7 +12,8 @@
 
 namespace gradus::report {
 
-/// Spans of one lane that do not overlap, in order; what they contain, or what runs beside them, is in rows further down.
+/// Spans of one lane that do not overlap, in order; what they contain, or what runs beside them, is in rows further
+/// down.
 struct row {
   int rank = 0, lane = 0, depth = 0;
   std::vector<std::uint32_t> spans;  ///< indices in the lane
@@ -22,8 +23,8 @@ struct row {
 std::vector<row> rows_of(const trace& from, std::size_t& hidden);
 inline constexpr int most_rows = 32;
 
-/// A self-contained page: styles, program, figures and spans are in it, and it loads nothing. Texts of the trace are data in
-/// it and never markup.
+/// A self-contained page: styles, program, figures and spans are in it, and it loads nothing. Texts of the trace are
+/// data in it and never markup.
 /// @param name  of the trace file, for the title
 std::string page(const trace& from, const analysis& figures, const std::string& name);
 

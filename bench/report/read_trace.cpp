@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The reader of trace files: events come one after another from the parser, and what is wrong is told by event and field.
+// The reader of trace files: events come one after another from the parser, and what is wrong is told by event and
+// field.
 #include <algorithm>      // std::sort
 #include <cmath>          // std::isfinite, std::floor
 #include <fstream>        // std::ifstream
@@ -16,8 +17,8 @@ namespace gradus::report {
 namespace {
 
 constexpr double longest_time = 1e15;  // microseconds, 31 years: sums of such times are still exact to a microsecond
-constexpr std::int64_t most_ranks = 1'000'000;
-constexpr int most_lanes = 256;
+constexpr std::int64_t most_ranks = 65536;
+constexpr int most_threads = 1 << 20;
 constexpr std::size_t longest_name = 200;  // bytes
 constexpr std::size_t deepest = 64;
 
@@ -111,7 +112,7 @@ std::string shortened(std::string text) {
 
 class reader {
  public:
-  reader(trace& result, const std::string& name) : result_{result}, name_{name} {}
+  reader(trace& result, const std::string& name, std::size_t size) : result_{result}, name_{name}, size_{size} {}
 
   // What the parser calls; false would stop it, but errors are thrown.
   bool null() { return take({value::kind::null, 0, {}}); }
@@ -189,9 +190,9 @@ class reader {
     if (const std::size_t bracket = message.find("] "); bracket != std::string::npos) {
       message.erase(0, bracket + 2);
     }
-    const bool cut_short = message.find("unexpected end of input") != std::string::npos;
+    const bool cut_short = position > size_;
     fail((cut_short ? "the file ends in the middle of the JSON text, after " : "is not valid JSON at byte ") +
-         std::to_string(cut_short ? position - 1 : position) + (cut_short ? " bytes" : "") +
+         std::to_string(cut_short ? size_ : position) + (cut_short ? " bytes" : "") +
          (events_ ? " and " + std::to_string(events_) + " events" : "") + ": " + in_quotes(message) +
          (token.empty() || cut_short ? "" : " near " + in_quotes(token)) +
          (cut_short ? ". Was the program that recorded it stopped, or the copy of the file cut short?" : ""));
@@ -234,7 +235,7 @@ class reader {
       result_.dropped.push_back(integer(dropped, "dropped", 0, std::int64_t{1} << 53));
     }
     if (largest_rank_ >= result_.ranks) {
-      fail("an event has pid " + std::to_string(largest_rank_) + ", but otherData.ranks is " +
+      fail("an event names rank " + std::to_string(largest_rank_) + ", but otherData.ranks is " +
            std::to_string(result_.ranks));
     }
     finish_times();
@@ -304,7 +305,8 @@ class reader {
         break;
       case place::list:
         if (list_.size() >= static_cast<std::size_t>(most_ranks)) {
-          fail("otherData." + in_quotes(list_key_) + ": the list has more than " + std::to_string(most_ranks) + " entries");
+          fail("otherData." + in_quotes(list_key_) + ": the list has more than " + std::to_string(most_ranks) +
+               " entries");
         }
         list_.push_back(std::move(came));
         break;
@@ -386,9 +388,9 @@ class reader {
 
   std::pair<int, int> take_lane() {
     const auto rank = static_cast<int>(integer(of(field::rank), "pid", 0, most_ranks - 1));
-    const auto lane = static_cast<int>(integer(of(field::lane), "tid", 0, most_lanes - 1));
+    const auto thread = static_cast<int>(integer(of(field::lane), "tid", 0, most_threads - 1));
     largest_rank_ = std::max(largest_rank_, rank);
-    return {rank, lane};
+    return {rank, thread % lanes::apart};
   }
 
   void take_span() {
@@ -427,7 +429,8 @@ class reader {
       next.last_rank = static_cast<std::int32_t>(integer(of(field::last_rank), "last_rank", 0, most_ranks - 1));
       largest_rank_ = std::max(largest_rank_, next.last_rank);
     }
-    const auto [known, is_new] = labels_.try_emplace(std::move(kind), static_cast<std::uint32_t>(result_.labels.size()));
+    const auto [known, is_new] =
+        labels_.try_emplace(std::move(kind), static_cast<std::uint32_t>(result_.labels.size()));
     if (is_new) {
       result_.labels.push_back(known->first);
     }
@@ -438,7 +441,7 @@ class reader {
   void take_name() {
     const std::string& name = text(of(field::name), "name");
     if (name == "thread_name" && has(field::named)) {
-      result_.lane_names[take_lane()] = shortened(text(of(field::named), "args.name"));
+      result_.lane_names.try_emplace(take_lane(), shortened(text(of(field::named), "args.name")));
     }
   }
 
@@ -498,6 +501,7 @@ class reader {
 
   trace& result_;
   const std::string& name_;
+  std::size_t size_;  // of the text, bytes
   std::vector<place> places_;
   std::string key_, list_key_, where_;
   std::array<value, static_cast<std::size_t>(field::count)> event_;
@@ -541,7 +545,7 @@ trace read_trace(std::string_view text, const std::string& name) {
   if (text.empty()) {
     throw report_error{name + ": the file is empty"};
   }
-  reader events{result, name};
+  reader events{result, name, text.size()};
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   events.finish();
   return result;

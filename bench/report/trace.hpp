@@ -40,11 +40,13 @@ inline constexpr std::size_t category_count = 11;
 inline constexpr std::array<std::string_view, category_count> category_names{
     "step", "forward", "backward", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other"};
 
-/// The lanes of a rank ("tid") that mean something to the analysis.
+/// The lanes of a rank that mean something to the analysis. In the file "tid" is the lane plus a multiple of 8, where
+/// spans of a lane overlap that viewers want in different threads.
 namespace lanes {
 inline constexpr int step = 0;         ///< phases of the step: what the program's thread does
 inline constexpr int compute = 1;      ///< layers
 inline constexpr int communicate = 2;  ///< transfers
+inline constexpr int apart = 8;
 }  // namespace lanes
 
 /// What spans of one kind have in common; a span refers to it by its index in `trace::labels`.
@@ -56,13 +58,17 @@ struct label {
   std::string layer;        ///< of layers
   std::string waits_for;    ///< of waits: the transfer
   std::int64_t bytes = -1;  ///< -1: not told
-  std::int32_t peer = -1;   ///< of sends and receives: the other rank; -1: none
+  std::int32_t peer = -1;   ///< of sends and receives: the other rank; of some collectives: the root; -1: none
 
   bool operator<(const label& other) const;
+  /// The transfer comes from the peer.
+  bool incoming() const {
+    return what == category::communicate && peer >= 0 && (operation == "receive" || operation == "recv");
+  }
+  /// The transfer goes to the peer.
+  bool outgoing() const { return what == category::communicate && peer >= 0 && operation == "send"; }
   /// The transfer is between two ranks.
-  bool point_to_point() const { return what == category::communicate && peer >= 0; }
-  /// The transfer comes from the peer (otherwise it goes there). @pre point_to_point()
-  bool incoming() const { return operation.find("rec") != std::string::npos; }
+  bool point_to_point() const { return incoming() || outgoing(); }
 };
 
 /// A piece of time on one lane. Times in microseconds since the first span of the trace.
@@ -93,15 +99,15 @@ struct trace {
   std::int32_t threads = 0;     ///< of each rank; 0: not told
   std::int64_t batch_size = 0;  ///< images of each rank and step; 0: not told
   std::string model;
-  std::vector<std::string> hosts;          ///< one a rank, or empty
-  std::vector<double> clock_error_us;      ///< one a rank, or empty
-  std::vector<std::int64_t> dropped;       ///< spans that were lost, one a rank, or empty
-  std::vector<label> labels;               ///< what the spans refer to
-  std::map<std::pair<int, int>, std::vector<span>> lanes;      ///< by (rank, lane), sorted by start, longer ones first
-  std::map<std::pair<int, int>, std::string> lane_names;       ///< by (rank, lane), where the file names them
-  std::vector<flow> flows;                 ///< arrows whose two ends are there
-  double end = 0;                          ///< the last end of a span, microseconds
-  std::vector<std::string> notes;          ///< what was read but not understood, in words
+  std::vector<std::string> hosts;                          ///< one a rank, or empty
+  std::vector<double> clock_error_us;                      ///< one a rank, or empty
+  std::vector<std::int64_t> dropped;                       ///< spans that were lost, one a rank, or empty
+  std::vector<label> labels;                               ///< what the spans refer to
+  std::map<std::pair<int, int>, std::vector<span>> lanes;  ///< by (rank, lane), sorted by start, longer ones first
+  std::map<std::pair<int, int>, std::string> lane_names;   ///< by (rank, lane), where the file names them
+  std::vector<flow> flows;                                 ///< arrows whose two ends are there
+  double end = 0;                                          ///< the last end of a span, microseconds
+  std::vector<std::string> notes;                          ///< what was read but not understood, in words
 
   /// The spans of a lane; empty if it has none.
   const std::vector<span>& lane(int rank, int number) const;

@@ -16,10 +16,11 @@ constexpr double least_copy = 0.03;
 constexpr double least_log = 0.02;
 constexpr double least_idle = 0.05;
 constexpr double least_not_recorded = 0.10;
+constexpr double sole_cause = 2.0;       // waiting for a rank against that for the mean of the others
 constexpr double slower_rank = 1.15;     // mean computing time against the median rank
 constexpr double slow_steps = 1.25;      // 95th percentile against the median
 constexpr double slow_first_step = 3.0;  // against the median
-constexpr double busy_server = 2.0;      // bytes of a rank against the mean rank
+constexpr double busy_server = 1.4;      // bytes of a rank against the mean rank
 constexpr std::size_t enough_steps = 20;
 
 const char* where_it_is(activity cause) {
@@ -55,7 +56,8 @@ const char* advice_for(activity cause) {
     case activity::forward:
     case activity::backward:
     case activity::update:
-      return "That rank computes more slowly: look at its processor, its number of threads and what else runs on its host.";
+      return "That rank computes more slowly: look at its processor, its number of threads and what else runs on its "
+             "host.";
     case activity::input:
       return "Give its loader more threads, decode ahead, or move its data nearer.";
     case activity::copy:
@@ -145,20 +147,26 @@ class judge_of {
   void waiting_for_ranks() {
     double rest = 0;
     for (const blame& each : all_.blames) {
-      if (each.share < least_of_step) {
+      // Where ranks wait for each other alike, none of them is the cause.
+      const rank_figures& its = all_.ranks[static_cast<std::size_t>(each.rank)];
+      const double others_make_wait =
+          (all_.sum(&rank_figures::makes_wait) - its.makes_wait) / std::max(1.0, ranks_ - 1);
+      if (each.share < least_of_step || its.makes_wait < sole_cause * others_make_wait) {
         rest += each.total;
         continue;
       }
-      const rank_figures& its = all_.ranks[static_cast<std::size_t>(each.rank)];
       const std::string rank = std::to_string(each.rank);
-      verdict& next = add("wait_for_rank", each.total / all_run_,
-                          format_share(each.share) + " of the step is waiting for rank " + rank + where_it_is(each.cause),
-                          advice_for(each.cause));
+      verdict& next =
+          add("wait_for_rank", each.total / all_run_,
+              format_share(each.share) + " of the step is waiting for rank " + rank + where_it_is(each.cause),
+              advice_for(each.cause));
       blamed_.emplace_back(each.rank, each.cause);
-      figure(next, "waiting for rank " + rank + ", mean of the other ranks",
-             all_.step_time.mean / 1e3 * each.share, "ms a step");
+      figure(next, "waiting for rank " + rank + ", mean of the other ranks", all_.step_time.mean / 1e3 * each.share,
+             "ms a step");
       figure(next, "share of the other ranks' steps", 100 * each.share, "%");
-      figure(next, "collectives that rank " + rank + " was last at", static_cast<double>(its.was_last), "");
+      if (its.was_last > 0) {
+        figure(next, "collectives that rank " + rank + " was last at", static_cast<double>(its.was_last), "");
+      }
       const double its_steps = static_cast<double>(its.steps), others = steps_ - its_steps;
       if (its_steps > 0 && others > 0) {
         const std::string what{activity_names[static_cast<std::size_t>(each.cause)]};
@@ -238,11 +246,12 @@ class judge_of {
       return;
     }
     const bool one = all_.ranks.size() > 1 && worst_share > 1.5 * share;
-    verdict& next = add("input", total / all_run_,
-                        format_share(share) + " of the step is waiting for input" +
-                            (one ? ", on rank " + std::to_string(worst) + " " + format_share(worst_share) : ""),
-                        "More loader threads, smaller images on disk, or a packed file make it less; run with synthetic "
-                        "data to see what is left.");
+    verdict& next =
+        add("input", total / all_run_,
+            format_share(share) + " of the step is waiting for input" +
+                (one ? ", on rank " + std::to_string(worst) + " " + format_share(worst_share) : ""),
+            "More loader threads, smaller images on disk, or a packed file make it less; run with synthetic "
+            "data to see what is left.");
     figure(next, "waiting for input, mean of all ranks", a_step(total), "ms a step");
     figure(next, "share on rank " + std::to_string(worst) + ", the most", 100 * worst_share, "%");
     figure(next, "the loader works in the background", a_step(all_.sum(&rank_figures::loads)), "ms a step");
@@ -260,12 +269,12 @@ class judge_of {
     }
     const double steps = std::max(1.0, steps_);
     const bool in_steps = of_steps(activity::copy) >= 0.5 * time && step_time_ > 0;
-    verdict& next =
-        add("copy", time / all_run_,
-            "copies" + (bytes > 0 ? " of " + format_bytes(bytes / steps) + (steps_ > 0 ? " a step" : "") : "") + " take " +
-                (in_steps ? format_share(of_steps(activity::copy) / step_time_) + " of the step"
-                          : format_share(time / all_run_) + " of the run"),
-            advice_for(activity::copy));
+    verdict& next = add(
+        "copy", time / all_run_,
+        "copies" + (bytes > 0 ? " of " + format_bytes(bytes / steps) + (steps_ > 0 ? " a step" : "") : "") + " take " +
+            (in_steps ? format_share(of_steps(activity::copy) / step_time_) + " of the step"
+                      : format_share(time / all_run_) + " of the run"),
+        advice_for(activity::copy));
     figure(next, "copied", bytes / steps, "bytes a step and rank");
     figure(next, "copies that stop compute", time / steps / 1e3, "ms a step");
     figure(next, "all copies", all_.sum(&rank_figures::copies) / steps / 1e3, "ms a step");
@@ -287,11 +296,12 @@ class judge_of {
     }
     const double mean = count > 0 ? time / count : 0;
     const double steps = all_.step_time.median > 0 ? mean / all_.step_time.median : 0;
-    verdict& next = add("evaluate", share,
-                        "evaluation takes " + format_share(share) + " of the run (" + format_count(most, "evaluation") +
-                            " of " + format_time(mean) + (steps > 0 ? ", as long as " + format_number(steps) + " steps" : "") +
-                            "): evaluate less often",
-                        "");
+    verdict& next =
+        add("evaluate", share,
+            "evaluation takes " + format_share(share) + " of the run (" + format_count(most, "evaluation") + " of " +
+                format_time(mean) + (steps > 0 ? ", as long as " + format_number(steps) + " steps" : "") +
+                "): evaluate less often",
+            "");
     figure(next, "evaluation, mean of all ranks", time / ranks_ / 1e6, "s");
     figure(next, "the run", all_.run / 1e6, "s");
     figure(next, "evaluations", static_cast<double>(most), "");
@@ -303,8 +313,8 @@ class judge_of {
   void log() {
     const double time = all_.sum_in_run(activity::log);
     if (time / all_run_ >= least_log) {
-      verdict& next =
-          add("log", time / all_run_, "logging takes " + format_share(time / all_run_) + " of the run: log less often", "");
+      verdict& next = add("log", time / all_run_,
+                          "logging takes " + format_share(time / all_run_) + " of the run: log less often", "");
       figure(next, "logging, mean of all ranks", time / ranks_ / 1e6, "s");
       figure(next, "the run", all_.run / 1e6, "s");
       show_longest(next, activity::log);
@@ -335,8 +345,9 @@ class judge_of {
     if (time / step_time_ < least_not_recorded) {
       return;
     }
-    verdict& next = add("other", time / all_run_,
-                        "for " + format_share(time / step_time_) + " of the step nothing is recorded but the step itself", "");
+    verdict& next =
+        add("other", time / all_run_,
+            "for " + format_share(time / step_time_) + " of the step nothing is recorded but the step itself", "");
     figure(next, "not recorded", a_step(time), "ms a step");
     show_longest(next, activity::other);
   }
@@ -353,7 +364,8 @@ class judge_of {
     for (const rank_figures& each : all_.ranks) {
       computing.push_back(computes(each));
     }
-    const auto slowest = static_cast<std::size_t>(std::max_element(computing.begin(), computing.end()) - computing.begin());
+    const auto slowest =
+        static_cast<std::size_t>(std::max_element(computing.begin(), computing.end()) - computing.begin());
     const double typical = distribution_of(computing).median;
     const auto is_blamed = [&](const std::pair<int, activity>& each) {
       return each.first == static_cast<int>(slowest) &&
@@ -388,7 +400,8 @@ class judge_of {
     }
     const distribution rest = distribution_of(times);
     const double first_time = first != nullptr ? first->end - first->begin : 0;
-    if (rest.count >= 3 && first_time > slow_first_step * rest.median && (first_time - rest.median) / all_.run >= 0.02) {
+    if (rest.count >= 3 && first_time > slow_first_step * rest.median &&
+        (first_time - rest.median) / all_.run >= 0.02) {
       verdict& next = add("first_step", (first_time - rest.median) / all_.run,
                           "the first step takes " + format_number(first_time / rest.median) + " times the median step",
                           "Leave it out of measurements: it warms up memory, caches and connections.");
@@ -410,9 +423,11 @@ class judge_of {
   void slow_ones(const distribution& rest, const step_figures& longest) {
     times slow{}, usual{};
     double slow_count = 0, usual_count = 0;
+    int rank = -1;
     for (const step_figures& each : all_.steps) {
       const double time = each.end - each.begin;
-      if (time > rest.median && time < rest.p95) {
+      if (each.rank != rank || (time > rest.median && time < rest.p95)) {
+        rank = each.rank;
         continue;
       }
       const times its = lines_[static_cast<std::size_t>(each.rank)].between(each.begin, each.end);
@@ -470,8 +485,7 @@ class judge_of {
   }
 
   void nothing() {
-    const double compute =
-        of_steps(activity::forward) + of_steps(activity::backward) + of_steps(activity::update);
+    const double compute = of_steps(activity::forward) + of_steps(activity::backward) + of_steps(activity::update);
     verdict& next =
         add("fine", 0,
             step_time_ > 0 ? "nothing stands out: " + format_share(compute / step_time_) + " of the step is compute"
@@ -486,9 +500,10 @@ class judge_of {
   void cautions() {
     for (std::size_t rank = 0; rank < from_.dropped.size(); ++rank) {
       if (from_.dropped[rank] > 0) {
-        all_.cautions.push_back("Rank " + std::to_string(rank) + " lost " + format_count(from_.dropped[rank], "span") +
-                                " because its buffer was full: its earlier part is missing. Record fewer steps, or give "
-                                "the recorder a larger buffer.");
+        all_.cautions.push_back(
+            "Rank " + std::to_string(rank) + " lost " + format_count(from_.dropped[rank], "span") +
+            " because its buffer was full: its earlier part is missing. Record fewer steps, or give "
+            "the recorder a larger buffer.");
       }
     }
     double error = 0;
@@ -501,9 +516,10 @@ class judge_of {
                               " of a step: who waits for whom is uncertain by as much.");
     }
     if (all_.arrivals_inferred) {
-      all_.cautions.push_back("The trace does not tell for all collectives who arrived last; there the begins of the "
-                              "ranks' spans were compared" +
-                              (error > 0 ? ", whose clocks agree to " + format_time(error) : std::string{}) + ".");
+      all_.cautions.push_back(
+          "The trace does not tell for all collectives who arrived last; there the begins of the "
+          "ranks' spans were compared" +
+          (error > 0 ? ", whose clocks agree to " + format_time(error) : std::string{}) + ".");
     }
     std::int64_t silent = 0;
     for (int rank = 0; rank < from_.ranks; ++rank) {

@@ -38,15 +38,16 @@ class step_finder {
   std::vector<std::map<std::int64_t, const step_figures*>> by_step_;
 };
 
-/// How late a transfer ended because of ranks that came later than this one, and the transfer whose last rank is the cause.
+/// How late a transfer ended because of ranks that came later than this one, and the transfer whose last rank is the
+/// cause.
 struct delay {
   double time = 0;
   std::size_t cause = 0;
 };
 
-/// Transfers are carried out in their order, so a rank that is late for the first collective delays all that follow. What it
-/// costs is found by comparing with the same transfers, had all ranks arrived when this one did: each begins when the one
-/// before is done and takes as long as it took from then on. A receive waits for its own message alone.
+/// Transfers are carried out in their order, so a rank that is late for the first collective delays all that follow.
+/// What it costs is found by comparing with the same transfers, had all ranks arrived when this one did: each begins
+/// when the one before is done and takes as long as it took from then on. A receive waits for its own message alone.
 std::vector<delay> find_delays(const trace& from, const std::vector<span>& spans, const std::vector<arrival>& arrived) {
   std::vector<delay> result(spans.size());
   double last_end = 0, last_end_if = 0;  // of the collective before: as it was, and if nobody had been late
@@ -80,8 +81,9 @@ struct standstill {
   std::size_t transfer;
 };
 
-/// Cuts what a rank stands still for by transfers; what no transfer covers is left out. Parts that follow each other without
-/// a gap and belong to collectives become one, which belongs to the last of them: it is what the rank waited for.
+/// Cuts what a rank stands still for by transfers; what no transfer covers is left out. Parts that follow each other
+/// without a gap and belong to collectives become one, which belongs to the last of them: it is what the rank waited
+/// for.
 std::vector<standstill> cut(const trace& from, const std::vector<span>& spans, const intervals& still) {
   std::vector<standstill> result;
   double counted = 0;
@@ -113,10 +115,11 @@ std::vector<standstill> cut(const trace& from, const std::vector<span>& spans, c
   return result;
 }
 
-/// What the last rank spent more time on than the one that waits for it, as parts of 1. Both are looked at from the begin
-/// of the step until the last one arrived, because a rank that was held up in its input is late in everything that follows.
-/// Where nothing took it longer, what it did during the wait is what counts.
-times causes(const activity_line& last, const activity_line& waiting, double since, double until, const interval& wait) {
+/// What the last rank spent more time on than the one that waits for it, as parts of 1. Both are looked at from the
+/// begin of the step until the last one arrived, because a rank that was held up in its input is late in everything
+/// that follows. Where nothing took it longer, what it did during the wait is what counts.
+times causes(const activity_line& last, const activity_line& waiting, double since, double until,
+             const interval& wait) {
   times result{};
   double sum = 0;
   const times its = last.between(since, until), others = waiting.between(since, until);
@@ -151,7 +154,8 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
   std::vector<int> kind_of(from.labels.size());
   for (std::size_t i = 0; i < from.labels.size(); ++i) {
     const label& each = from.labels[i];
-    kind_of[i] = kinds.try_emplace({each.name, each.operation, each.bucket}, static_cast<int>(kinds.size())).first->second;
+    kind_of[i] =
+        kinds.try_emplace({each.name, each.operation, each.bucket}, static_cast<int>(kinds.size())).first->second;
   }
   using place = std::tuple<int, std::int32_t, std::int64_t>;  // kind, step, how many of them the rank had in the step
   std::map<place, meeting> meetings;

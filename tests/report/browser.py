@@ -23,7 +23,7 @@ def find():
 class Browser:
     """One page in one browser. What the page logs as an error, and what it tries to load, is kept."""
 
-    def __init__(self, path, width=1400, height=1000, dark=False, limit=120):
+    def __init__(self, path, width=1400, height=950, limit=240):
         self.ends = time.monotonic() + limit
         self.folder = tempfile.mkdtemp(prefix="gradus_browser_")
         self.errors, self.requests, self.events = [], [], []
@@ -48,8 +48,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.resize(width, height)
-        if dark:
-            self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+
+    def colours(self, scheme):
+        """The colours that the page is asked for: "light" or "dark"."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def __enter__(self):
         return self
@@ -105,7 +107,8 @@ class Browser:
 
     def open(self, path):
         """Loads a file; returns the seconds until its first picture was drawn."""
-        self.events.clear()
+        for kept in (self.events, self.errors, self.requests):
+            kept.clear()
         begin = time.monotonic()
         self.call("Page.navigate", url="file://" + os.path.abspath(path))
         while "Page.loadEventFired" not in self.events:

@@ -36,10 +36,10 @@ function breakdown(which) {
                                     text: formatTime(rank[which][name])})), longest),
     element("span", {}, formatTime(sums[i]))]));
   const table = makeTable({
-    caption: perStep ? "A mean step of each rank. Communication is counted beside, hidden behind compute or exposed."
-      : "The whole run of each rank.",
+    caption: perStep ? "A mean step of each rank. Its transfers are counted beside: hidden behind compute, or exposed."
+      : "The whole run of each rank. Its transfers are counted beside: hidden behind compute, or exposed.",
     columns: [{name: "rank", left: true}, ...used.map((name) => ({name: activityText(name)})), {name: "sum"},
-              {name: "transfers hidden"}, {name: "transfers exposed"}],
+              {name: "hidden"}, {name: "exposed"}],
     rows: ranks.map((rank, i) => {
       const per = perStep ? Math.max(1, rank.steps) : 1;
       return [rankName(rank.rank), ...used.map((name) => formatTime(rank[which][name])), formatTime(sums[i]),

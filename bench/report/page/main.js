@@ -18,6 +18,7 @@ if (figures.communicate_ms.total > 0) tiles.push(["of communication is hidden", 
 tiles.push(["the run", formatTime(figures.run_ms)]);
 byId("tiles").append(...tiles.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
 
+document.querySelector("main").hidden = false;  // all at once, so that nothing moves while the page is read
 const shown = makeTimeline();
 byId("verdicts").append(...figures.verdicts.map((verdict) => verdictItem(verdict, shown.showExample)));
 byId("cautions").append(...figures.cautions.map((text) => element("li", {}, text)));

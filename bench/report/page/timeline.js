@@ -52,6 +52,7 @@ function makeTimeline() {
   const none = new Uint8Array(labels.length);
 
   function draw() {
+    if (!size.width || !size.height || !overview.clientHeight) return;  // not laid out yet
     const context = prepare(canvas, size.width, size.height);
     const scroll = scroller.scrollTop;
     context.fillStyle = palette.card;
@@ -477,6 +478,8 @@ function makeTimeline() {
     overviewPicture = null;
     schedule();
   });
+  // As high as all rows need, where that is less than the style gives.
+  scroller.style.maxHeight = `${Math.max(160, layOut("tall").height + 4)}px`;
   new ResizeObserver(measure).observe(scroller);
   place("normal");
   search("");

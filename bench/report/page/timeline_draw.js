@@ -28,13 +28,15 @@ function layOut(mode) {
   const ranks = [];
   let top = axisHeight + 6;
   let rank = -1;
+  const close = () => {  // a rank has room for its name and its host
+    const last = ranks[ranks.length - 1];
+    last.bottom = Math.max(top, last.top + 2 * rowHeight);
+    return last.bottom;
+  };
   for (const row of rows) {
     if (mode === "phases" && row.lane !== 0) continue;
     if (row.rank !== rank) {
-      if (rank >= 0) {
-        ranks[ranks.length - 1].bottom = top;
-        top += rankGap;
-      }
+      if (rank >= 0) top = close() + rankGap;
       rank = row.rank;
       ranks.push({rank, top, bottom: top});
     }
@@ -43,7 +45,7 @@ function layOut(mode) {
     entries.push({row, top, height});
     top += height;
   }
-  if (ranks.length) ranks[ranks.length - 1].bottom = Math.max(top, ranks[ranks.length - 1].top + 2 * rowHeight);
+  if (ranks.length) top = close();
   return {entries, ranks, height: top + 10};
 }
 
@@ -325,9 +327,10 @@ function drawOverview(context, width, height, palette) {
   context.fillText("whole run", 10, height / 2);
   shown.forEach((its, line) => {
     const top = 4 + line * each;
-    // The category that covers most of each pixel.
-    const covered = new Float64Array(Math.ceil(width) * categories.length);
+    // What covers most of each pixel; what lies inside another span counts instead of it.
+    const best = new Int8Array(Math.ceil(width)).fill(-1);
     for (const row of its) {
+      const covered = new Float64Array(best.length * categories.length);
       const stride = Math.max(1, Math.floor(row.starts.length / (width * 64)));
       for (let i = 0; i < row.starts.length; i += stride) {
         const category = categoryOf[row.labels[i]];
@@ -337,17 +340,16 @@ function drawOverview(context, width, height, palette) {
           covered[x * categories.length + category] += Math.min(x1, x + 1) - Math.max(x0, x);
         }
       }
-    }
-    for (let x = 0; x < width; ++x) {
-      let best = -1;
-      for (let k = 0; k < categories.length; ++k) {
-        const part = covered[x * categories.length + k];
-        if (part > (best < 0 ? 0.02 : covered[x * categories.length + best])) best = k;
-      }
-      if (best >= 0) {
-        context.fillStyle = palette.spans[best];
-        context.fillRect(gutter + x, top, 1, Math.max(1, each - 0.8));
+      for (let x = 0; x < best.length; ++x) {
+        const parts = covered.subarray(x * categories.length, (x + 1) * categories.length);
+        const sum = parts.reduce((all, part) => all + part, 0);
+        if (sum > 0.5 || (sum > 0.02 && best[x] < 0)) best[x] = parts.indexOf(Math.max(...parts));
       }
     }
+    best.forEach((category, x) => {
+      if (category < 0) return;
+      context.fillStyle = palette.spans[category];
+      context.fillRect(gutter + x, top, 1, Math.max(1, each - 0.8));
+    });
   });
 }
