@@ -545,6 +545,9 @@ trace read_trace(std::string_view text, const std::string& name) {
   if (text.empty()) {
     throw report_error{name + ": the file is empty"};
   }
+  if (text.substr(0, 2) == "\x1f\x8b") {
+    throw report_error{name + ": is compressed. Write it as text first: gunzip --stdout FILE.gz > FILE"};
+  }
   reader events{result, name, text.size()};
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   events.finish();

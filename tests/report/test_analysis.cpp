@@ -140,8 +140,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_take_turns_are_not_blamed_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(a_late_rank_delays_all_transfers_after_it, *utf::tolerance(1e-9)) {
-  // Rank 1 is 10 ms late for the first; the second, for which it is not, follows the first at once. Had rank 1 been there at 10, the
-  // first would have ended at 15 and the second at 25, which is 5 ms of waiting for data.
+  // Rank 1 is 10 ms late for the first; the second, for which it is not, follows the first at once. Had rank 1 been
+  // there at 10, the first would have ended at 15 and the second at 25, which is 5 ms of waiting for data.
   trace_text text{2};
   for (const int rank : {0, 1}) {
     const double late = 10.0 * rank;

@@ -42,6 +42,7 @@ BOOST_AUTO_TEST_SUITE(report_hostile)
 
 BOOST_AUTO_TEST_CASE(what_is_no_trace_is_refused) {
   BOOST_TEST(error_of("") == "t.json: the file is empty");
+  BOOST_TEST(error_of("\x1f\x8b\x08").find("gunzip") != std::string::npos);
   BOOST_TEST(error_of("[]").find("t.json: expected an object with traceEvents") == 0U);
   BOOST_TEST(error_of("3").find("expected an object with traceEvents and otherData, came 3") != std::string::npos);
   BOOST_TEST(error_of("{}").find("has no list traceEvents") != std::string::npos);
