@@ -113,7 +113,8 @@ class bucket_exchange {
 
   /// Waits for the next bucket in the order and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
-  GRADUS_NEVER_INLINE const bucket& wait_next(const std::source_location& where = std::source_location::current()) {
+  GRADUS_NEVER_INLINE const bucket& wait_next() {
+    const auto where = std::source_location::current();
     const std::scoped_lock lock{mutex_};
     const std::size_t index = order_[taken_];
     try {
