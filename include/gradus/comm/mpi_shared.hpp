@@ -22,7 +22,8 @@
 #include "gradus/comm/mpi.hpp"                 // mpi
 #include "gradus/comm/mpi_environment.hpp"     // mpi_environment
 #include "gradus/comm/mpi_process.hpp"         // check_mpi
-#include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel, shared_task
+#include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel
+#include "gradus/comm/mpi_shared_steps.hpp"    // reduce_shared, shared_task
 #include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/element.hpp"             // element_name
 #include "gradus/core/error.hpp"               // configuration_error
@@ -104,26 +105,26 @@ class mpi_shared {
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data(), reduction_of<Element>(operation));
+                               data.data(), data.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return collective<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
-                               data.data(), nullptr);
+                               data.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return collective<Element>(
         {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data(), reduction_of<Element>(operation));
+        output.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return collective<Element>({.kind = detail::call_kind::all_gather, .count = count(input)}, input.data(),
-                               output.data(), nullptr);
+                               output.data());
   }
 
   [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = detail::call_kind::barrier}}, limit_); }
@@ -154,21 +155,13 @@ class mpi_shared {
   }
 
   template <class Element>
-  static detail::shared_reduction reduction_of(reduction operation) noexcept {
-    detail::shared_reduction reduce = nullptr;
-    detail::with_reduction(operation,
-                           [&](auto combine) { reduce = &detail::reduce_contributions<Element, decltype(combine)>; });
-    return reduce;
-  }
-
-  template <class Element>
-  request collective(detail::call what, const Element* input, Element* output, detail::shared_reduction reduce) {
+  request collective(detail::call what, const Element* input, Element* output) {
     what.element = element_name<Element>;
     return channel_->begin({.what = what,
                             .input = reinterpret_cast<const std::byte*>(input),
                             .output = reinterpret_cast<std::byte*>(output),
                             .element_bytes = static_cast<index_t>(sizeof(Element)),
-                            .reduce = reduce},
+                            .reduce = &detail::reduce_shared<Element>},
                            limit_);
   }
 

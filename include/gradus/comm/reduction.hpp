@@ -4,6 +4,7 @@
 // Module: comm. Depends on: core.
 #pragma once
 
+#include <algorithm>    // std::min
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <cstring>      // std::memcpy
@@ -133,6 +134,25 @@ GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const 
     std::memcpy(others, source + blocks * block, bytes);
     whole_blocks(values, others, 1);
     std::memcpy(target + blocks * block, values, bytes);
+  }
+}
+
+/// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks, and hands the
+/// results over in pieces: store(i, values, bytes) is given those from element i on.
+/// @param source  source(rank) is the rank's contribution; `store` may write over it
+template <transferable Element, class Source, class Store>
+void reduce_contributions(reduction operation, int ranks, index_t begin, index_t end, const Source& source,
+                          const Store& store) {
+  constexpr index_t piece = 2048 / static_cast<index_t>(sizeof(Element));  // stays in the first-level cache
+  for (index_t i = begin; i < end; i += piece) {
+    const index_t count = std::min(piece, end - i);
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
+    Element values[piece];
+    std::memcpy(values, source(0) + i, bytes);
+    for (int rank = 1; rank < ranks; ++rank) {
+      accumulate(operation, values, source(rank) + i, count);
+    }
+    store(i, values, bytes);
   }
 }
 

@@ -14,7 +14,7 @@
 
 #include "gradus/comm/detail/call.hpp"          // call
 #include "gradus/comm/detail/thread_world.hpp"  // thread_world, wait_in
-#include "gradus/comm/reduction.hpp"            // accumulate, reduction
+#include "gradus/comm/reduction.hpp"            // reduce_contributions
 #include "gradus/comm/request.hpp"              // operation
 #include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                // communication_error
@@ -297,20 +297,14 @@ class thread_collective {
 /// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
 template <class Element>
 void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last, index_t shift) {
-  constexpr index_t block = 2048 / static_cast<index_t>(sizeof(Element));  // stays in the first-level cache
-  const reduction operation = meeting.at(0).what.operation;
-  for (index_t i = begin; i < end; i += block) {
-    const index_t count = std::min(block, end - i);
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
-    Element values[block];
-    std::memcpy(values, static_cast<const Element*>(meeting.at(0).input) + i, bytes);
-    for (int rank = 1; rank < meeting.ranks(); ++rank) {
-      accumulate(operation, values, static_cast<const Element*>(meeting.at(rank).input) + i, count);
-    }
-    for (int rank = first; rank < last; ++rank) {
-      std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, bytes);
-    }
-  }
+  reduce_contributions<Element>(
+      meeting.at(0).what.operation, meeting.ranks(), begin, end,
+      [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
+      [&](index_t i, const Element* values, std::size_t bytes) {
+        for (int rank = first; rank < last; ++rank) {
+          std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, bytes);
+        }
+      });
 }
 
 /// Calls part(block, from, to) for the parts of [begin, end) in blocks of `block` elements.
