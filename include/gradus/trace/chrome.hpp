@@ -255,7 +255,7 @@ class chrome_writer {
       key("\"last_rank\":");
       json_.number("", last->rank);
     }
-    json_.raw(comma == "," ? "}}" : "}");
+    json_.raw(comma == "," ? "}}" : ",\"args\":{}}");
     if (one.is_message()) {
       write_arrow(one, rank, tid);
     }

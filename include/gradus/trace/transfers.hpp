@@ -82,6 +82,8 @@ class message_counts {
 /// it in a step.
 class transfers {
  public:
+  static constexpr bool watches_training = true;  // a trainer records its steps
+
   struct channel {
     explicit channel(int duplicate) noexcept : number{static_cast<std::uint32_t>(duplicate)} {}
 
