@@ -288,19 +288,28 @@ GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const 
   detail::chrome_writer{out, all}.write(facts);
 }
 
+namespace detail {
+
+template <class Sink, class Communicator>
+timeline write_to(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts) {
+  timeline all = collect(from, communicator);
+  if (communicator.rank() == 0) {
+    Sink out{path};
+    write_chrome(out, all, facts);
+    out.close();
+  }
+  return all;
+}
+
+}  // namespace detail
+
 /// Brings the recordings of all ranks together, and rank 0 writes them to a file. All ranks call it; recording is off
 /// afterwards. Returns the timeline, which is empty but on rank 0.
 /// @throws device_error on rank 0 when the file cannot be written
 /// @throws communication_error when a rank fails or does not come
 template <class Communicator>
 timeline write(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts = {}) {
-  timeline all = collect(from, communicator);
-  if (communicator.rank() == 0) {
-    file_sink out{path};
-    write_chrome(out, all, facts);
-    out.close();
-  }
-  return all;
+  return detail::write_to<file_sink>(path, from, communicator, facts);
 }
 
 }  // namespace gradus::trace
