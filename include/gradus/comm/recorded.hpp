@@ -14,12 +14,12 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"   // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"    // call
-#include "gradus/comm/detail/checks.hpp"  // require_open
-#include "gradus/core/element.hpp"        // element_name
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/vector.hpp"         // vector
+#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/checks.hpp"          // require_open
+#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/core/element.hpp"                // element_name
+#include "gradus/core/index.hpp"                  // index_t
 
 namespace gradus::comm {
 
@@ -32,9 +32,9 @@ template <class Recorder>
 class recorded_operation final : public operation {
  public:
   using entry = typename Recorder::entry;
-  using pool = gradus::detail::vector<recorded_operation*>;
+  using pool = operation_pool<recorded_operation>;
 
-  recorded_operation(Recorder& recorder, pool& idle) noexcept : recorder_{&recorder}, idle_{&idle} {}
+  recorded_operation(Recorder& recorder, pool& home) noexcept : recorder_{&recorder}, home_{&home} {}
 
   request begin(const entry& what, request&& inner) noexcept {
     what_ = what;
@@ -63,7 +63,7 @@ class recorded_operation final : public operation {
       recorder_->end(what_);
     }
   }
-  void release() noexcept override { idle_->push_back(this); }  // within its reserved capacity
+  void release() noexcept override { home_->put_back(*this); }
 
  private:
   template <class Function>
@@ -81,7 +81,7 @@ class recorded_operation final : public operation {
   }
 
   Recorder* recorder_;
-  pool* idle_;
+  pool* home_;
   entry what_{};
   request inner_;
 };
@@ -184,21 +184,16 @@ class recorded {
         recorder_{std::move(recorder)},
         channels_{std::move(channels)},
         channel_{(*channels_)++},
-        idle_{std::make_unique<pool>()} {}
+        operations_{std::make_unique<pool>()} {}
 
   template <class Element, class Begin>
   request watch(detail::call call, std::span<const std::byte> memory, const Begin& begin) {
     call.element = element_name<Element>;
-    if (idle_->empty()) {
-      all_.push_back(std::make_unique<detail::recorded_operation<Recorder>>(*recorder_, *idle_));
-      idle_->reserve(all_.size());
-      idle_->push_back(all_.back().get());
-    }
+    detail::recorded_operation<Recorder>& under_way = operations_->idle(*recorder_, *operations_);
     entry what = recorder_->begin(channel_, call, memory);
     try {
       request inner = begin();
-      detail::recorded_operation<Recorder>& under_way = *idle_->back();
-      idle_->pop_back();
+      operations_->take();
       return under_way.begin(what, std::move(inner));
     } catch (const std::exception& failure) {
       recorder_->fail(what, failure.what());
@@ -210,8 +205,7 @@ class recorded {
   std::shared_ptr<Recorder> recorder_;
   std::shared_ptr<int> channels_;  // made so far
   typename Recorder::channel channel_;
-  std::unique_ptr<pool> idle_;
-  gradus::detail::vector<std::unique_ptr<detail::recorded_operation<Recorder>>> all_;
+  std::unique_ptr<pool> operations_;
 };
 
 }  // namespace gradus::comm
