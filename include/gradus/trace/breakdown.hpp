@@ -36,7 +36,7 @@ struct breakdown {
   double other = 0;  ///< none of these
   double total = 0;
 
-  double wait_for_ranks = 0;   ///< of all transfers: this rank had come to a collective, another one had not
+  double wait_for_ranks = 0;   ///< this rank had come to a collective, another one had not
   double made_ranks_wait = 0;  ///< this rank was the last to come: what all others waited for it
   std::int64_t steps = 0;      ///< that were recorded
 };
@@ -158,14 +158,17 @@ class innermost {
     result.push_back(breakdown_of(std::span<const span>{rank.spans}));
   }
   for (std::size_t rank = 0; rank < result.size(); ++rank) {
+    std::int64_t counted = 0;  // until then; transfers may overlap
     for (const span& one : all.ranks()[rank].spans) {
       const arrival* const last = all.all_arrived(one);
-      if (last == nullptr || one.step < 0 || result[rank].steps == 0) {
+      const std::int64_t from = std::max(counted, one.begin);
+      if (last == nullptr || one.step < 0 || last->time <= from || result[rank].steps == 0) {
         continue;
       }
-      const double waited = 1e-6 * static_cast<double>(std::max<std::int64_t>(0, last->time - one.begin));
-      result[rank].wait_for_ranks += waited / static_cast<double>(result[rank].steps);
-      result[static_cast<std::size_t>(last->rank)].made_ranks_wait += waited / static_cast<double>(result[rank].steps);
+      const double waited = 1e-6 * static_cast<double>(last->time - from) / static_cast<double>(result[rank].steps);
+      counted = last->time;
+      result[rank].wait_for_ranks += waited;
+      result[static_cast<std::size_t>(last->rank)].made_ranks_wait += waited;
     }
   }
   return result;
