@@ -22,7 +22,7 @@
 
 #include "gradus/comm/communicator.hpp"        // all_gather, receive, send
 #include "gradus/core/config.hpp"              // GRADUS_COLD
-#include "gradus/core/error.hpp"               // format_error
+#include "gradus/core/error.hpp"               // format_error, raise
 #include "gradus/trace/clock_alignment.hpp"    // clock_alignment, measure_clock
 #include "gradus/trace/detail/clock.hpp"       // steady_nanoseconds
 #include "gradus/trace/detail/name_table.hpp"  // name_table
@@ -173,8 +173,8 @@ namespace detail {
     const auto packed = in.get<wire_span>();
     each = packed.content;
     if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= lanes) {
-      throw format_error{"trace", "a span of a known category and lane", "another one",
-                         "run the same version of the program on all ranks"};
+      raise<format_error>("trace", "a span of a known category and lane", "another one",
+                          "run the same version of the program on all ranks");
     }
     each.title = name_at(packed.title);
     each.subject = name_at(packed.subject);
