@@ -35,7 +35,7 @@ class gzip_source final : public byte_source {
       raise<device_error>({"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed");
     }
   }
-  ~gzip_source() override { inflateEnd(&stream_); }
+  GRADUS_COLD ~gzip_source() override { inflateEnd(&stream_); }
 
   [[nodiscard]] GRADUS_COLD std::size_t read(std::span<std::uint8_t> into) override {
     std::size_t done = 0;

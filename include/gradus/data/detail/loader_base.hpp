@@ -105,7 +105,8 @@ class loader_base {
 
   void start(fill_function fill) {
     fill_ = fill;
-    producer_ = gradus::detail::start_thread([](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
+    producer_ = gradus::detail::start_thread(
+        "gradus loader", [](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
   }
 
   void stop() noexcept {

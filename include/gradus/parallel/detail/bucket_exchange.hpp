@@ -59,7 +59,8 @@ class bucket_exchange {
         options_{options},
         under_way_(static_cast<std::size_t>(options.window)) {
     if (options_.overlap && !buckets_.empty()) {
-      poller_ = gradus::detail::start_thread([](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
+      poller_ = gradus::detail::start_thread(
+          "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
     }
   }
 
