@@ -226,6 +226,7 @@ class rank_threads {
       try {
         for (std::size_t rank = 1; rank < failures_.size(); ++rank) {
           others.list.push_back(gradus::detail::start_thread(
+              "gradus rank",
               [](void* self) {
                 auto& all = *static_cast<rank_threads*>(self);
                 all.run_rank(all.next_rank_.fetch_add(1));

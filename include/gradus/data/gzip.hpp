@@ -35,9 +35,9 @@ class gzip_source final : public byte_source {
       raise<device_error>({"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed");
     }
   }
-  ~gzip_source() override { inflateEnd(&stream_); }
+  GRADUS_COLD ~gzip_source() override { inflateEnd(&stream_); }
 
-  [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
+  [[nodiscard]] GRADUS_COLD std::size_t read(std::span<std::uint8_t> into) override {
     std::size_t done = 0;
     while (done < into.size() && begin_member()) {
       constexpr std::size_t most = std::numeric_limits<uInt>::max();

@@ -66,7 +66,8 @@ class thread_pool {
     workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
     try {
       for (int worker = 1; worker < threads; ++worker) {
-        workers_.push_back(start_thread([](void* pool) { static_cast<thread_pool*>(pool)->work(); }, this));
+        workers_.push_back(start_thread(
+            "gradus pool", [](void* pool) { static_cast<thread_pool*>(pool)->work(); }, this));
         if (pin) {
           pin_thread(workers_.back(), worker);
         }
