@@ -6,8 +6,10 @@
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
+#include <mutex>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,6 +28,13 @@ using gradus::parallel::server_summary;
 using gradus_test::largest_difference;
 using gradus_test::training_result;
 using gradus_test::training_setup;
+
+/// A check on a rank: Boost.Test is for one thread at a time.
+void check(bool holds, std::string_view what) {
+  static std::mutex mutex;
+  const std::scoped_lock lock{mutex};
+  BOOST_CHECK_MESSAGE(holds, what);
+}
 
 constexpr gradus::optim::sgd plain{.momentum = 0.0, .weight_decay = 0.0};
 
@@ -258,7 +267,10 @@ BOOST_AUTO_TEST_CASE(asynchronous_staleness_counts_the_updates_that_were_missed)
   const auto results = gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
     return train_watched(
         world, parameter_server{.mode = server_mode::asynchronous},
-        [&](int worker) { BOOST_TEST((worker == 0 || comes_true([&] { return done == static_cast<int>(steps); }))); },
+        [&](int worker) {
+          check(worker == 0 || comes_true([&] { return done == static_cast<int>(steps); }),
+                "worker == 0 || comes_true([&] { return done == static_cast<int>(steps); })");
+        },
         [&](int step) { done = world.rank() == 0 ? step : done.load(); });
   });
   const server_summary& server = results[2].servers[0];
@@ -274,9 +286,9 @@ BOOST_AUTO_TEST_CASE(bounded_staleness_holds_back_who_is_ahead) {
         world, parameter_server{.mode = server_mode::bounded_staleness, .staleness_bound = 2},
         [&](int worker) {
           if (worker == 1) {
-            BOOST_TEST(comes_true([&] { return done == 2; }));
+            check(comes_true([&] { return done == 2; }), "comes_true([&] { return done == 2; })");
             std::this_thread::sleep_for(std::chrono::milliseconds{100});
-            BOOST_TEST(done == 2);  // its third push waits for an answer
+            check(done == 2, "done == 2");  // its third push waits for an answer
           }
         },
         [&](int step) { done = world.rank() == 0 ? step : done.load(); });
@@ -291,7 +303,10 @@ BOOST_AUTO_TEST_CASE(a_step_with_backup_workers_drops_who_is_late) {
   const auto results = gradus::comm::run_ranks(4, [&](gradus::comm::threads& world) {
     return train_watched(
         world, parameter_server{.backup_workers = 1},
-        [&](int worker) { BOOST_TEST((worker != 2 || comes_true([&] { return done >= 3; }))); },
+        [&](int worker) {
+          check(worker != 2 || comes_true([&] { return done >= 3; }),
+                "worker != 2 || comes_true([&] { return done >= 3; })");
+        },
         [&](int step) { done = world.rank() == 0 ? step : done.load(); });
   });
   const server_summary& server = results[3].servers[0];
@@ -314,16 +329,16 @@ BOOST_AUTO_TEST_CASE(a_silent_worker_costs_only_its_own_work) {
             world, options,
             [&](int worker) {
               if (worker == 1) {  // it does nothing until the others have gone
-                BOOST_TEST(comes_true([&] { return others == 3; }));
+                check(comes_true([&] { return others == 3; }), "comes_true([&] { return others == 3; })");
                 throw std::runtime_error{"killed"};
               }
             },
             [](int) {});
       } catch (const std::exception&) {
-        BOOST_TEST(world.rank() == 1);
+        check(world.rank() == 1, "world.rank() == 1");
       }
       ++others;
-      BOOST_TEST(comes_true([&] { return others == 4; }));
+      check(comes_true([&] { return others == 4; }), "comes_true([&] { return others == 4; })");
       return result;
     });
     BOOST_TEST(results[0].worker);
@@ -341,14 +356,17 @@ BOOST_AUTO_TEST_CASE(a_worker_that_throws_leaves_the_others_alone) {
     try {
       return train_watched(
           world, parameter_server{.mode = server_mode::asynchronous},
-          [&](int worker) { BOOST_TEST((worker != 0 || comes_true([&] { return thrown.load(); }))); },
+          [&](int worker) {
+            check(worker != 0 || comes_true([&] { return thrown.load(); }),
+                  "worker != 0 || comes_true([&] { return thrown.load(); })");
+          },
           [&](int step) {
             if (world.rank() == 1 && step == 4) {
               throw std::runtime_error{"no more"};
             }
           });
     } catch (const std::runtime_error& failure) {
-      BOOST_TEST(std::string{failure.what()} == "no more");
+      check(std::string{failure.what()} == "no more", "std::string{failure.what()} == \"no more\"");
       thrown = true;
       return outcome{};
     }
@@ -366,9 +384,9 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_finished_does_not_count) {
     const parameter_server options{.mode = server_mode::asynchronous};
     if (options.is_server_only(world)) {
       const server_summary server = gradus::parallel::serve<double>(world, plain, options);
-      BOOST_TEST(server.dropped == 1U);
-      BOOST_TEST(server.updates == 0U);
-      BOOST_TEST(server.left_workers == 1U);
+      check(server.dropped == 1U, "server.dropped == 1U");
+      check(server.updates == 0U, "server.updates == 0U");
+      check(server.left_workers == 1U, "server.left_workers == 1U");
       return;
     }
     std::vector<double> values(5, 1.0);
@@ -392,7 +410,7 @@ BOOST_AUTO_TEST_CASE(a_missing_worker_is_named_on_all_ranks) {
             world, parameter_server{},
             [&](int worker) {
               if (worker == 1) {
-                BOOST_TEST(comes_true([&] { return failed == 3; }));
+                check(comes_true([&] { return failed == 3; }), "comes_true([&] { return failed == 3; })");
                 throw std::runtime_error{"killed"};
               }
             },

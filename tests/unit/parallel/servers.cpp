@@ -3,6 +3,7 @@
 // Roles and hosts of parameter servers, their plan, and the order in which values go out.
 #include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -44,6 +45,13 @@ std::string message_of(const Function& function) {
     return failure.what();
   }
   return "no error";
+}
+
+/// A check on a rank: Boost.Test is for one thread at a time.
+void check(bool holds, std::string_view what) {
+  static std::mutex mutex;
+  const std::scoped_lock lock{mutex};
+  BOOST_CHECK_MESSAGE(holds, what);
 }
 
 bool contains(const std::string& text, std::string_view part) {
@@ -110,8 +118,10 @@ BOOST_AUTO_TEST_CASE(hosts_of_ranks) {
   gradus::comm::run_ranks(3, [](gradus::comm::threads& world) {
     gradus::comm::group_of<gradus::comm::threads> group{world};
     const auto names = parallel::gather_host_names(group, world.rank() == 1 ? std::string(300, 'x') : "host");
-    BOOST_TEST((names == std::vector<std::string>{"host", std::string(255, 'x'), "host"}));
-    BOOST_TEST((parallel::nodes_of(names) == std::vector<int>{0, 1, 0}));
+    check(names == std::vector<std::string>{"host", std::string(255, 'x'), "host"},
+          "names == std::vector<std::string>{\"host\", std::string(255, 'x'), \"host\"}");
+    check(parallel::nodes_of(names) == std::vector<int>{0, 1, 0},
+          "parallel::nodes_of(names) == std::vector<int>{0, 1, 0}");
   });
 }
 
@@ -184,7 +194,7 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
       }
       const std::vector<int> want{message_tag::values(2), message_tag::values(1), message_tag::values(3),
                                   message_tag::values(0)};
-      BOOST_TEST((channel.tags == want));
+      check(channel.tags == want, "channel.tags == want");
       return;
     }
     std::vector<float> values(79524);
@@ -204,8 +214,10 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
     } while (!worker.pulled());
     for (const segment& each : segments()) {
       const auto first = static_cast<std::size_t>(each.offset);
-      BOOST_TEST(std::equal(values.begin() + each.offset, values.begin() + each.offset + each.size,
-                            before.begin() + static_cast<std::ptrdiff_t>(first)));
+      check(std::equal(values.begin() + each.offset, values.begin() + each.offset + each.size,
+                       before.begin() + static_cast<std::ptrdiff_t>(first)),
+            "std::equal(values.begin() + each.offset, values.begin() + each.offset + each.size, before.begin() + "
+            "static_cast<std::ptrdiff_t>(first))");
     }
     worker.open(round_kind::leave, 0);
     do {
@@ -247,12 +259,13 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
       worker.push(1, bytes(values));
     }
     finish(0);
-    BOOST_TEST((values == std::vector<float>(5, 0.0F)));  // those of worker 0
+    check(values == std::vector<float>(5, 0.0F), "values == std::vector<float>(5, 0.0F)");  // those of worker 0
     if (world.rank() == 0) {
       worker.open(round_kind::push, 0);
       worker.push(1, bytes(gradients));
       finish(0.5);
-      BOOST_TEST((values == std::vector<float>(5, -0.5F * 2 * 3)));  // one of two workers
+      check(values == std::vector<float>(5, -0.5F * 2 * 3),
+            "values == std::vector<float>(5, -0.5F * 2 * 3)");  // one of two workers
       answered = true;
     }
     while (!answered) {
