@@ -22,6 +22,7 @@
 #include "gradus/device/cuda_memory.cuh"    // detail::cuda_memory_pool
 #include "gradus/device/cuda_stream.cuh"    // cuda_stream
 #include "gradus/device/device_policy.hpp"  // device_policy
+#include "gradus/device/thrust_device.cuh"  // detail::thrust_device
 
 namespace gradus {
 
@@ -52,7 +53,7 @@ struct cuda_options {
 /// it. Memory comes from a pool of the device's own, and is taken and given back in stream order too. A device is used
 /// by one thread at a time; several devices, on one card or on several, work at the same time. Errors of work that the
 /// host did not wait for are thrown by a later call.
-class cuda : public kernels::overload_set {
+class cuda : public kernels::overload_set, public detail::thrust_device {
  public:
   static constexpr std::string_view name = "cuda";
 
