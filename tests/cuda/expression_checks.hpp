@@ -103,8 +103,8 @@ template <class Device>
 void long_reductions(gradus::cpu& host, Device& device) {
   const auto x = random_tensor<float, 1>(host, {300'001}, "x");
   same(
-      "mean and norm", host, device, 1e-6,
-      [](const auto& values) { return gradus::evaluate(mean(values) + norm_l2(values)); }, x);
+      "sum and norm", host, device, 1e-6,
+      [](const auto& values) { return gradus::evaluate(sum(values) + norm_l2(values)); }, x);
   const auto on_device = gradus::to(device, x);
   BOOST_TEST(scalar_of(sum(on_device)) == scalar_of(sum(on_device)));
 
@@ -147,6 +147,11 @@ void assignments(gradus::cpu& host, Device& device) {
   same(
       "other layout", host, device, 0,
       [](const auto& values) { return gradus::evaluate(gradus::layout_cast<gradus::nhwc>(values)); }, images);
+}
+
+template <class Device>
+void gradients(gradus::cpu& host, Device& device) {
+  const auto x = random_tensor<float, 2>(host, {37, 13}, "x");
   const auto w = random_tensor<float, 1>(host, {13}, "w");
   same(
       "gradients", host, device, 1e-5,
