@@ -92,6 +92,7 @@ struct reordering {
   GRADUS_HOST_DEVICE void operator()(index_t item) const noexcept {
     index_t rest = item;
     index_t offset = 0;
+    GRADUS_KEEP_LOOP
     for (std::size_t axis = Rank; axis-- > 1;) {
       const division place = divide(rest, shape[axis], narrow);
       offset += place.remainder * strides[axis];
