@@ -38,6 +38,10 @@ BOOST_FIXTURE_TEST_CASE(long_reductions, devices) {
   expression_checks::long_reductions(host, device);
 }
 
+BOOST_FIXTURE_TEST_CASE(ties, devices) {
+  expression_checks::ties(host, device);
+}
+
 BOOST_FIXTURE_TEST_CASE(assignments, devices) {
   expression_checks::assignments(host, device);
 }

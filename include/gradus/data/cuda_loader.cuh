@@ -7,12 +7,13 @@
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::int32_t, std::uint64_t
+#include <cstring>  // std::memcpy
 #include <memory>   // std::addressof
 
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/data/loader.hpp"         // loader
 #include "gradus/device/cuda.cuh"         // cuda
-#include "gradus/device/cuda_memory.cuh"  // detail::pinned_range
+#include "gradus/device/cuda_memory.cuh"  // detail::pinned_range, pinned_memory
 #include "gradus/device/cuda_stream.cuh"  // cuda_stream, cuda_event
 #include "gradus/tensor/tensor.hpp"       // tensor
 
@@ -49,8 +50,11 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
   loader(cuda& device, const Dataset& set, const loader_options& options)
       : base{this->host, set, options, &dense_strides<Layout, 4>},
         device_{&device},
-        pinned_images_{this->images_memory().data(), this->images_memory().size_bytes()},
-        pinned_labels_{this->labels_memory().data(), this->labels_memory().size_bytes()},
+        pinned_images_{
+            is_large() ? gradus::detail::pinned_range{this->images_memory().data(), this->images_memory().size_bytes()}
+                       : gradus::detail::pinned_range{}},
+        staged_images_{is_large() ? 0 : this->images_memory().size_bytes() / this->slots()},
+        staged_labels_{static_cast<std::size_t>(this->local_batch_size()) * sizeof(std::int32_t)},
         images_{device, {places, static_cast<index_t>(this->images_memory().size() / this->slots())}},
         labels_{device, {places, this->local_batch_size()}} {
     device.synchronize();  // the memory is there for both streams
@@ -102,6 +106,10 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
  private:
   static constexpr index_t places = 2;
 
+  /// Large memory of the host is pinned where it lies, because cpu gives it pages of its own. Small memory shares them
+  /// with others, which may be pinned too: batches are then copied to memory that is.
+  [[nodiscard]] bool is_large() noexcept { return this->images_memory().size_bytes() >= std::size_t{2} << 20U; }
+
   [[nodiscard]] Element* images_at(std::size_t place) noexcept {
     return images_.data() + static_cast<index_t>(place) * images_.extent(1);
   }
@@ -116,16 +124,21 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
       return;
     }
     copying_ = *filled;
-    copy(images_at(place_), filled->images, static_cast<std::size_t>(filled->shape.size()) * sizeof(Element));
-    copy(labels_at(place_), filled->labels.data(), filled->labels.size_bytes());
+    const auto bytes = static_cast<std::size_t>(filled->shape.size()) * sizeof(Element);
+    if (bytes != 0) {  // nothing is on the way from the staged memory now
+      std::memcpy(staged_labels_.data(), filled->labels.data(), filled->labels.size_bytes());
+      if (!is_large()) {
+        std::memcpy(staged_images_.data(), filled->images, bytes);
+      }
+      copy(images_at(place_), is_large() ? filled->images : staged_images_.data(), bytes);
+      copy(labels_at(place_), staged_labels_.data(), filled->labels.size_bytes());
+    }
     copied_[place_].record(copies_.get());
     on_the_way_ = true;
   }
   void copy(void* to, const void* from, std::size_t bytes) const {
-    if (bytes != 0) {
-      gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copies_.get()),
-                                 "cudaMemcpyAsync");
-    }
+    gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copies_.get()),
+                               "cudaMemcpyAsync");
   }
 
   /// Returns when nothing is on the way any more.
@@ -136,7 +149,8 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
 
   cuda* device_;
   gradus::detail::pinned_range pinned_images_;
-  gradus::detail::pinned_range pinned_labels_;
+  pinned_memory staged_images_;
+  pinned_memory staged_labels_;
   tensor<Element, 2, row_major, cuda> images_;       // (places, elements of the largest batch and padding)
   tensor<std::int32_t, 2, row_major, cuda> labels_;  // (places, examples of the largest batch)
   cuda_stream copies_;

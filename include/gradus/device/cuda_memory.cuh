@@ -52,6 +52,8 @@ class cuda_memory_pool {
 /// Makes memory of the host that exists pinned memory, as long as it lives.
 class pinned_range {
  public:
+  pinned_range() noexcept = default;
+  /// @pre no other pinned memory lies on the same pages
   /// @throws device_error when the system does not lock so much memory, or there is no device
   pinned_range(void* memory, std::size_t bytes) {
     check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
