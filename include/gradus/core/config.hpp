@@ -20,3 +20,9 @@
 #define GRADUS_COLD
 #define GRADUS_RESTRICT
 #endif
+
+#if defined(__CUDACC__)
+#define GRADUS_HOST_DEVICE __host__ __device__  // what expressions on a GPU call for each element
+#else
+#define GRADUS_HOST_DEVICE
+#endif
