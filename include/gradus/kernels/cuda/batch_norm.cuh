@@ -342,10 +342,11 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
   const auto view = detail::channel_view::of<Layout>(dy.extents());
   if (dy.size() == 0) {
     const auto bytes = static_cast<std::size_t>(view.channels) * sizeof(real);
-    for (real* const each : {gradients.gamma, gradients.beta}) {
-      if (each != nullptr) {
-        device.fill_zero(each, bytes);
-      }
+    if (gradients.gamma != nullptr) {
+      device.fill_zero(gradients.gamma, bytes);
+    }
+    if (gradients.beta != nullptr) {
+      device.fill_zero(gradients.beta, bytes);
     }
     return;
   }

@@ -6,16 +6,20 @@
 
 #include <cudnn.h>  // cudnnFindConvolutionForwardAlgorithmEx
 
+#include <algorithm>    // std::min
 #include <array>        // std::array
 #include <cstddef>      // std::byte, std::size_t
 #include <map>          // std::map
 #include <memory>       // std::unique_ptr
+#include <source_location>  // std::source_location
 #include <string_view>  // std::string_view
+#include <utility>      // std::exchange
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/error.hpp"          // device_error
 #include "gradus/core/extents.hpp"        // image_extents
 #include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/vector.hpp"         // vector
 #include "gradus/device/cuda.cuh"         // cuda
 #include "gradus/kernels/conv2d.hpp"      // conv2d_geometry, pass
 #include "gradus/kernels/cuda/cudnn.cuh"  // cudnn, cudnn_tensor
@@ -179,7 +183,8 @@ class convolution_plan {
     if (status == CUDNN_STATUS_SUCCESS) {
       return true;
     }
-    if (status == CUDNN_STATUS_BAD_PARAM || CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) {
+    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM ||
+        CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) {
       not_fused_ = true;
       return false;
     }

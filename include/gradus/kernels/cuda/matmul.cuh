@@ -77,7 +77,7 @@ void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner
 
 /// C = op(A) op(B), or C + op(A) op(B). cuBLAS counts columns first: it computes the transposes.
 template <class In, class Out>
-void product(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c, bool accumulate) {
+void gemm(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c, bool accumulate) {
   if (shape.m == 0 || shape.n == 0) {
     return;
   }
@@ -102,9 +102,9 @@ void product(cuda& device, const matmul_shape& shape, const In* a, const In* b, 
 }
 
 template <class In, class Out>
-void product_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c,
+void gemm_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c,
                            const matmul_epilogue<Out>& epilogue) {
-  product(device, shape, a, b, c, epilogue.accumulate);
+  gemm(device, shape, a, b, c, epilogue.accumulate);
   apply_epilogue<Out, parameter_element_t<Out>>(device, shape.m * shape.n, shape.n, 1, epilogue.bias, nullptr,
                                                 epilogue.act, epilogue.relu_output, c);
 }
@@ -121,7 +121,7 @@ template <network_element Element>
 template <real_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> /*workspace*/) {
-  detail::product_with_epilogue(device, shape, a, b, c, epilogue);
+  detail::gemm_with_epilogue(device, shape, a, b, c, epilogue);
 }
 
 /// See kernels/matmul.hpp.
@@ -130,7 +130,7 @@ void matmul(cuda& device, const matmul_shape& shape, const Element* a, const par
             Element* c, const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
   auto* const rounded = reinterpret_cast<Element*>(workspace.data());
   detail::convert(device, shape.k * shape.n, b, rounded);
-  detail::product_with_epilogue(device, shape, a, static_cast<const Element*>(rounded), c, epilogue);
+  detail::gemm_with_epilogue(device, shape, a, static_cast<const Element*>(rounded), c, epilogue);
 }
 
 /// See kernels/matmul.hpp.
@@ -138,7 +138,7 @@ template <storage_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b,
             parameter_element_t<Element>* c, const matmul_epilogue<parameter_element_t<Element>>& epilogue,
             std::span<std::byte> /*workspace*/) {
-  detail::product_with_epilogue(device, shape, a, b, c, epilogue);
+  detail::gemm_with_epilogue(device, shape, a, b, c, epilogue);
 }
 
 namespace detail {
