@@ -188,8 +188,11 @@ class network {
     kernels::loss_sums total;
     for (index_t first = 0; first < images.extent(0); first += graph_.examples_at_once()) {
       const const_view part = part_of(images, first);
-      const kernels::loss_sums sums =
+      kernels::loss_sums sums =
           loss_->compute(*device_, forward(part), labels_of(labels, first, part), 0.0, nullptr);
+      if constexpr (requires { take_loss_sums(*device_); }) {
+        sums = take_loss_sums(*device_);
+      }
       total.loss += sums.loss;
       total.correct += sums.correct;
     }
@@ -349,7 +352,11 @@ class network {
     run_pass(kernels::pass::forward, images, context, observer);
     const kernels::loss_sums sums = run_loss(images, labels, options);
     run_pass(kernels::pass::backward_data, images, context, observer);
-    return sums;
+    if constexpr (requires { take_loss_sums(*device_); }) {  // see kernels/softmax.hpp
+      return take_loss_sums(*device_);
+    } else {
+      return sums;
+    }
   }
 
   GRADUS_NEVER_INLINE kernels::loss_sums train_in_parts(const const_view& images, std::span<const std::int32_t> labels,
@@ -436,6 +443,15 @@ class network {
             {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
   }
 
+  /// What a layer that adds another value to its output writes of that value's gradient.
+  [[nodiscard]] GRADUS_NEVER_INLINE gradient_type residual_gradient(const execution_plan::node& planned,
+                                                                    index_t examples) const {
+    if (planned.residual == execution_plan::none) {
+      return {view{*device_, nullptr, {}}, {}};
+    }
+    return planned_gradient(planned.residual_target, planned.residual, examples);
+  }
+
   /// The values that a layer reads. Valid until the next call for the lane.
   GRADUS_NEVER_INLINE std::span<const const_view> read_inputs(const graph::node& n, const const_view& images,
                                                               std::size_t place) {
@@ -484,8 +500,7 @@ class network {
     const bool adds = planned.residual != execution_plan::none;
     layer_at(i).backward({device, read_inputs(n, images, place), value_view(i + 1, images),
                           gradient_view(i + 1, examples), std::span{input_gradients, n.inputs.size()},
-                          adds ? planned_gradient(planned.residual_target, planned.residual, examples)
-                               : gradient_type{view{*device_, nullptr, {}}, {}},
+                          residual_gradient(planned, examples),
                           memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
                           memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()), memory_->state(i),
                           memory_->workspace(place), context});

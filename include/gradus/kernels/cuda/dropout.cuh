@@ -11,7 +11,7 @@
 #include "gradus/core/random.hpp"                // random_stream
 #include "gradus/device/cuda.cuh"                // cuda
 #include "gradus/kernels/cuda/launch.cuh"        // launch, device_images
-#include "gradus/kernels/cuda/step_numbers.cuh"  // recorded_numbers
+#include "gradus/device/cuda_step.cuh"  // recorded_numbers
 #include "gradus/kernels/dropout.hpp"            // dropout_keeps, dropout_threshold
 #include "gradus/layout/layouts.hpp"             // nchw
 #include "gradus/tensor/tensor_view.hpp"         // image_view
@@ -23,7 +23,7 @@ namespace detail {
 template <class Layout, class E>
 __global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, device_real<E> scale,
                                std::uint32_t threshold, random_stream stream, std::uint64_t step,
-                               std::uint64_t first_example, const step_numbers* recorded, std::uint8_t* mask) {
+                               std::uint64_t first_example, const gradus::detail::step_numbers* recorded, std::uint8_t* mask) {
   if (recorded != nullptr) {
     step = recorded->step;
     first_example = recorded->first_example;
@@ -65,7 +65,7 @@ void dropout_forward(cuda& device, image_view<const Element, Layout, cuda> x, im
   detail::launch(device, "dropout_forward", detail::image_grid(images.examples, images.image_size()),
                  detail::block_threads, &detail::dropout_kernel<Layout, Element>, images, x.data(), y.data(),
                  static_cast<detail::device_real<Element>>(1.0 / (1.0 - rate)), dropout_threshold(rate), stream, step,
-                 first_example, device.library<detail::recorded_numbers>().for_kernels(), mask);
+                 first_example, device.library<gradus::detail::recorded_numbers>().for_kernels(), mask);
 }
 
 /// See kernels/dropout.hpp.

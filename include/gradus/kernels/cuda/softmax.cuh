@@ -16,7 +16,7 @@
 #include "gradus/device/cuda_memory.cuh"   // pinned_memory
 #include "gradus/device/cuda_stream.cuh"   // cuda_event
 #include "gradus/kernels/cuda/launch.cuh"  // launch
-#include "gradus/kernels/cuda/step_numbers.cuh"  // recorded_numbers
+#include "gradus/device/cuda_step.cuh"  // recorded_numbers
 #include "gradus/kernels/softmax.hpp"      // loss_sums
 
 namespace gradus::kernels {
@@ -191,7 +191,7 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
     return {};
   }
   auto& memory = device.library<detail::loss_memory>();
-  const bool recording = device.library<detail::recorded_numbers>().for_kernels() != nullptr;
+  const bool recording = device.library<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
   if (!recording) {  // else whoever launches the graph does so
     memory.reserve(device, rows);
     memory.write_labels(rows, labels);
@@ -210,7 +210,7 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
 
 /// See kernels/softmax.hpp.
 [[nodiscard]] inline loss_sums take_loss_sums(cuda& device) {
-  const bool recording = device.library<detail::recorded_numbers>().for_kernels() != nullptr;
+  const bool recording = device.library<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
   return recording ? loss_sums{} : device.library<detail::loss_memory>().take();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The id with which ranks find each other in NCCL, handed on in a shared file.
+// The id with which ranks that have nothing else in common find each other, handed on in a shared file.
 // Module: comm. Depends on: core.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <memory>   // std::unique_ptr
 #include <span>     // std::span
 #include <string>   // std::string
+#include <string_view>  // std::string_view
 #include <thread>   // std::this_thread
 
 #include "gradus/comm/detail/wait.hpp"  // clock, seconds_text
@@ -55,7 +56,7 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   const std::string temporary = path + ".part";
   std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
   if (there != nullptr) {
-    throw configuration_error{"comm::nccl", "a file that does not exist yet", {path, " exists"},
+    throw configuration_error{"id_file", "a file that does not exist yet", {path, " exists"},
                               "remove it: it may be of a run before; every run needs a name of its own"};
   }
   std::unique_ptr<std::FILE, close_file> file{std::fopen(temporary.c_str(), "wbx")};
@@ -65,7 +66,7 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   file.reset();
   written = written && std::rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) {
-    throw configuration_error{"comm::nccl", "a file for the id that can be written", {path, " cannot: ", temporary},
+    throw configuration_error{"id_file", "a file for the id that can be written", {path, " cannot: ", temporary},
                               "give a path in a directory that all ranks share and may write to; remove what is left "
                               "of a run before"};
   }
@@ -81,7 +82,7 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
   std::unique_ptr<std::FILE, close_file> file;
   while ((file = std::unique_ptr<std::FILE, close_file>{std::fopen(path.c_str(), "rb")}) == nullptr) {
     if (clock::now() >= deadline) {
-      throw communication_error{"comm::nccl",
+      throw communication_error{"id_file",
                                 {"the id of rank 0 in ", path, " within ", seconds_text(limit)},
                                 "no such file",
                                 "see whether rank 0 runs, and whether all ranks mean the same directory"};
@@ -93,11 +94,11 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
   if (!has_head || std::memcmp(head.magic, id_head(0, {}).magic, sizeof(head.magic)) != 0 ||
       head.bytes != id.size() || std::fread(id.data(), 1, id.size(), file.get()) != id.size() ||
       std::fgetc(file.get()) != EOF || head.checksum != id_checksum(head.ranks, id)) {
-    throw format_error{"comm::nccl", {"the id of rank 0 in ", path}, "another file",
+    throw format_error{"id_file", {"the id of rank 0 in ", path}, "another file",
                        "give a path that nothing else uses"};
   }
   if (head.ranks != ranks) {
-    throw configuration_error{"comm::nccl", {"the id of a group of ", ranks, " ranks in ", path},
+    throw configuration_error{"id_file", {"the id of a group of ", ranks, " ranks in ", path},
                               {"one of ", head.ranks}, "start all ranks with the same number of ranks"};
   }
 }

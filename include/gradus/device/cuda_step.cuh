@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The numbers that change from step to step, where kernels of a recorded step find them.
-// Module: kernels. Depends on: device.
+// Module: device. Depends on: core.
 #pragma once
 
 #include <cstdint>  // std::uint64_t
@@ -10,7 +10,7 @@
 #include "gradus/device/cuda.cuh"         // cuda
 #include "gradus/device/cuda_memory.cuh"  // pinned_memory
 
-namespace gradus::kernels::detail {
+namespace gradus::detail {
 
 /// What a training step that is launched as a graph reads instead of the arguments it was recorded with.
 struct step_numbers {
@@ -39,4 +39,4 @@ class recorded_numbers {
   pinned_memory memory_;
 };
 
-}  // namespace gradus::kernels::detail
+}  // namespace gradus::detail
