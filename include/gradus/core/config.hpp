@@ -26,3 +26,8 @@
 #else
 #define GRADUS_HOST_DEVICE
 #endif
+#if defined(__CUDA_ARCH__)
+#define GRADUS_KEEP_LOOP _Pragma("unroll 1")  // a loop that is rare: small code instead of fast code
+#else
+#define GRADUS_KEEP_LOOP
+#endif

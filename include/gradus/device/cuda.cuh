@@ -55,6 +55,8 @@ struct cuda_options {
 
 /// A GPU and a stream of work on it.
 ///
+/// Write gradus::cuda in full, also after `using namespace gradus`: the toolkit has a namespace ::cuda.
+///
 /// All work of the device is done in order on its stream while the host goes on; copy_to_host and synchronize wait for
 /// it. Memory comes from a pool of the device's own, and is taken and given back in stream order too. A device is used
 /// by one thread at a time; several devices, on one card or on several, work at the same time. Errors of work that the
@@ -62,6 +64,7 @@ struct cuda_options {
 class cuda : public kernels::overload_set, public detail::thrust_device {
  public:
   static constexpr std::string_view name = "cuda";
+  static constexpr bool host_memory = false;
 
   /// @throws device_error when there is no such card or no driver
   GRADUS_COLD explicit cuda(const cuda_options& options = {})

@@ -49,6 +49,22 @@ class cuda_memory_pool {
   std::unique_ptr<std::remove_pointer_t<cudaMemPool_t>, destroy> pool_;  // CUDA keeps it until its memory is back
 };
 
+/// Makes memory of the host that exists pinned memory, as long as it lives.
+class pinned_range {
+ public:
+  /// @throws device_error when the system does not lock so much memory, or there is no device
+  pinned_range(void* memory, std::size_t bytes) {
+    check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+    memory_.reset(memory);
+  }
+
+ private:
+  struct unregister {
+    void operator()(void* memory) const noexcept { static_cast<void>(cudaHostUnregister(memory)); }
+  };
+  std::unique_ptr<void, unregister> memory_;
+};
+
 }  // namespace detail
 
 /// Page-locked memory of the host, from and to which a device copies while the host goes on; page aligned.

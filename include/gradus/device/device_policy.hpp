@@ -52,6 +52,16 @@ concept has_device_lanes = requires(D& device, void (&task)(std::ptrdiff_t)) {
   device.parallel_lanes(task);
 };
 
+/// Can the host read and write the memory of the device? A device where it cannot has
+/// `static constexpr bool host_memory = false`.
+template <class D>
+inline constexpr bool has_host_memory = true;
+template <class D>
+requires requires {
+  { D::host_memory } -> std::convertible_to<bool>;
+}
+inline constexpr bool has_host_memory<D> = D::host_memory;
+
 /// A place where tensors live and expressions are evaluated.
 ///
 /// A type D models `device_policy` when, for a `D& device`,

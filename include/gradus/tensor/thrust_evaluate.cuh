@@ -13,7 +13,7 @@
 #include <concepts>   // std::derived_from
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/config.hpp"           // GRADUS_HOST_DEVICE
+#include "gradus/core/config.hpp"           // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
 #include "gradus/core/error.hpp"            // device_error
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/thrust_device.cuh"  // thrust_device
@@ -41,7 +41,11 @@ void thrust_for_each(Device& device, index_t count, const Body& body) {
   }
 }
 
-/// Writes one pack of the values, or the rest of the last one; one element when packs cannot be used.
+/// Nodes of the longest expression that is computed in packs. Longer ones wait for arithmetic, not for memory, and
+/// every element of a pack is code of its own: pow, exp and tanh are some hundred instructions each.
+inline constexpr int longest_packed = 12;
+
+/// Writes Width neighbours: as one pack, or one by one at the end and where packs cannot be used.
 template <int Width, class Values>
 struct evaluation {
   Values values;
@@ -50,16 +54,14 @@ struct evaluation {
   bool packs;
 
   GRADUS_HOST_DEVICE void operator()(index_t item) const noexcept {
-    using element = typename Values::value_type;
-    if (!packs) {
-      out[item] = values.template load<1>(item).elements[0];
-      return;
-    }
     const index_t begin = item * Width;
-    if (begin + Width <= size) {
-      *reinterpret_cast<element_pack<element, Width>*>(out + begin) = values.template load<Width>(begin);
+    const index_t end = begin + Width < size ? begin + Width : size;
+    if (packs && end - begin == Width) {
+      *reinterpret_cast<element_pack<typename Values::value_type, Width>*>(out + begin) =
+          values.template load<Width>(begin);
     } else {
-      for (index_t i = begin; i < size; ++i) {
+      GRADUS_KEEP_LOOP
+      for (index_t i = begin; i < end; ++i) {
         out[i] = values.template load<1>(i).elements[0];
       }
     }
@@ -72,11 +74,10 @@ void evaluate_to(Device& device, typename Node::value_type* out, const Node& nod
   const auto values = values_of(node);
   using values_type = std::remove_const_t<decltype(values)>;
   constexpr std::size_t widest = std::max(sizeof(typename Node::value_type), values_type::widest);
-  constexpr int width = static_cast<int>(16 / widest);
+  constexpr int width = Node::complexity > longest_packed ? 1 : static_cast<int>(16 / widest);
   const index_t size = node.extents().size();
   const bool packs = holds_packs<width>(out) && values.template reads_packs<width>();
-  thrust_for_each(device, packs ? (size + width - 1) / width : size,
-                  evaluation<width, values_type>{values, out, size, packs});
+  thrust_for_each(device, (size + width - 1) / width, evaluation<width, values_type>{values, out, size, packs});
 }
 
 /// Moves the elements of a dense tensor to another memory order. Axes in the order of the destination, slowest first.
