@@ -64,6 +64,7 @@ struct cuda_options {
 class cuda : public kernels::overload_set, public detail::thrust_device {
  public:
   static constexpr std::string_view name = "cuda";
+  static constexpr bool host_accessible = false;  // see has_memory_of_its_own
   static constexpr bool host_memory = false;
 
   /// @throws device_error when there is no such card or no driver

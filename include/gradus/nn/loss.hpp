@@ -10,6 +10,7 @@
 
 #include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"          // shape_error
+#include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
 #include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
 #include "gradus/nn/value.hpp"            // value_shape
 #include "gradus/tensor/tensor_view.hpp"  // image_view
@@ -80,7 +81,9 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
 
   kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
                              std::span<const std::int32_t> labels, double scale, Element* gradient) override {
-    detail::require_labels(kind(), labels, classes_);
+    if constexpr (!has_memory_of_its_own<Device>) {
+      detail::require_labels(kind(), labels, classes_);
+    }
     return softmax_cross_entropy_loss(device, scores.extent(0), classes_, scores.data(), labels.data(), scale,
                                       gradient);
   }

@@ -153,7 +153,7 @@ class network {
 
   /// Forward, loss and backward of one batch; the gradients are those of the sum of losses / global_examples.
   /// @param images    (n, channels, height, width) with 0 <= n <= batch_size; without examples all gradients are zero
-  /// @param labels    n class indices
+  /// @param labels    n class indices, in the memory of the device
   /// @param observer  is told what the step does, or nullptr
   /// @throws shape_error when shapes disagree or a label is no class
   kernels::loss_sums train_step(const_view images, std::span<const std::int32_t> labels,
@@ -443,15 +443,6 @@ class network {
             {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
   }
 
-  /// What a layer that adds another value to its output writes of that value's gradient.
-  [[nodiscard]] GRADUS_NEVER_INLINE gradient_type residual_gradient(const execution_plan::node& planned,
-                                                                    index_t examples) const {
-    if (planned.residual == execution_plan::none) {
-      return {view{*device_, nullptr, {}}, {}};
-    }
-    return planned_gradient(planned.residual_target, planned.residual, examples);
-  }
-
   /// The values that a layer reads. Valid until the next call for the lane.
   GRADUS_NEVER_INLINE std::span<const const_view> read_inputs(const graph::node& n, const const_view& images,
                                                               std::size_t place) {
@@ -500,7 +491,7 @@ class network {
     const bool adds = planned.residual != execution_plan::none;
     layer_at(i).backward({device, read_inputs(n, images, place), value_view(i + 1, images),
                           gradient_view(i + 1, examples), std::span{input_gradients, n.inputs.size()},
-                          residual_gradient(planned, examples),
+                          planned_gradient(planned.residual_target, adds ? planned.residual : 0, examples),
                           memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
                           memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()), memory_->state(i),
                           memory_->workspace(place), context});

@@ -4,10 +4,10 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include <atomic>   // std::atomic_thread_fence
+#include <cmath>    // NAN
 #include <cstddef>  // std::size_t
-#include <cstdint>  // std::int32_t
-#include <cstring>  // std::memcpy
-#include <memory>   // std::unique_ptr
+#include <cstdint>  // std::int32_t, std::uint64_t
 
 #include "gradus/core/element.hpp"         // network_element
 #include "gradus/core/error.hpp"           // configuration_error
@@ -23,19 +23,20 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// What the loss of a device needs beside the scores: labels on their way to the card, sums on their way back.
-///
-/// The host writes labels into page-locked memory, and the sums are written into such memory by the last kernel: nobody
-/// waits until `take` asks for the sums.
+/// The sums of a batch, and the launch of a recorded step that they are of.
+struct stamped_sums {
+  loss_sums sums;
+  std::uint64_t launch = 0;
+};
+
+/// The sums of a loss on their way back: rows on the card, and the total in page-locked memory that the last kernel
+/// writes to. Nobody waits until `take` asks for it.
 class loss_memory {
  public:
-  explicit loss_memory(const cuda&) : sums_{sizeof(loss_sums)} {}
+  explicit loss_memory(const cuda& device) : device_{&device}, sums_{sizeof(stamped_sums)} { *sums() = {}; }
   loss_memory(const loss_memory&) = delete;
   loss_memory& operator=(const loss_memory&) = delete;
-  ~loss_memory() {
-    static_cast<void>(cudaFree(device_labels_));
-    static_cast<void>(cudaFree(row_sums_));
-  }
+  ~loss_memory() { static_cast<void>(cudaFree(row_sums_)); }
 
   /// Takes memory for so many rows. Does nothing when it has been called with as many before.
   /// @throws device_error when the memory does not suffice
@@ -44,58 +45,71 @@ class loss_memory {
       return;
     }
     device.synchronize();  // what the memory of before was used for is done
-    const auto count = static_cast<std::size_t>(rows);
-    static_cast<void>(cudaFree(device_labels_));
     static_cast<void>(cudaFree(row_sums_));
-    device_labels_ = nullptr;
     row_sums_ = nullptr;
     rows_ = 0;
-    labels_ = pinned_memory{count * sizeof(std::int32_t)};
-    gradus::detail::check_cuda(cudaMalloc(reinterpret_cast<void**>(&device_labels_), count * sizeof(std::int32_t)),
-                               "cudaMalloc");
-    gradus::detail::check_cuda(cudaMalloc(reinterpret_cast<void**>(&row_sums_), count * sizeof(loss_sums)),
-                               "cudaMalloc");
+    gradus::detail::check_cuda(
+        cudaMalloc(reinterpret_cast<void**>(&row_sums_), static_cast<std::size_t>(rows) * sizeof(loss_sums)),
+        "cudaMalloc");
     rows_ = rows;
   }
 
-  /// Waits until the labels of the call before are on the card, and puts others in their place.
-  /// @pre reserve(rows)
-  void write_labels(index_t rows, const std::int32_t* labels) {
-    copied_.synchronize();
-    std::memcpy(labels_.data(), labels, static_cast<std::size_t>(rows) * sizeof(std::int32_t));
-  }
-  void copy_labels(cuda& device, index_t rows) {
-    device.copy_from_host(device_labels_, labels_.data(), static_cast<std::size_t>(rows) * sizeof(std::int32_t));
-  }
-  /// The labels are on the card, and the sums in place, when what is on the stream now is done.
-  void mark(cuda& device) {
-    copied_.record(device.stream());
+  /// The sums are in place when what is on the stream now is done.
+  void mark() {
+    ready_.record(device_->stream());
     pending_ = true;
   }
 
-  [[nodiscard]] const std::int32_t* labels() const noexcept { return device_labels_; }
   [[nodiscard]] loss_sums* row_sums() const noexcept { return row_sums_; }
-  [[nodiscard]] loss_sums* sums() const noexcept { return static_cast<loss_sums*>(sums_.data()); }
+  [[nodiscard]] stamped_sums* sums() const noexcept { return static_cast<stamped_sums*>(sums_.data()); }
 
   /// Waits for the sums of the last call.
   [[nodiscard]] loss_sums take() {
     if (!pending_) {
       return {};
     }
-    copied_.synchronize();
+    ready_.synchronize();
     pending_ = false;
-    return *sums();
+    return sums()->sums;
+  }
+
+  /// Waits for the sums of a launch of a recorded step, while the rest of the step may go on.
+  /// @throws device_error when the step failed
+  [[nodiscard]] loss_sums take_of(std::uint64_t launch) const {
+    const volatile std::uint64_t& seen = sums()->launch;
+    for (int looks = 1; seen != launch; ++looks) {
+      if (looks % 4096 == 0) {
+        const cudaError_t status = cudaStreamQuery(device_->stream());
+        if (status != cudaErrorNotReady) {
+          gradus::detail::check_cuda(status, "a recorded training step");
+          break;  // all work is done
+        }
+      }
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return sums()->sums;
   }
 
  private:
+  const cuda* device_;
   index_t rows_ = 0;
-  pinned_memory labels_;
   pinned_memory sums_;
-  std::int32_t* device_labels_ = nullptr;
   loss_sums* row_sums_ = nullptr;
-  cuda_event copied_;
+  cuda_event ready_;
   bool pending_ = false;
 };
+
+/// @throws configuration_error for memory that the card cannot read
+inline void require_labels_on_device(const void* labels) {
+  cudaPointerAttributes attributes{};
+  gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, labels), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeUnregistered) {
+    throw configuration_error{"softmax_cross_entropy_loss", "labels in the memory of the device",
+                              "labels in memory of the host",
+                              "data::loader<Element, Layout, cuda> puts them there, as a tensor<std::int32_t, 1, "
+                              "row_major, cuda> does"};
+  }
+}
 
 inline constexpr unsigned softmax_threads = 128;
 
@@ -151,7 +165,8 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
     sum = combine_in_block(sum, [](real& a, real b) { a += b; });
     const index_t label = labels == nullptr ? -1 : labels[row];
     if (labels != nullptr && threadIdx.x == 0) {
-      const real at_label = widen(x[label]);
+      // What is no class has no loss, and so none that is finite.
+      const real at_label = label >= 0 && label < classes ? widen(x[label]) : static_cast<real>(NAN);
       row_sums[row] = {log(static_cast<double>(sum)) - static_cast<double>(at_label - largest.value),
                        largest.at == label ? index_t{1} : index_t{0}};
     }
@@ -165,7 +180,8 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
 
 /// One block adds up the rows, in a fixed order.
 template <class Unused = void>
-__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, loss_sums* total) {
+__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums,
+                                  const gradus::detail::step_numbers* recorded, stamped_sums* total) {
   loss_sums own;
   for (index_t row = threadIdx.x; row < rows; row += softmax_threads) {
     own.loss += row_sums[row].loss;
@@ -176,13 +192,18 @@ __global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, loss_
     a.correct += b.correct;
   });
   if (threadIdx.x == 0) {
-    *total = own;
+    total->sums = own;
+    if (recorded != nullptr) {
+      __threadfence_system();
+      *const_cast<volatile std::uint64_t*>(&total->launch) = recorded->launch;
+    }
   }
 }
 
 }  // namespace detail
 
-/// See kernels/softmax.hpp. Does not wait: the sums are those that take_loss_sums returns.
+/// See kernels/softmax.hpp. Labels are in the memory of the device; the loss is NaN where one is no class. Does not
+/// wait: the sums are those that take_loss_sums returns.
 /// @note dlogits may be logits. Memory is taken at the first call for a larger number of rows.
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes, const Element* logits,
@@ -191,19 +212,17 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
     return {};
   }
   auto& memory = device.library<detail::loss_memory>();
-  const bool recording = device.library<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
-  if (!recording) {  // else whoever launches the graph does so
-    memory.reserve(device, rows);
-    memory.write_labels(rows, labels);
-  }
-  memory.copy_labels(device, rows);
+  const gradus::detail::step_numbers* const recorded =
+      device.library<gradus::detail::recorded_numbers>().for_kernels();
+  detail::require_labels_on_device(labels);
+  memory.reserve(device, rows);
   detail::launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
-                 &detail::softmax_kernel<Element>, rows, classes, logits, memory.labels(),
+                 &detail::softmax_kernel<Element>, rows, classes, logits, labels,
                  static_cast<detail::device_real<Element>>(scale), dlogits, memory.row_sums());
   detail::launch(device, "softmax_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, rows,
-                 static_cast<const loss_sums*>(memory.row_sums()), memory.sums());
-  if (!recording) {
-    memory.mark(device);
+                 static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
+  if (recorded == nullptr) {
+    memory.mark();
   }
   return {};
 }
