@@ -55,14 +55,13 @@ struct training_setup {
   gradus::index_t micro_batch_size = 0;
 };
 
-/// Trains and returns what one rank has at the end.
-template <class Layout, class Element = double, class Communicator>
-training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
-  gradus::cpu device{{.intra_op_threads = 1}};
+/// Trains on a device and returns what one rank has at the end.
+template <class Layout, class Element = double, class Device, class Communicator>
+training_result run_training_on(Device& device, Communicator& communicator, const training_setup& setup = {}) {
   const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
-  gradus::data::loader<Element, Layout> loader{
+  gradus::data::loader<Element, Layout, Device> loader{
       device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
-  gradus::nn::network<Element, Layout> net{device, {2, 9, 8}};
+  gradus::nn::network<Element, Layout, Device> net{device, {2, 9, 8}};
   build_training_network(net);
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
               .seed = setup.seed,
@@ -76,8 +75,17 @@ training_result run_training(Communicator& communicator, const training_setup& s
   };
   trainer.fit(loader, {.epochs = setup.epochs, .learning_rate = setup.learning_rate}, recorder{&result.losses});
   result.accuracy = trainer.evaluate(loader).accuracy;
-  result.weights.assign(net.values().begin(), net.values().end());
+  std::vector<typename decltype(net)::parameter_element_type> weights(net.values().size());
+  device.copy_to_host(weights.data(), net.values().data(), net.values().size_bytes());
+  result.weights.assign(weights.begin(), weights.end());
   return result;
+}
+
+/// The same on one thread of the CPU.
+template <class Layout, class Element = double, class Communicator>
+training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  return run_training_on<Layout, Element>(device, communicator, setup);
 }
 
 /// The largest |a - b| / (1e-3 + |b|).

@@ -33,7 +33,7 @@ struct stamped_sums {
 /// writes to. Nobody waits until `take` asks for it.
 class loss_memory {
  public:
-  explicit loss_memory(const cuda& device) : device_{&device}, sums_{sizeof(stamped_sums)} { *sums() = {}; }
+  explicit loss_memory(const cuda& device) : stream_{device.stream()}, sums_{sizeof(stamped_sums)} { *sums() = {}; }
   loss_memory(const loss_memory&) = delete;
   loss_memory& operator=(const loss_memory&) = delete;
   ~loss_memory() { static_cast<void>(cudaFree(row_sums_)); }
@@ -56,7 +56,7 @@ class loss_memory {
 
   /// The sums are in place when what is on the stream now is done.
   void mark() {
-    ready_.record(device_->stream());
+    ready_.record(stream_);
     pending_ = true;
   }
 
@@ -79,7 +79,7 @@ class loss_memory {
     const volatile std::uint64_t& seen = sums()->launch;
     for (int looks = 1; seen != launch; ++looks) {
       if (looks % 4096 == 0) {
-        const cudaError_t status = cudaStreamQuery(device_->stream());
+        const cudaError_t status = cudaStreamQuery(stream_);
         if (status != cudaErrorNotReady) {
           gradus::detail::check_cuda(status, "a recorded training step");
           break;  // all work is done
@@ -91,7 +91,7 @@ class loss_memory {
   }
 
  private:
-  const cuda* device_;
+  cudaStream_t stream_;
   index_t rows_ = 0;
   pinned_memory sums_;
   loss_sums* row_sums_ = nullptr;
