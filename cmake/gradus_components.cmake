@@ -60,11 +60,12 @@ macro(gradus_add_component name)
       set(gradus_${name}_FOUND TRUE)
     endif()
     if("${name}" STREQUAL "cuda" AND gradus_cuda_FOUND)
+      # The standard as an option: CMake before 3.26 has no C++20 for nvcc, and asks no feature of C++ of it.
       # Eigen must be the same in files that nvcc compiles and in others: what it does on GPUs is not used.
       target_link_libraries(gradus::cuda INTERFACE CUDA::cublas)
       target_compile_definitions(gradus::cuda INTERFACE EIGEN_NO_CUDA)
       target_compile_options(gradus::cuda INTERFACE
-        "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20012,20014>")
+        "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20;--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20012,20014>")
     endif()
   else()
     set(gradus_${name}_REASON "gradus has no component of that name (it has cuda, gzip, mpi and nccl)")

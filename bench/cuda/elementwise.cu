@@ -56,9 +56,9 @@ int main(int count, char** arguments) {
   images y{device, shape};
   images z{device, shape};
   gradus::tensor<float, 1, gradus::row_major, gradus::cuda> bias{device, {channels}};
-  x = 0.25F;
-  y = 0.5F;
-  bias = -0.125F;
+  gradus::assign(x, 0.25F);
+  gradus::assign(y, 0.5F);
+  gradus::assign(bias, -0.125F);
   const double array = static_cast<double>(x.size()) * sizeof(float);
 
   std::vector<entry> entries;

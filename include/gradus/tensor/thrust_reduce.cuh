@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Reductions with Thrust: many items fold a part each, then the parts are folded, in an order that the shape alone
-// sets. Module: tensor. Depends on: device.
+// Reductions with Thrust: items fold a part each, then parts are folded; the shape alone sets the order.
+// Module: tensor. Depends on: device.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::max
+#include <algorithm>    // std::max, std::min
 #include <array>        // std::array
-#include <bit>          // std::bit_ceil, std::popcount
+#include <bit>          // std::bit_floor, std::popcount
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_trivially_copyable_v
 #include <utility>      // std::move
