@@ -18,6 +18,11 @@
 #include "gradus/train/recorded_step.cuh"
 #include "training_runs.hpp"
 
+namespace gpu_training {
+/// In a translation unit of its own: nvcc does not compile the kernels of the CPU.
+gradus_test::training_result on_cpu();
+}  // namespace gpu_training
+
 namespace {
 
 namespace comm = gradus::comm;
@@ -32,11 +37,10 @@ training_result on_one_gpu(const gradus_test::training_setup& setup = {}) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(gpu_training)
+BOOST_AUTO_TEST_SUITE(training_on_a_gpu)
 
 BOOST_AUTO_TEST_CASE(a_gpu_trains_as_the_cpu_does) {
-  comm::self self;
-  const training_result expected = gradus_test::run_training<gradus::nhwc, float>(self);
+  const training_result expected = gpu_training::on_cpu();
   const training_result computed = on_one_gpu<float>();
   BOOST_CHECK_SMALL(gradus_test::largest_difference(computed.weights, expected.weights), 1e-2);
   BOOST_CHECK_SMALL(gradus_test::largest_difference(computed.losses, expected.losses), 1e-3);
