@@ -69,10 +69,11 @@ void run(std::string_view name, gradus::nn::value_shape image, index_t batch, in
     }
     device.synchronize();
     took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    std::printf("{\"case\": \"%.*s\", \"library\": \"gradus\", \"round\": %d, \"steps_per_second\": %.2f, "
-                "\"images_per_second\": %.0f, \"loss\": %.4f}\n",
-                static_cast<int>(name.size()), name.data(), round, steps / took,
-                static_cast<double>(batch) * steps / took, loss);
+    std::printf(
+        "{\"case\": \"%.*s\", \"library\": \"gradus\", \"round\": %d, \"steps_per_second\": %.2f, "
+        "\"images_per_second\": %.0f, \"loss\": %.4f}\n",
+        static_cast<int>(name.size()), name.data(), round, steps / took, static_cast<double>(batch) * steps / took,
+        loss);
     std::fflush(stdout);
   }
 }

@@ -53,9 +53,15 @@ void agrees(const outcome& expected, bool last_batch_smaller) {
 
 BOOST_AUTO_TEST_SUITE(layers_on_a_gpu)
 
-BOOST_AUTO_TEST_CASE(nhwc_agrees_with_double_on_the_cpu) { agrees<gradus::nhwc>(gpu_layers::on_cpu_nhwc(false), false); }
-BOOST_AUTO_TEST_CASE(nchw_agrees_with_double_on_the_cpu) { agrees<gradus::nchw>(gpu_layers::on_cpu_nchw(false), false); }
-BOOST_AUTO_TEST_CASE(a_smaller_batch_than_planned_agrees) { agrees<gradus::nhwc>(gpu_layers::on_cpu_nhwc(true), true); }
+BOOST_AUTO_TEST_CASE(nhwc_agrees_with_double_on_the_cpu) {
+  agrees<gradus::nhwc>(gpu_layers::on_cpu_nhwc(false), false);
+}
+BOOST_AUTO_TEST_CASE(nchw_agrees_with_double_on_the_cpu) {
+  agrees<gradus::nchw>(gpu_layers::on_cpu_nchw(false), false);
+}
+BOOST_AUTO_TEST_CASE(a_smaller_batch_than_planned_agrees) {
+  agrees<gradus::nhwc>(gpu_layers::on_cpu_nhwc(true), true);
+}
 
 BOOST_AUTO_TEST_CASE(a_label_that_is_no_class_has_no_finite_loss) {
   gradus::cuda device;
@@ -63,7 +69,8 @@ BOOST_AUTO_TEST_CASE(a_label_that_is_no_class_has_no_finite_loss) {
   gradus::tensor<std::int32_t, 1, gradus::row_major, gradus::cuda> labels{device, {1}};
   const std::int32_t wrong = 4;
   device.copy_from_host(labels.data(), &wrong, sizeof(wrong));
-  softmax_cross_entropy_loss(device, 1, 4, scores.view().data(), labels.view().data(), 1.0, static_cast<float*>(nullptr));
+  softmax_cross_entropy_loss(device, 1, 4, scores.view().data(), labels.view().data(), 1.0,
+                             static_cast<float*>(nullptr));
   BOOST_CHECK(std::isnan(take_loss_sums(device).loss));
 }
 

@@ -19,7 +19,9 @@ namespace {
 namespace comm = gradus::comm;
 namespace suite = communicator_tests;
 
-int most_ranks() { return std::min(4, gradus::cuda_device_count()); }
+int most_ranks() {
+  return std::min(4, gradus::cuda_device_count());
+}
 
 template <class Test>
 void on_gpus(int ranks, const Test& test) {
@@ -58,10 +60,12 @@ BOOST_AUTO_TEST_CASE(conformance) {
 BOOST_AUTO_TEST_CASE(failures_are_named) {
   const suite::watchdog guard{std::chrono::seconds{250}};
   for (int ranks = 2; ranks <= most_ranks(); ++ranks) {
-    BOOST_TEST(suite::failure_of([&] { on_gpus(ranks, &suite::a_rank_that_fails_is_named<comm::nccl>); })
-                   .find("check failed") == std::string::npos);
-    BOOST_TEST(suite::failure_of([&] { on_gpus(ranks, &suite::a_wait_has_a_time_limit<comm::nccl>); })
-                   .find("check failed") == std::string::npos);
+    BOOST_TEST(suite::failure_of([&] {
+                 on_gpus(ranks, &suite::a_rank_that_fails_is_named<comm::nccl>);
+               }).find("check failed") == std::string::npos);
+    BOOST_TEST(suite::failure_of([&] {
+                 on_gpus(ranks, &suite::a_wait_has_a_time_limit<comm::nccl>);
+               }).find("check failed") == std::string::npos);
   }
 }
 

@@ -31,9 +31,11 @@ void build(Network& net, bool last_batch_smaller) {
   x = net.add("sum", nn::add{}, {x, shortcut});
   x = net.add("relu2", nn::relu{}, x);
   x = net.add("response", nn::local_response_norm{.alpha = 0.1}, x);
-  const nn::value left =
-      net.add("down", nn::conv2d{.out_channels = 12, .kernel = {2, 4}, .stride = {2, 2}, .pad = nn::padding::same(), .groups = 2}, x);
-  const nn::value right = net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .pad = nn::padding::same()}, x);
+  const nn::value left = net.add(
+      "down",
+      nn::conv2d{.out_channels = 12, .kernel = {2, 4}, .stride = {2, 2}, .pad = nn::padding::same(), .groups = 2}, x);
+  const nn::value right =
+      net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .pad = nn::padding::same()}, x);
   x = net.add("both", nn::concat{}, {left, right});
   x = net.add("average", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .pad = nn::padding::same()}, x);
   x = net.add("wider", nn::pad_channels{.before = 1, .after = 3}, x);

@@ -4,16 +4,16 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <chrono>   // std::chrono::milliseconds
-#include <cstddef>  // std::byte, std::size_t
-#include <cstdint>  // std::uint64_t
-#include <cstdio>   // std::fopen, std::fread, std::fwrite, std::rename, std::remove
-#include <cstring>  // std::memcmp, std::memcpy
-#include <memory>   // std::unique_ptr
-#include <span>     // std::span
-#include <string>   // std::string
+#include <chrono>       // std::chrono::milliseconds
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint64_t
+#include <cstdio>       // std::fopen, std::fread, std::fwrite, std::rename, std::remove
+#include <cstring>      // std::memcmp, std::memcpy
+#include <memory>       // std::unique_ptr
+#include <span>         // std::span
+#include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <thread>   // std::this_thread
+#include <thread>       // std::this_thread
 
 #include "gradus/comm/detail/wait.hpp"  // clock, seconds_text
 #include "gradus/core/config.hpp"       // GRADUS_COLD
@@ -56,7 +56,9 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   const std::string temporary = path + ".part";
   std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
   if (there != nullptr) {
-    throw configuration_error{"id_file", "a file that does not exist yet", {path, " exists"},
+    throw configuration_error{"id_file",
+                              "a file that does not exist yet",
+                              {path, " exists"},
                               "remove it: it may be of a run before; every run needs a name of its own"};
   }
   std::unique_ptr<std::FILE, close_file> file{std::fopen(temporary.c_str(), "wbx")};
@@ -66,7 +68,9 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   file.reset();
   written = written && std::rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) {
-    throw configuration_error{"id_file", "a file for the id that can be written", {path, " cannot: ", temporary},
+    throw configuration_error{"id_file",
+                              "a file for the id that can be written",
+                              {path, " cannot: ", temporary},
                               "give a path in a directory that all ranks share and may write to; remove what is left "
                               "of a run before"};
   }
@@ -91,15 +95,16 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
   }
   id_file_head head{};
   const bool has_head = std::fread(&head, sizeof(head), 1, file.get()) == 1;
-  if (!has_head || std::memcmp(head.magic, id_head(0, {}).magic, sizeof(head.magic)) != 0 ||
-      head.bytes != id.size() || std::fread(id.data(), 1, id.size(), file.get()) != id.size() ||
-      std::fgetc(file.get()) != EOF || head.checksum != id_checksum(head.ranks, id)) {
-    throw format_error{"id_file", {"the id of rank 0 in ", path}, "another file",
-                       "give a path that nothing else uses"};
+  if (!has_head || std::memcmp(head.magic, id_head(0, {}).magic, sizeof(head.magic)) != 0 || head.bytes != id.size() ||
+      std::fread(id.data(), 1, id.size(), file.get()) != id.size() || std::fgetc(file.get()) != EOF ||
+      head.checksum != id_checksum(head.ranks, id)) {
+    throw format_error{"id_file", {"the id of rank 0 in ", path}, "another file", "give a path that nothing else uses"};
   }
   if (head.ranks != ranks) {
-    throw configuration_error{"id_file", {"the id of a group of ", ranks, " ranks in ", path},
-                              {"one of ", head.ranks}, "start all ranks with the same number of ranks"};
+    throw configuration_error{"id_file",
+                              {"the id of a group of ", ranks, " ranks in ", path},
+                              {"one of ", head.ranks},
+                              "start all ranks with the same number of ranks"};
   }
 }
 

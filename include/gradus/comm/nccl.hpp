@@ -149,26 +149,28 @@ class nccl {
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return begin_all_reduce({.kind = detail::call_kind::all_reduce, .operation = operation, .element = element_name<Element>}, data.data(),
-                            data.size(), sizeof(Element), detail::nccl_type<Element>);
+    return begin_all_reduce(
+        {.kind = detail::call_kind::all_reduce, .operation = operation, .element = element_name<Element>}, data.data(),
+        data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return begin_broadcast({.kind = detail::call_kind::broadcast, .peer = root, .element = element_name<Element>}, data.data(), data.size(),
-                           sizeof(Element), detail::nccl_type<Element>);
+    return begin_broadcast({.kind = detail::call_kind::broadcast, .peer = root, .element = element_name<Element>},
+                           data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return begin_reduce_scatter({.kind = detail::call_kind::reduce_scatter, .operation = operation, .element = element_name<Element>}, input.data(),
-                                output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
+    return begin_reduce_scatter(
+        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .element = element_name<Element>},
+        input.data(), output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return begin_all_gather({.kind = detail::call_kind::all_gather, .element = element_name<Element>}, input.data(), output.data(), input.size(),
-                            sizeof(Element), detail::nccl_type<Element>);
+    return begin_all_gather({.kind = detail::call_kind::all_gather, .element = element_name<Element>}, input.data(),
+                            output.data(), input.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   [[nodiscard]] request barrier() {
@@ -215,7 +217,9 @@ class nccl {
 
   GRADUS_COLD static void make_id(ncclUniqueId& id) {
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
-      throw communication_error{"comm::nccl", {}, {"NCCL: ", ncclGetErrorString(result)},
+      throw communication_error{"comm::nccl",
+                                {},
+                                {"NCCL: ", ncclGetErrorString(result)},
                                 "NCCL_DEBUG=INFO in the environment makes NCCL say more"};
     }
   }

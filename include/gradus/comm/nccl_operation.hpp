@@ -33,8 +33,8 @@ class nccl_channel;
 
 /// Memory that a card can work on in place of a caller's: the same, if it is the card's, or a copy.
 struct nccl_buffer {
-  void* data = nullptr;     // what NCCL is given
-  void* caller = nullptr;   // what it stands for
+  void* data = nullptr;    // what NCCL is given
+  void* caller = nullptr;  // what it stands for
   std::size_t bytes = 0;
   bool copied = false;
   bool copies_back = false;
@@ -300,8 +300,7 @@ class nccl_channel {
 
   static void stable_sort_by_tag(gradus::detail::vector<nccl_message>& messages) {
     for (std::size_t i = 1; i < messages.size(); ++i) {  // few, and mostly in order
-      for (std::size_t k = i;
-           k > 0 && messages[k].operation->what().tag < messages[k - 1].operation->what().tag; --k) {
+      for (std::size_t k = i; k > 0 && messages[k].operation->what().tag < messages[k - 1].operation->what().tag; --k) {
         std::swap(messages[k], messages[k - 1]);
       }
     }
@@ -309,11 +308,10 @@ class nccl_channel {
 
   [[noreturn]] GRADUS_COLD void raise_nccl(ncclResult_t result, const call& what, const std::source_location& where) {
     const std::string said = communicator_ == nullptr ? "" : ncclGetLastError(communicator_);
-    const std::string reason =
-        gradus::detail::text({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
+    const std::string reason = gradus::detail::text({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
     give_up(gradus::detail::text({what.describe(), ": ", reason}));
-    throw communication_error{what.describe(), {}, {"NCCL: ", reason},
-                              "NCCL_DEBUG=INFO in the environment makes NCCL say more", where};
+    throw communication_error{
+        what.describe(), {}, {"NCCL: ", reason}, "NCCL_DEBUG=INFO in the environment makes NCCL say more", where};
   }
 
   cuda* device_;

@@ -8,12 +8,12 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"          // shape_error
+#include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"            // shape_error
 #include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
-#include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
-#include "gradus/nn/value.hpp"            // value_shape
-#include "gradus/tensor/tensor_view.hpp"  // image_view
+#include "gradus/kernels/softmax.hpp"       // loss_sums, softmax_cross_entropy_loss
+#include "gradus/nn/value.hpp"              // value_shape
+#include "gradus/tensor/tensor_view.hpp"    // image_view
 
 namespace gradus::nn {
 

@@ -188,8 +188,7 @@ class network {
     kernels::loss_sums total;
     for (index_t first = 0; first < images.extent(0); first += graph_.examples_at_once()) {
       const const_view part = part_of(images, first);
-      kernels::loss_sums sums =
-          loss_->compute(*device_, forward(part), labels_of(labels, first, part), 0.0, nullptr);
+      kernels::loss_sums sums = loss_->compute(*device_, forward(part), labels_of(labels, first, part), 0.0, nullptr);
       if constexpr (requires { take_loss_sums(*device_); }) {
         sums = take_loss_sums(*device_);
       }

@@ -13,14 +13,14 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/vector.hpp"          // vector
-#include "gradus/device/cuda.cuh"          // cuda
-#include "gradus/device/cuda_memory.cuh"   // pinned_memory
-#include "gradus/device/cuda_step.cuh"     // recorded_numbers
-#include "gradus/optim/cpu_passes.hpp"     // momentum_pass
-#include "gradus/optim/segment.hpp"        // segment
+#include "gradus/core/config.hpp"         // GRADUS_COLD
+#include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/vector.hpp"         // vector
+#include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_memory.cuh"  // pinned_memory
+#include "gradus/device/cuda_step.cuh"    // recorded_numbers
+#include "gradus/optim/cpu_passes.hpp"    // momentum_pass
+#include "gradus/optim/segment.hpp"       // segment
 
 namespace gradus::optim {
 
@@ -82,8 +82,7 @@ class segment_tables {
     for (const segment& one : segments) {
       made->segments.push_back({one.offset, static_cast<int>(one.size), one.decay ? 1 : 0});
       for (index_t begin = 0; begin < one.size; begin += piece) {
-        pieces.push_back(
-            {one.offset + begin, static_cast<int>(std::min(piece, one.size - begin)), one.decay ? 1 : 0});
+        pieces.push_back({one.offset + begin, static_cast<int>(std::min(piece, one.size - begin)), one.decay ? 1 : 0});
       }
     }
     made->pieces = static_cast<index_t>(pieces.size());
@@ -91,8 +90,8 @@ class segment_tables {
       const std::size_t bytes = pieces.size() * sizeof(segment_piece);
       gradus::detail::check_cuda(cudaMalloc(reinterpret_cast<void**>(&made->on_device), bytes), "cudaMalloc");
       tables_.push_back(std::move(made));  // which frees it
-      gradus::detail::check_cuda(
-          cudaMemcpy(tables_.back()->on_device, pieces.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      gradus::detail::check_cuda(cudaMemcpy(tables_.back()->on_device, pieces.data(), bytes, cudaMemcpyHostToDevice),
+                                 "cudaMemcpy");
     } else {
       tables_.push_back(std::move(made));
     }
@@ -111,8 +110,8 @@ struct momentum_numbers {
 
 template <class Element>
 __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<Element> numbers,
-                                const gradus::detail::step_numbers* recorded, Element* values,
-                                const Element* gradients, Element* velocities) {
+                                const gradus::detail::step_numbers* recorded, Element* values, const Element* gradients,
+                                Element* velocities) {
   const segment_piece piece = pieces[blockIdx.x];
   const Element rate = recorded == nullptr ? numbers.rate : static_cast<Element>(recorded->learning_rate);
   const Element decay = piece.decay != 0 ? numbers.decay : Element{0};

@@ -55,8 +55,8 @@ class recorded_step {
   /// @throws shape_error when shapes disagree
   kernels::loss_sums operator()(const_view images, std::span<const std::int32_t> labels, double learning_rate,
                                 const nn::step_options& place = {}) {
-    const bool full = images.extents() == images_.extents() &&
-                      static_cast<index_t>(labels.size()) == network_->batch_size();
+    const bool full =
+        images.extents() == images_.extents() && static_cast<index_t>(labels.size()) == network_->batch_size();
     const index_t global = place.global_examples > 0 ? place.global_examples : images.extent(0);
     if (!full || (graph_ != nullptr && global != recorded_global_)) {
       return run(images, labels, learning_rate, place);
@@ -73,11 +73,10 @@ class recorded_step {
     ++launches_;
     device.copy(images_.data(), images.data(), static_cast<std::size_t>(images.size()) * sizeof(element));
     device.copy(labels_.data(), labels.data(), labels.size_bytes());
-    device.library<gradus::detail::recorded_numbers>().set(
-        device, {.launch = launches_,
-                 .step = place.step,
-                 .first_example = place.first_example,
-                 .learning_rate = learning_rate});
+    device.library<gradus::detail::recorded_numbers>().set(device, {.launch = launches_,
+                                                                    .step = place.step,
+                                                                    .first_example = place.first_example,
+                                                                    .learning_rate = learning_rate});
     graph_->launch();
     return device.library<kernels::detail::loss_memory>().take_of(launches_);
   }

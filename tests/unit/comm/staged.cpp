@@ -157,18 +157,21 @@ BOOST_AUTO_TEST_CASE(an_id_goes_through_a_file) {
   comm::detail::read_id_file(path, 4, read, 10s);
   writer.join();
   BOOST_CHECK(read == id);
-  BOOST_TEST(suite::message_of<gradus::configuration_error>([&] { comm::detail::read_id_file(path, 3, read, 1s); })
-                 .find("the id of a group of 3 ranks") != std::string::npos);
-  BOOST_TEST(suite::message_of<gradus::configuration_error>([&] { comm::detail::write_id_file(path, 4, id); })
-                 .find("a file that does not exist yet") != std::string::npos);
+  BOOST_TEST(suite::message_of<gradus::configuration_error>([&] {
+               comm::detail::read_id_file(path, 3, read, 1s);
+             }).find("the id of a group of 3 ranks") != std::string::npos);
+  BOOST_TEST(suite::message_of<gradus::configuration_error>([&] {
+               comm::detail::write_id_file(path, 4, id);
+             }).find("a file that does not exist yet") != std::string::npos);
   std::remove(path.c_str());
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_does_not_come_or_is_another_is_an_error) {
   const std::string path = file_name();
   std::array<std::byte, 5> read{};
-  BOOST_TEST(suite::message_of<gradus::communication_error>([&] { comm::detail::read_id_file(path, 2, read, 30ms); })
-                 .find("within 0.03 s") != std::string::npos);
+  BOOST_TEST(suite::message_of<gradus::communication_error>([&] {
+               comm::detail::read_id_file(path, 2, read, 30ms);
+             }).find("within 0.03 s") != std::string::npos);
   comm::detail::write_id_file(path, 2, id);
   std::string good;
   {

@@ -145,7 +145,8 @@ struct gradient_terms {
         g = 0;
       }
       a[k] += g;
-      b[k] += g * (static_cast<double>(widen(values.values[k])) - static_cast<double>(mean[Across ? channel + k : channel]));
+      b[k] += g * (static_cast<double>(widen(values.values[k])) -
+                   static_cast<double>(mean[Across ? channel + k : channel]));
     }
   }
 };
@@ -182,9 +183,9 @@ struct normalized_gradient {
   const E* x;
   const E* y;  // null: no ReLU
   const E* dy;
-  E* dx;                  // null: not wanted
-  const E* relu_output;   // null: no mask
-  E* residual_gradient;   // null: not wanted
+  E* dx;                 // null: not wanted
+  const E* relu_output;  // null: no mask
+  E* residual_gradient;  // null: not wanted
   const P* coefficients;
   bool accumulate;
   bool accumulate_residual;
@@ -239,8 +240,8 @@ template <class E>
 }
 
 template <class E, class P, class Layout>
-void normalize(cuda& device, image_view<const E, Layout, cuda> x, image_view<E, Layout, cuda> y,
-               const P* coefficients, const batch_norm_epilogue<E>& epilogue) {
+void normalize(cuda& device, image_view<const E, Layout, cuda> x, image_view<E, Layout, cuda> y, const P* coefficients,
+               const batch_norm_epilogue<E>& epilogue) {
   const auto images = device_images<Layout>::of(x.extents());
   const auto view = channel_view::of<Layout>(x.extents());
   const auto run = [&]<int Width>() {
@@ -372,10 +373,9 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
                                                         .accumulate = epilogue.accumulate,
                                                         .accumulate_residual = gradients.accumulate_residual};
   const auto run = [&]<int Width>() {
-    detail::launch(device, "batch_norm_backward",
-                   detail::image_grid(images.examples, images.image_size() / Width), detail::block_threads,
-                   &detail::normalize_backward_kernel<Width, Element, real>, images.examples, images.image_size(),
-                   images.channels, static_cast<std::uint32_t>(view.inner), call);
+    detail::launch(device, "batch_norm_backward", detail::image_grid(images.examples, images.image_size() / Width),
+                   detail::block_threads, &detail::normalize_backward_kernel<Width, Element, real>, images.examples,
+                   images.image_size(), images.channels, static_cast<std::uint32_t>(view.inner), call);
   };
   if (detail::channels_in_packets<Element>(view) &&
       detail::on_packets(x.data(), output, dy.data(), dx.data(), epilogue.relu_output, gradients.residual)) {

@@ -46,9 +46,8 @@ inline constexpr int sum_packet = 4;     // channels of a thread
 
 /// Pieces of the outer axis that are summed apart. It depends on the shape alone: so do the bits of the sums.
 [[nodiscard]] inline index_t sum_slices(const channel_view& view) noexcept {
-  const index_t columns = view.inner == 1
-                              ? (view.channels + lanes_across * sum_packet - 1) / (lanes_across * sum_packet)
-                              : view.channels;
+  const index_t columns =
+      view.inner == 1 ? (view.channels + lanes_across * sum_packet - 1) / (lanes_across * sum_packet) : view.channels;
   const index_t rows_of_work = view.inner == 1 ? 64 : std::max<index_t>(1, 4096 / view.inner);
   return std::clamp<index_t>((view.outer + rows_of_work - 1) / rows_of_work, 1,
                              std::max<index_t>(1, 1024 / std::max<index_t>(1, columns)));
@@ -154,8 +153,8 @@ void channel_sums(cuda& device, std::string_view name, const channel_view& view,
   const dim3 threads{lanes_across, lanes_along, 1};
   const auto y = static_cast<unsigned>(slices);
   if (view.inner != 1) {
-    launch(device, name, dim3{static_cast<unsigned>(view.channels), y, 1}, threads,
-           &channel_sums_planes_kernel<Terms>, terms, view.outer, view.channels, view.inner, slice, partial);
+    launch(device, name, dim3{static_cast<unsigned>(view.channels), y, 1}, threads, &channel_sums_planes_kernel<Terms>,
+           terms, view.outer, view.channels, view.inner, slice, partial);
   } else if (packets && view.channels % sum_packet == 0) {
     const auto x = static_cast<unsigned>((view.channels + lanes_across * sum_packet - 1) / (lanes_across * sum_packet));
     launch(device, name, dim3{x, y, 1}, threads, &channel_sums_across_kernel<sum_packet, Terms>, terms, view.outer,

@@ -7,13 +7,13 @@
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint32_t
 
-#include "gradus/core/element.hpp"         // network_element
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/device/cuda.cuh"          // cuda
-#include "gradus/kernels/concat.hpp"       // the declaration for every device
-#include "gradus/kernels/cuda/launch.cuh"  // launch
+#include "gradus/core/element.hpp"          // network_element
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/device/cuda.cuh"           // cuda
+#include "gradus/kernels/concat.hpp"        // the declaration for every device
+#include "gradus/kernels/cuda/launch.cuh"   // launch
 #include "gradus/layout/layout_policy.hpp"  // axis, layout_policy
-#include "gradus/tensor/tensor_view.hpp"   // image_view
+#include "gradus/tensor/tensor_view.hpp"    // image_view
 
 namespace gradus::kernels {
 

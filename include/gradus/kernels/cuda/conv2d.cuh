@@ -10,16 +10,16 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/element.hpp"                    // network_element, parameter_element_t
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/device/cuda.cuh"                     // cuda
-#include "gradus/kernels/conv2d.hpp"                  // conv2d_geometry, the epilogues
-#include "gradus/kernels/cuda/channel_sums.cuh"       // channel_sums
-#include "gradus/kernels/cuda/convolution_plan.cuh"   // convolution_plans
-#include "gradus/kernels/cuda/elementwise.cuh"        // convert
-#include "gradus/kernels/cuda/launch.cuh"             // launch, device_images
-#include "gradus/kernels/cuda/matmul.cuh"             // apply_epilogue
-#include "gradus/tensor/tensor_view.hpp"              // image_view
+#include "gradus/core/element.hpp"                   // network_element, parameter_element_t
+#include "gradus/core/index.hpp"                     // index_t
+#include "gradus/device/cuda.cuh"                    // cuda
+#include "gradus/kernels/conv2d.hpp"                 // conv2d_geometry, the epilogues
+#include "gradus/kernels/cuda/channel_sums.cuh"      // channel_sums
+#include "gradus/kernels/cuda/convolution_plan.cuh"  // convolution_plans
+#include "gradus/kernels/cuda/elementwise.cuh"       // convert
+#include "gradus/kernels/cuda/launch.cuh"            // launch, device_images
+#include "gradus/kernels/cuda/matmul.cuh"            // apply_epilogue
+#include "gradus/tensor/tensor_view.hpp"             // image_view
 
 namespace gradus::kernels {
 
@@ -147,9 +147,8 @@ template <network_element Element, layout_policy Layout>
 /// See kernels/conv2d.hpp.
 template <network_element Element, layout_policy Layout>
 void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
-                    image_view<const parameter_element_t<Element>, Layout, cuda> w,
-                    image_view<Element, Layout, cuda> y, const forward_epilogue<Element>& epilogue,
-                    std::span<std::byte> workspace) {
+                    image_view<const parameter_element_t<Element>, Layout, cuda> w, image_view<Element, Layout, cuda> y,
+                    const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
   if (y.size() == 0) {
     return;
   }
@@ -185,20 +184,18 @@ void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_v
   if (!run.plan().padded()) {
     run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, dx.data(), epilogue.accumulate,
                                               run.workspace());
-    detail::apply_epilogue<Element, parameter_element_t<Element>>(device, dx.size(), 1, 1, nullptr, nullptr,
-                                                                  activation::identity, epilogue.relu_output,
-                                                                  dx.data());
+    detail::apply_epilogue<Element, parameter_element_t<Element>>(
+        device, dx.size(), 1, 1, nullptr, nullptr, activation::identity, epilogue.relu_output, dx.data());
     return;
   }
   run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, run.padded(), false, run.workspace());
   const auto in = detail::device_images<Layout>::of(dx.extents());
-  detail::launch(device, "conv2d_backward_data", detail::image_grid(in.examples, in.image_size()),
-                 detail::block_threads, &detail::crop_kernel<Layout, Element>, in,
-                 detail::device_images<Layout>::of(run.plan().input_extents()),
-                 static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
-                 static_cast<const Element*>(run.padded()), dx.data(),
-                 detail::device_epilogue<Element>{.relu_output = epilogue.relu_output,
-                                                  .accumulate = epilogue.accumulate});
+  detail::launch(
+      device, "conv2d_backward_data", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+      &detail::crop_kernel<Layout, Element>, in, detail::device_images<Layout>::of(run.plan().input_extents()),
+      static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
+      static_cast<const Element*>(run.padded()), dx.data(),
+      detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
 }
 
 /// See kernels/conv2d.hpp. Gradients of the weights of a storage element are rounded to it once.

@@ -6,14 +6,14 @@
 
 #include <cudnn.h>  // cudnnFindConvolutionForwardAlgorithmEx
 
-#include <algorithm>    // std::min
-#include <array>        // std::array
-#include <cstddef>      // std::byte, std::size_t
-#include <map>          // std::map
-#include <memory>       // std::unique_ptr
+#include <algorithm>        // std::min
+#include <array>            // std::array
+#include <cstddef>          // std::byte, std::size_t
+#include <map>              // std::map
+#include <memory>           // std::unique_ptr
 #include <source_location>  // std::source_location
-#include <string_view>  // std::string_view
-#include <utility>      // std::exchange
+#include <string_view>      // std::string_view
+#include <utility>          // std::exchange
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/error.hpp"          // device_error
@@ -37,9 +37,22 @@ struct convolution_call {
   using key_type = std::array<index_t, 17>;
   [[nodiscard]] key_type key() const noexcept {
     const conv2d_geometry& g = geometry;
-    return {g.in_channels,  g.in_height,    g.in_width,      g.out_channels, g.out_height, g.out_width,
-            g.kernel_height, g.kernel_width, g.stride_height, g.stride_width, g.pad_top,    g.pad_left,
-            g.groups,        batch,          static_cast<index_t>(which),     static_cast<index_t>(type),
+    return {g.in_channels,
+            g.in_height,
+            g.in_width,
+            g.out_channels,
+            g.out_height,
+            g.out_width,
+            g.kernel_height,
+            g.kernel_width,
+            g.stride_height,
+            g.stride_width,
+            g.pad_top,
+            g.pad_left,
+            g.groups,
+            batch,
+            static_cast<index_t>(which),
+            static_cast<index_t>(type),
             static_cast<index_t>(format)};
   }
 
@@ -82,28 +95,29 @@ struct convolution_call {
 class convolution_plan {
  public:
   GRADUS_COLD convolution_plan(const cuda& device, const convolution_call& call)
-      : call_{call}, padded_{!pads_like_cudnn(call.geometry)}, keeps_float_{
-            call.type == CUDNN_DATA_FLOAT && !device.options().allow_tf32} {
+      : call_{call},
+        padded_{!pads_like_cudnn(call.geometry)},
+        keeps_float_{call.type == CUDNN_DATA_FLOAT && !device.options().allow_tf32} {
     const conv2d_geometry& g = call.geometry;
     set_tensor(input_, call.type, call.shape(input_extents()));
     set_tensor(output_, call.type, call.shape(g.output(call.batch)));
-    set_tensor(bias_, call.type, cudnn_shape{{1, static_cast<int>(g.out_channels), 1, 1},
-                                             {static_cast<int>(g.out_channels), 1, 1, 1}});
+    set_tensor(bias_, call.type,
+               cudnn_shape{{1, static_cast<int>(g.out_channels), 1, 1}, {static_cast<int>(g.out_channels), 1, 1, 1}});
     const image_extents w = g.weights();
     check_cudnn(cudnnSetFilter4dDescriptor(weights_.get(), call.type, call.format, static_cast<int>(w.n),
                                            static_cast<int>(w.c), static_cast<int>(w.h), static_cast<int>(w.w)),
                 "cudnnSetFilter4dDescriptor");
     check_cudnn(
-        cudnnSetConvolution2dDescriptor(
-            convolution_.get(), padded_ ? 0 : static_cast<int>(g.pad_top), padded_ ? 0 : static_cast<int>(g.pad_left),
-            static_cast<int>(g.stride_height), static_cast<int>(g.stride_width), 1, 1, CUDNN_CROSS_CORRELATION,
-            call.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT),
+        cudnnSetConvolution2dDescriptor(convolution_.get(), padded_ ? 0 : static_cast<int>(g.pad_top),
+                                        padded_ ? 0 : static_cast<int>(g.pad_left), static_cast<int>(g.stride_height),
+                                        static_cast<int>(g.stride_width), 1, 1, CUDNN_CROSS_CORRELATION,
+                                        call.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT),
         "cudnnSetConvolution2dDescriptor");
     check_cudnn(cudnnSetConvolutionGroupCount(convolution_.get(), static_cast<int>(g.groups)),
                 "cudnnSetConvolutionGroupCount");
-    set_math(keeps_float_ ? CUDNN_FMA_MATH : call.type == CUDNN_DATA_BFLOAT16 || call.type == CUDNN_DATA_HALF
-                                                 ? CUDNN_TENSOR_OP_MATH
-                                                 : CUDNN_DEFAULT_MATH);
+    set_math(keeps_float_                                                       ? CUDNN_FMA_MATH
+             : call.type == CUDNN_DATA_BFLOAT16 || call.type == CUDNN_DATA_HALF ? CUDNN_TENSOR_OP_MATH
+                                                                                : CUDNN_DEFAULT_MATH);
     check_cudnn(cudnnSetActivationDescriptor(identity_.get(), CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0),
                 "cudnnSetActivationDescriptor");
     check_cudnn(cudnnSetActivationDescriptor(relu_.get(), CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0),
@@ -117,9 +131,9 @@ class convolution_plan {
     gradus::detail::vector<scratch> memory;
     try {
       const std::size_t one = call_.element_bytes();
-      for (const std::size_t bytes : {static_cast<std::size_t>(input_extents().size()) * one,
-                                      static_cast<std::size_t>(g.weights().size()) * one,
-                                      static_cast<std::size_t>(g.output(call_.batch).size()) * one, limit}) {
+      for (const std::size_t bytes :
+           {static_cast<std::size_t>(input_extents().size()) * one, static_cast<std::size_t>(g.weights().size()) * one,
+            static_cast<std::size_t>(g.output(call_.batch).size()) * one, limit}) {
         memory.push_back(scratch{device, bytes});
       }
     } catch (const device_error&) {

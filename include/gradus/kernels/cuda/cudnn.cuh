@@ -13,14 +13,14 @@
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::is_same_v, std::remove_pointer_t
 
-#include "gradus/core/bfloat16.hpp"      // bfloat16
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // device_error, shape_error
-#include "gradus/core/extents.hpp"       // image_extents
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/device/cuda.cuh"        // cuda
-#include "gradus/layout/layouts.hpp"     // nchw, nhwc
-#include "gradus/layout/mapping.hpp"     // dense_strides
+#include "gradus/core/bfloat16.hpp"   // bfloat16
+#include "gradus/core/config.hpp"     // GRADUS_COLD
+#include "gradus/core/error.hpp"      // device_error, shape_error
+#include "gradus/core/extents.hpp"    // image_extents
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/device/cuda.cuh"     // cuda
+#include "gradus/layout/layouts.hpp"  // nchw, nhwc
+#include "gradus/layout/mapping.hpp"  // dense_strides
 
 namespace gradus::kernels::detail {
 

@@ -6,15 +6,15 @@
 
 #include <cstdint>  // std::uint8_t, std::uint32_t, std::uint64_t
 
-#include "gradus/core/element.hpp"               // network_element
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/random.hpp"                // random_stream
-#include "gradus/device/cuda.cuh"                // cuda
-#include "gradus/kernels/cuda/launch.cuh"        // launch, device_images
-#include "gradus/device/cuda_step.cuh"  // recorded_numbers
-#include "gradus/kernels/dropout.hpp"            // dropout_keeps, dropout_threshold
-#include "gradus/layout/layouts.hpp"             // nchw
-#include "gradus/tensor/tensor_view.hpp"         // image_view
+#include "gradus/core/element.hpp"         // network_element
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/core/random.hpp"          // random_stream
+#include "gradus/device/cuda.cuh"          // cuda
+#include "gradus/device/cuda_step.cuh"     // recorded_numbers
+#include "gradus/kernels/cuda/launch.cuh"  // launch, device_images
+#include "gradus/kernels/dropout.hpp"      // dropout_keeps, dropout_threshold
+#include "gradus/layout/layouts.hpp"       // nchw
+#include "gradus/tensor/tensor_view.hpp"   // image_view
 
 namespace gradus::kernels {
 
@@ -23,7 +23,8 @@ namespace detail {
 template <class Layout, class E>
 __global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, device_real<E> scale,
                                std::uint32_t threshold, random_stream stream, std::uint64_t step,
-                               std::uint64_t first_example, const gradus::detail::step_numbers* recorded, std::uint8_t* mask) {
+                               std::uint64_t first_example, const gradus::detail::step_numbers* recorded,
+                               std::uint8_t* mask) {
   if (recorded != nullptr) {
     step = recorded->step;
     first_example = recorded->first_example;

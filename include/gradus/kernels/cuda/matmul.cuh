@@ -16,9 +16,9 @@
 #include "gradus/core/element.hpp"               // parameter_element_t, real_element, storage_element
 #include "gradus/core/error.hpp"                 // shape_error
 #include "gradus/core/index.hpp"                 // index_t
+#include "gradus/device/cublas.cuh"              // cublas, check_cublas
 #include "gradus/device/cuda.cuh"                // cuda
 #include "gradus/kernels/cuda/channel_sums.cuh"  // channel_sums
-#include "gradus/kernels/cuda/cublas.cuh"        // cublas, check_cublas
 #include "gradus/kernels/cuda/elementwise.cuh"   // convert
 #include "gradus/kernels/cuda/launch.cuh"        // launch
 #include "gradus/kernels/matmul.hpp"             // matmul_shape, matmul_epilogue
@@ -41,10 +41,10 @@ __global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, 
   for (index_t i = thread_index(); i < count; i += thread_count()) {
     P value = widen(y[i]);
     if (bias != nullptr) {
-      const index_t channel = count <= std::numeric_limits<std::uint32_t>::max()
-                                  ? static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(inner) %
-                                        static_cast<std::uint32_t>(channels)
-                                  : i / inner % channels;
+      const index_t channel =
+          count <= std::numeric_limits<std::uint32_t>::max()
+              ? static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(inner) % static_cast<std::uint32_t>(channels)
+              : i / inner % channels;
       value += bias[channel];
     }
     if (residual != nullptr) {
@@ -92,18 +92,18 @@ void gemm(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out
   const scalar one = 1;
   const scalar old = accumulate ? 1 : 0;
   constexpr cublasComputeType_t compute = std::is_same_v<Out, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
-  check_cublas(cublasGemmEx(device.library<cublas>().handle(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(shape.n), blas_int(shape.m),
-                            blas_int(shape.k), &one, b, cuda_type<In>,
-                            blas_int(shape.transpose_b ? shape.k : shape.n), a, cuda_type<In>,
-                            blas_int(shape.transpose_a ? shape.m : shape.k), &old, c, cuda_type<Out>,
-                            blas_int(shape.n), compute, CUBLAS_GEMM_DEFAULT),
-               "cublasGemmEx");
+  gradus::detail::check_cublas(
+      cublasGemmEx(device.library<gradus::detail::cublas>().get(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                   shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(shape.n), blas_int(shape.m),
+                   blas_int(shape.k), &one, b, cuda_type<In>, blas_int(shape.transpose_b ? shape.k : shape.n), a,
+                   cuda_type<In>, blas_int(shape.transpose_a ? shape.m : shape.k), &old, c, cuda_type<Out>,
+                   blas_int(shape.n), compute, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmEx");
 }
 
 template <class In, class Out>
 void gemm_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c,
-                           const matmul_epilogue<Out>& epilogue) {
+                        const matmul_epilogue<Out>& epilogue) {
   gemm(device, shape, a, b, c, epilogue.accumulate);
   apply_epilogue<Out, parameter_element_t<Out>>(device, shape.m * shape.n, shape.n, 1, epilogue.bias, nullptr,
                                                 epilogue.act, epilogue.relu_output, c);

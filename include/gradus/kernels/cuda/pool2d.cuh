@@ -40,8 +40,7 @@ struct device_window {
   std::int32_t top, bottom, left, right;
 
   template <class Layout>
-  __device__ device_window(const device_windows& all, const device_images<Layout>& in, std::uint32_t p,
-                           std::uint32_t q)
+  __device__ device_window(const device_windows& all, const device_images<Layout>& in, std::uint32_t p, std::uint32_t q)
       : first_row{static_cast<std::int32_t>(p) * all.stride_height - all.pad_top},
         first_column{static_cast<std::int32_t>(q) * all.stride_width - all.pad_left},
         top{first_row > 0 ? first_row : 0},
@@ -101,8 +100,8 @@ __global__ void max_pool_backward_kernel(device_windows windows, device_images<L
     device_real<E> sum = 0;
     for (std::int32_t p = rows.first; p <= rows.last; ++p) {
       for (std::int32_t q = columns.first; q <= columns.last; ++q) {
-        const index_t place = n * out.image_size() +
-                              out.offset(at.c, static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(q));
+        const index_t place =
+            n * out.image_size() + out.offset(at.c, static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(q));
         const std::int32_t row = static_cast<std::int32_t>(at.h) - (p * windows.stride_height - windows.pad_top);
         const std::int32_t column = static_cast<std::int32_t>(at.w) - (q * windows.stride_width - windows.pad_left);
         if (choice[place] == row * windows.kernel_width + column) {
@@ -179,12 +178,11 @@ void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_vi
                          const backward_epilogue<Element>& epilogue) {
   const auto in = detail::device_images<Layout>::of(dx.extents());
   if (dx.size() != 0) {
-    detail::launch(device, "max_pool2d_backward", detail::image_grid(in.examples, in.image_size()),
-                   detail::block_threads, &detail::max_pool_backward_kernel<Layout, Element>,
-                   detail::device_windows{geometry}, in, detail::device_images<Layout>::of(dy.extents()), dy.data(),
-                   choice, dx.data(),
-                   detail::device_epilogue<Element>{.relu_output = epilogue.relu_output,
-                                                    .accumulate = epilogue.accumulate});
+    detail::launch(
+        device, "max_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+        &detail::max_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
+        detail::device_images<Layout>::of(dy.extents()), dy.data(), choice, dx.data(),
+        detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
   }
 }
 
@@ -208,12 +206,11 @@ void average_pool2d_backward(cuda& device, const pool2d_geometry& geometry, imag
                              const backward_epilogue<Element>& epilogue) {
   const auto in = detail::device_images<Layout>::of(dx.extents());
   if (dx.size() != 0) {
-    detail::launch(device, "average_pool2d_backward", detail::image_grid(in.examples, in.image_size()),
-                   detail::block_threads, &detail::average_pool_backward_kernel<Layout, Element>,
-                   detail::device_windows{geometry}, in, detail::device_images<Layout>::of(dy.extents()), dy.data(),
-                   dx.data(), count_padding,
-                   detail::device_epilogue<Element>{.relu_output = epilogue.relu_output,
-                                                    .accumulate = epilogue.accumulate});
+    detail::launch(
+        device, "average_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+        &detail::average_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
+        detail::device_images<Layout>::of(dy.extents()), dy.data(), dx.data(), count_padding,
+        detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
   }
 }
 

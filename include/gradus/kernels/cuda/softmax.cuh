@@ -14,9 +14,9 @@
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/device/cuda.cuh"          // cuda
 #include "gradus/device/cuda_memory.cuh"   // pinned_memory
+#include "gradus/device/cuda_step.cuh"     // recorded_numbers
 #include "gradus/device/cuda_stream.cuh"   // cuda_event
 #include "gradus/kernels/cuda/launch.cuh"  // launch
-#include "gradus/device/cuda_step.cuh"  // recorded_numbers
 #include "gradus/kernels/softmax.hpp"      // loss_sums
 
 namespace gradus::kernels {
@@ -180,8 +180,8 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
 
 /// One block adds up the rows, in a fixed order.
 template <class Unused = void>
-__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums,
-                                  const gradus::detail::step_numbers* recorded, stamped_sums* total) {
+__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const gradus::detail::step_numbers* recorded,
+                                  stamped_sums* total) {
   loss_sums own;
   for (index_t row = threadIdx.x; row < rows; row += softmax_threads) {
     own.loss += row_sums[row].loss;
@@ -212,8 +212,7 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
     return {};
   }
   auto& memory = device.library<detail::loss_memory>();
-  const gradus::detail::step_numbers* const recorded =
-      device.library<gradus::detail::recorded_numbers>().for_kernels();
+  const gradus::detail::step_numbers* const recorded = device.library<gradus::detail::recorded_numbers>().for_kernels();
   detail::require_labels_on_device(labels);
   memory.reserve(device, rows);
   detail::launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
@@ -239,8 +238,8 @@ template <network_element Element>
 void softmax(cuda& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {
   if (rows != 0) {
     detail::launch(device, "softmax", detail::blocks_for(rows, 1), detail::softmax_threads,
-                   &detail::softmax_kernel<Element>, rows, classes, logits, nullptr,
-                   detail::device_real<Element>{1}, probabilities, nullptr);
+                   &detail::softmax_kernel<Element>, rows, classes, logits, nullptr, detail::device_real<Element>{1},
+                   probabilities, nullptr);
   }
 }
 
