@@ -17,14 +17,15 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"   // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"    // call
-#include "gradus/comm/detail/checks.hpp"  // require_open
-#include "gradus/comm/self.hpp"           // self
-#include "gradus/core/error.hpp"          // configuration_error
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/text.hpp"           // append
-#include "gradus/core/vector.hpp"         // vector
+#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/checks.hpp"          // require_open
+#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/self.hpp"                   // self
+#include "gradus/core/error.hpp"                  // configuration_error
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/core/text.hpp"                   // append
+#include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm {
 
@@ -37,7 +38,7 @@ class flight_recorder {
   explicit flight_recorder(std::string file = {}, std::size_t capacity = 256)
       : file_{std::move(file)}, entries_(capacity) {
     if (capacity == 0) {
-      throw configuration_error{"flight_recorder", "a capacity of at least 1", "0"};
+      raise<configuration_error>("flight_recorder", "a capacity of at least 1", "0");
     }
   }
 
@@ -142,9 +143,9 @@ namespace detail {
 /// An operation of another communicator, watched.
 class recorded_operation final : public operation {
  public:
-  using pool = gradus::detail::vector<recorded_operation*>;
+  using pool = operation_pool<recorded_operation>;
 
-  recorded_operation(flight_recorder& recorder, pool& idle) noexcept : recorder_{&recorder}, idle_{&idle} {}
+  recorded_operation(flight_recorder& recorder, pool& home) noexcept : recorder_{&recorder}, home_{&home} {}
 
   request begin(std::uint64_t number, request&& inner) noexcept {
     number_ = number;
@@ -170,7 +171,7 @@ class recorded_operation final : public operation {
       recorder_->end(number_);
     }
   }
-  void release() noexcept override { idle_->push_back(this); }  // within its reserved capacity
+  void release() noexcept override { home_->put_back(*this); }
 
  private:
   template <class Function>
@@ -188,7 +189,7 @@ class recorded_operation final : public operation {
   }
 
   flight_recorder* recorder_;
-  pool* idle_;
+  pool* home_;
   std::uint64_t number_ = 0;
   request inner_;
 };
@@ -279,21 +280,16 @@ class recorded {
         recorder_{std::move(recorder)},
         channels_{std::move(channels)},
         channel_{(*channels_)++},
-        idle_{std::make_unique<detail::recorded_operation::pool>()} {}
+        operations_{std::make_unique<detail::recorded_operation::pool>()} {}
 
   template <class Element, class Begin>
   request watch(detail::call what, const Begin& begin) {
     what.element = element_name<Element>;
-    if (idle_->empty()) {
-      all_.push_back(std::make_unique<detail::recorded_operation>(*recorder_, *idle_));
-      idle_->reserve(all_.size());
-      idle_->push_back(all_.back().get());
-    }
+    detail::recorded_operation& under_way = operations_->idle(*recorder_, *operations_);
     const std::uint64_t number = recorder_->begin(channel_, what);
     try {
       request inner = begin();
-      detail::recorded_operation& under_way = *idle_->back();
-      idle_->pop_back();
+      operations_->take();
       return under_way.begin(number, std::move(inner));
     } catch (const std::exception& failure) {
       recorder_->fail(number, failure.what());
@@ -305,8 +301,7 @@ class recorded {
   std::shared_ptr<flight_recorder> recorder_;
   std::shared_ptr<int> channels_;  // made so far
   int channel_;
-  std::unique_ptr<detail::recorded_operation::pool> idle_;
-  gradus::detail::vector<std::unique_ptr<detail::recorded_operation>> all_;
+  std::unique_ptr<detail::recorded_operation::pool> operations_;
 };
 static_assert(communicator<recorded<self>>);
 

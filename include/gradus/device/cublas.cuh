@@ -12,8 +12,8 @@
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::remove_pointer_t
 
-#include "gradus/core/error.hpp"         // device_error
-#include "gradus/device/cuda.cuh"        // cuda
+#include "gradus/core/error.hpp"   // device_error, raise
+#include "gradus/device/cuda.cuh"  // cuda
 #include "gradus/device/cuda_error.cuh"  // check_cuda
 
 namespace gradus::detail {
@@ -23,11 +23,8 @@ namespace gradus::detail {
 inline void check_cublas(cublasStatus_t result, std::string_view call,
                          const std::source_location& where = std::source_location::current()) {
   if (result != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
-    throw device_error{call,
-                       "success",
-                       {cublasGetStatusName(result), " (", cublasGetStatusString(result), ")"},
-                       "CUBLAS_LOGINFO_DBG=1 in the environment makes cuBLAS say more",
-                       where};
+    raise<device_error>(call, "success", {cublasGetStatusName(result), " (", cublasGetStatusString(result), ")"},
+                        "CUBLAS_LOGINFO_DBG=1 in the environment makes cuBLAS say more", where);
   }
 }
 

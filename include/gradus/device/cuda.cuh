@@ -145,10 +145,8 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
     int count = 0;
     detail::check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     if (options.device < 0 || options.device >= count) {
-      throw device_error{"cuda",
-                         {"a device from 0 to ", count - 1},
-                         {"device ", options.device},
-                         "nvidia-smi lists the cards, and CUDA_VISIBLE_DEVICES says which of them a process sees"};
+      raise<device_error>("cuda", {"a device from 0 to ", count - 1}, {"device ", options.device},
+                          "nvidia-smi lists the cards, and CUDA_VISIBLE_DEVICES says which of them a process sees");
     }
     detail::check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
     return options;

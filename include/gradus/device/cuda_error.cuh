@@ -10,7 +10,7 @@
 #include <string_view>      // std::string_view
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // device_error
+#include "gradus/core/error.hpp"   // device_error, raise
 
 namespace gradus::detail {
 
@@ -25,22 +25,19 @@ namespace gradus::detail {
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
-      throw device_error{"cuda: no CUDA device was found",
-                         "a card of NVIDIA and its driver",
-                         {name, " (", reason, ") from ", call},
-                         "see whether nvidia-smi lists the card, whether its driver is new enough for this toolkit "
-                         "and whether CUDA_VISIBLE_DEVICES hides it; gradus::cpu works everywhere",
-                         where};
+      raise<device_error>("cuda: no CUDA device was found", "a card of NVIDIA and its driver",
+                          {name, " (", reason, ") from ", call},
+                          "see whether nvidia-smi lists the card, whether its driver is new enough for this toolkit "
+                          "and whether CUDA_VISIBLE_DEVICES hides it; gradus::cpu works everywhere",
+                          where);
     case cudaErrorMemoryAllocation:
-      throw device_error{
-          call, "memory on the device", {name, " (", reason, ")"}, "use a smaller batch or a smaller network", where};
+      raise<device_error>(call, "memory on the device", {name, " (", reason, ")"},
+                          "use a smaller batch or a smaller network", where);
     default:
-      throw device_error{call,
-                         "success",
-                         {name, " (", reason, ")"},
-                         "the failure may belong to earlier work on the device: with CUDA_LAUNCH_BLOCKING=1 in the "
-                         "environment it is reported where it happens, and compute-sanitizer says why",
-                         where};
+      raise<device_error>(call, "success", {name, " (", reason, ")"},
+                          "the failure may belong to earlier work on the device: with CUDA_LAUNCH_BLOCKING=1 in the "
+                          "environment it is reported where it happens, and compute-sanitizer says why",
+                          where);
   }
 }
 

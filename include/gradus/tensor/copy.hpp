@@ -9,7 +9,7 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::forward
 
-#include "gradus/core/error.hpp"         // shape_error
+#include "gradus/core/error.hpp"         // shape_error, raise
 #include "gradus/device/cpu.hpp"         // cpu
 #include "gradus/tensor/expression.hpp"  // tensor_operand
 #include "gradus/tensor/operand.hpp"     // as_node, stored
@@ -35,7 +35,7 @@ void copy(Destination&& destination, const Source& source) {
                     std::same_as<source_device, cpu>,
                 "gradus::copy: one of the devices is a cpu, or both are of one type");
   if (destination.extents() != source.extents()) {
-    throw shape_error{"copy", to_string(destination.extents()), to_string(source.extents())};
+    raise<shape_error>("copy", to_string(destination.extents()), to_string(source.extents()));
   }
   auto& to = destination.device();
   auto& from = source.device();

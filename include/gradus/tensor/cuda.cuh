@@ -18,7 +18,7 @@
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/error.hpp"              // shape_error
+#include "gradus/core/error.hpp"              // shape_error, raise
 #include "gradus/core/index.hpp"              // index_t
 #include "gradus/device/cublas.cuh"           // cublas
 #include "gradus/device/cuda.cuh"             // cuda
@@ -52,7 +52,7 @@ void multiply_matrices(cuda& device, Element* out, const matrix_reference<Elemen
   }
   const index_t largest = std::max({rows, inner, columns});
   if (largest > std::numeric_limits<int>::max()) {
-    throw shape_error{"matmul", "matrices of at most 2147483647 rows and columns on a GPU", {largest}};
+    raise<shape_error>("matmul", "matrices of at most 2147483647 rows and columns on a GPU", {largest});
   }
   // cuBLAS stores columns: read so, our matrices are transposed, and out^T = right^T * left^T.
   const auto multiply = [&](auto gemm, const char* call) {

@@ -14,7 +14,7 @@
 #include <cstddef>    // std::size_t
 
 #include "gradus/core/config.hpp"           // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
-#include "gradus/core/error.hpp"            // device_error
+#include "gradus/core/error.hpp"            // device_error, raise
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/thrust_device.cuh"  // thrust_device
 #include "gradus/tensor/thrust_values.cuh"  // values_of
@@ -34,10 +34,8 @@ void thrust_for_each(Device& device, index_t count, const Body& body) {
   try {
     thrust::for_each_n(thrust_policy(device), thrust::counting_iterator<index_t>{0}, count, body);
   } catch (const thrust::system_error& failure) {
-    throw device_error{{Device::name, ": evaluation of an expression"},
-                       "a launch that succeeds",
-                       failure.what(),
-                       "compile for the architecture of the device: nvcc -arch=native"};
+    raise<device_error>({Device::name, ": evaluation of an expression"}, "a launch that succeeds", failure.what(),
+                        "compile for the architecture of the device: nvcc -arch=native");
   }
 }
 
@@ -92,6 +90,7 @@ struct reordering {
   GRADUS_HOST_DEVICE void operator()(index_t item) const noexcept {
     index_t rest = item;
     index_t offset = 0;
+    GRADUS_KEEP_LOOP
     for (std::size_t axis = Rank; axis-- > 1;) {
       const division place = divide(rest, shape[axis], narrow);
       offset += place.remainder * strides[axis];

@@ -11,7 +11,7 @@
 #include <type_traits>  // std::is_trivially_copyable_v
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"             // GRADUS_HOST_DEVICE
+#include "gradus/core/config.hpp"             // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
 #include "gradus/core/index.hpp"              // index_t
 #include "gradus/tensor/broadcast.hpp"        // extents_of, all_axes
 #include "gradus/tensor/cpu_reduce.hpp"       // make_reduction_loop
@@ -45,6 +45,7 @@ struct axis_walk {
   }
   [[nodiscard]] GRADUS_HOST_DEVICE position locate(index_t number) const noexcept {
     position result{0, 0};
+    GRADUS_KEEP_LOOP
     for (int k = 0; k < count; ++k) {
       const walked_axis& axis = axes[static_cast<std::size_t>(k)];
       division at{0, number};
@@ -90,9 +91,17 @@ struct element_fold {
     const division mine = items.locate(item);
     const index_t begin = kept.locate(mine.quotient).offset;
     typename Kind::state state = Kind::initial();
-    for (index_t i = mine.remainder; i < reduced.size; i += items.lanes) {
-      const auto at = reduced.locate(i);
-      Kind::add(state, values.template load<1>(begin + at.offset).elements[0], at.place);
+    if (reduced.count == 1) {
+      const auto& axis = reduced.axes[0];
+      for (index_t i = mine.remainder; i < reduced.size; i += items.lanes) {
+        Kind::add(state, values.template load<1>(begin + i * axis.stride).elements[0], i * axis.place);
+      }
+    } else {
+      GRADUS_KEEP_LOOP
+      for (index_t i = mine.remainder; i < reduced.size; i += items.lanes) {
+        const auto at = reduced.locate(i);
+        Kind::add(state, values.template load<1>(begin + at.offset).elements[0], at.place);
+      }
     }
     states[item] = state;
   }

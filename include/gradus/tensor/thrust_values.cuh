@@ -18,7 +18,7 @@
 #include <tuple>      // std::apply
 #include <utility>    // std::index_sequence
 
-#include "gradus/core/config.hpp"         // GRADUS_HOST_DEVICE
+#include "gradus/core/config.hpp"         // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
 #include "gradus/core/extents.hpp"        // extents
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/layout/mapping.hpp"      // memory_order
@@ -44,17 +44,23 @@ template <int Width, class Element>
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(element_pack<Element, Width>) == 0;
 }
 
-/// A quotient and a remainder; where all numbers fit 32 bits in their arithmetic, which GPUs have instructions for.
+/// A quotient and a remainder.
 struct division {
   index_t quotient;
   index_t remainder;
 };
+
+/// Division of 64 bits, which GPUs have no instruction for: a hundred of them, once and not in every place.
+[[nodiscard]] GRADUS_HOST_DEVICE GRADUS_NEVER_INLINE inline index_t wide_quotient(index_t dividend,
+                                                                                  index_t divisor) noexcept {
+  return dividend / divisor;
+}
+
+/// Divides in 32 bits where all numbers are `narrow`.
 [[nodiscard]] GRADUS_HOST_DEVICE inline division divide(index_t dividend, index_t divisor, bool narrow) noexcept {
-  if (narrow) {
-    const auto quotient = static_cast<std::uint32_t>(dividend) / static_cast<std::uint32_t>(divisor);
-    return {static_cast<index_t>(quotient), dividend - static_cast<index_t>(quotient) * divisor};
-  }
-  const index_t quotient = dividend / divisor;
+  const index_t quotient =
+      narrow ? static_cast<index_t>(static_cast<std::uint32_t>(dividend) / static_cast<std::uint32_t>(divisor))
+             : wide_quotient(dividend, divisor);
   return {quotient, dividend - quotient * divisor};
 }
 [[nodiscard]] inline bool is_narrow(index_t size) noexcept {
@@ -116,6 +122,7 @@ struct broadcast_values {
 
   [[nodiscard]] GRADUS_HOST_DEVICE index_t offset(index_t i) const noexcept {
     index_t result = 0;
+    GRADUS_KEEP_LOOP
     for (const varying_axis& axis : axes) {
       if (axis.extent > 1) {
         const index_t above = axis.below == 1 ? i : divide(i, axis.below, narrow).quotient;

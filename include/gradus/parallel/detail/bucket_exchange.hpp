@@ -17,9 +17,10 @@
 #include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/request.hpp"     // request
-#include "gradus/core/config.hpp"      // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"       // configuration_error, error
 #include "gradus/core/index.hpp"       // index_t
+#include "gradus/core/thread.hpp"      // start_thread
 #include "gradus/core/vector.hpp"      // vector
 #include "gradus/optim/segment.hpp"    // optim::segment
 #include "gradus/parallel/bucket.hpp"  // bucket, bucket_list, describe
@@ -49,8 +50,8 @@ class bucket_exchange {
 
   /// @param order  every bucket once
   /// @pre the channel and the segments outlive the exchange
-  bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
-                  gradus::detail::vector<std::size_t> order, const settings& options)
+  GRADUS_COLD bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
+                              gradus::detail::vector<std::size_t> order, const settings& options)
       : channel_{&channel},
         segments_{segments},
         buckets_{std::move(buckets)},
@@ -58,14 +59,14 @@ class bucket_exchange {
         options_{options},
         under_way_(static_cast<std::size_t>(options.window)) {
     if (options_.overlap && !buckets_.empty()) {
-      poller_ = std::thread{[this] { poll(); }};
+      poller_ = gradus::detail::start_thread([](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
     }
   }
 
   bucket_exchange(const bucket_exchange&) = delete;
   bucket_exchange& operator=(const bucket_exchange&) = delete;
 
-  GRADUS_NEVER_INLINE ~bucket_exchange() {
+  GRADUS_COLD ~bucket_exchange() {
     if (poller_.joinable()) {
       stopping_.store(true, std::memory_order_release);
       wake();
@@ -121,8 +122,8 @@ class bucket_exchange {
       }
       begin_what_can_begin();
       if (begun_ == taken_) {
-        throw configuration_error{"all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
-                                  "call finish after backward"};
+        raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
+                                   "call finish after backward");
       }
       under_way_[taken_ % under_way_.size()].wait(where);
     } catch (error& failure) {
