@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {
   make(plain);
   make(recorded);
   const gradus::optim::sgd rule{.momentum = 0.9};
-  const auto segments = gradus::train::detail::segments_of(plain);
+  const auto segments = gradus::train::detail::trained_parameters_of(plain).segments;
   gradus::optim::sgd::state<float, gradus::cuda> state{device, rule,
                                                        static_cast<gradus::index_t>(plain.values().size())};
   gradus::train::recorded_step step{recorded, rule};

@@ -48,7 +48,6 @@ class nccl_operation final : public operation {
   void open(const call& what, std::chrono::milliseconds limit) {
     what_ = what;
     limit_ = limit;
-    recorded_ = false;
     buffers_.clear();
   }
 
@@ -56,7 +55,6 @@ class nccl_operation final : public operation {
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
   [[nodiscard]] gradus::detail::vector<nccl_buffer>& buffers() noexcept { return buffers_; }
   [[nodiscard]] const cuda_event& end() const noexcept { return end_; }
-  void recorded() noexcept { recorded_ = true; }
 
   bool test(const std::source_location& where) override;
   void wait(const std::source_location& where) override;
@@ -68,7 +66,6 @@ class nccl_operation final : public operation {
   call what_{};
   std::chrono::milliseconds limit_{};
   cuda_event end_;
-  bool recorded_ = false;  // not a message that waits for others to be launched with it
   gradus::detail::vector<nccl_buffer> buffers_;
 };
 
@@ -227,6 +224,19 @@ class nccl_channel {
     }
   }
 
+  /// After another rank has failed: whether an operation that could complete does so soon. A rank that is done and
+  /// leaves is news too, and may come before the end of the last operation.
+  [[nodiscard]] GRADUS_COLD bool completes(const nccl_operation& operation) {
+    backoff pauses{100};
+    for (const clock::time_point deadline = clock::now() + reason_grace;
+         communicator_ != nullptr && clock::now() < deadline; pauses.pause()) {
+      if (reached(operation)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   [[noreturn]] GRADUS_COLD void raise_time_limit(const call& what, std::chrono::milliseconds limit,
                                                  const std::source_location& where) {
     gradus::detail::vector<int> others;
@@ -252,6 +262,7 @@ class nccl_channel {
 
   /// Ends the kernels of NCCL that wait for other ranks.
   GRADUS_COLD void abort() noexcept {
+    messages_.clear();
     if (communicator_ != nullptr) {
       static_cast<void>(cudaSetDevice(device_->index()));
       static_cast<void>(ncclCommAbort(communicator_));
@@ -281,7 +292,6 @@ class nccl_channel {
       }
     }
     operation.end().record(stream());
-    operation.recorded();
   }
 
   [[nodiscard]] ncclResult_t group_of(const gradus::detail::vector<nccl_message>& messages) {
@@ -329,6 +339,9 @@ class nccl_channel {
 inline bool nccl_operation::test(const std::source_location& where) {
   channel_->launch_messages();
   if (channel_->communicator() != nullptr && nccl_channel::reached(*this)) {
+    return true;
+  }
+  if (channel_->link()->look() && channel_->completes(*this)) {
     return true;
   }
   channel_->look(what_, where);

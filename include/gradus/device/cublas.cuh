@@ -12,8 +12,8 @@
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::remove_pointer_t
 
-#include "gradus/core/error.hpp"   // device_error, raise
-#include "gradus/device/cuda.cuh"  // cuda
+#include "gradus/core/error.hpp"         // device_error, raise
+#include "gradus/device/cuda.cuh"        // cuda
 #include "gradus/device/cuda_error.cuh"  // check_cuda
 
 namespace gradus::detail {

@@ -9,6 +9,7 @@
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
+#include <utility>      // std::move
 
 #include "gradus/core/element.hpp"          // parameter_element_t
 #include "gradus/core/index.hpp"            // index_t
@@ -20,7 +21,7 @@
 #include "gradus/nn/network.hpp"            // step_options
 #include "gradus/optim/segment.hpp"         // segment
 #include "gradus/tensor/tensor.hpp"         // tensor
-#include "gradus/train/detail/parts.hpp"    // segments_of
+#include "gradus/train/detail/step_update.hpp"  // trained_parameters_of
 
 namespace gradus::train {
 
@@ -46,7 +47,7 @@ class recorded_step {
   /// @throws configuration_error when the network is not frozen or the rule makes no sense
   recorded_step(Network& network, const Update& rule)
       : network_{&network},
-        segments_{detail::segments_of(network)},
+        segments_{std::move(detail::trained_parameters_of(network).segments)},
         state_{network.device(), rule, static_cast<index_t>(network.values().size())},
         images_{network.device(), network.input_shape().batch(network.batch_size())},
         labels_{network.device(), {network.batch_size()}} {}
