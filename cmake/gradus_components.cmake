@@ -4,6 +4,9 @@
 # gradus::gradus; its headers are installed in any case. The consumer decides: this file is read by the source tree and
 # by the installed package.
 
+# Modules for find_package that CMake does not have lie beside this file.
+set(gradus_find_modules "${CMAKE_CURRENT_LIST_DIR}")
+
 # gradus_add_component(<name> [GLOBAL])
 #
 # Looks for what the component needs and makes the target gradus::<name>. Sets gradus_<name>_FOUND, and
@@ -45,7 +48,38 @@ macro(gradus_add_component name)
     else()
       set(gradus_nvtx_REASON "no nvtx3/nvToolsExt.h (it comes with the CUDA toolkit)")
     endif()
+  elseif("${name}" MATCHES "^(cuda|nccl)$")  # gradus/**/*.cuh and gradus/kernels/cuda*; gradus/comm/nccl*
+    set(gradus_module_path "${CMAKE_MODULE_PATH}")
+    list(APPEND CMAKE_MODULE_PATH "${gradus_find_modules}")
+    find_package(CUDAToolkit 12 QUIET)
+    if("${name}" STREQUAL "cuda")
+      find_package(cuDNN 9 QUIET MODULE)
+      set(gradus_library cuDNN::cudnn)
+      set(gradus_library_name "cuDNN 9")
+    else()
+      find_package(NCCL QUIET MODULE)
+      set(gradus_library NCCL::nccl)
+      set(gradus_library_name "NCCL")
+    endif()
+    set(CMAKE_MODULE_PATH "${gradus_module_path}")
+    if(NOT TARGET CUDA::cudart)
+      set(gradus_${name}_REASON "no CUDA toolkit 12 or newer")
+    elseif(NOT TARGET ${gradus_library})
+      set(gradus_${name}_REASON "no ${gradus_library_name}")
+    else()
+      add_library(gradus::${name} INTERFACE IMPORTED ${ARGN})
+      target_link_libraries(gradus::${name} INTERFACE gradus::gradus CUDA::cudart ${gradus_library})
+      set(gradus_${name}_FOUND TRUE)
+    endif()
+    if("${name}" STREQUAL "cuda" AND gradus_cuda_FOUND)
+      # The standard as an option: CMake before 3.26 has no C++20 for nvcc, and asks no feature of C++ of it.
+      # Eigen must be the same in files that nvcc compiles and in others: what it does on GPUs is not used.
+      target_link_libraries(gradus::cuda INTERFACE CUDA::cublas)
+      target_compile_definitions(gradus::cuda INTERFACE EIGEN_NO_CUDA)
+      target_compile_options(gradus::cuda INTERFACE
+        "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20;--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20012,20014,1675,2810>")
+    endif()
   else()
-    set(gradus_${name}_REASON "gradus has no component of that name (it has gzip, mpi and nvtx)")
+    set(gradus_${name}_REASON "gradus has no component of that name (it has cuda, gzip, mpi, nccl and nvtx)")
   endif()
 endmacro()

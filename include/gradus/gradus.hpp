@@ -41,6 +41,7 @@
 #include "gradus/parallel/all_reduce.hpp"             // parallel::all_reduce
 #include "gradus/parallel/compressed_all_reduce.hpp"  // parallel::compressed_all_reduce
 #include "gradus/parallel/synchronization.hpp"        // parallel::synchronization
+#include "gradus/tensor/copy.hpp"                     // to, copy
 #include "gradus/tensor/expressions.hpp"              // operators, sum, matmul, assign, gradients, ...
 #include "gradus/tensor/tensor.hpp"                   // tensor, image_tensor
 #include "gradus/tensor/tensor_view.hpp"              // tensor_view, image_view

@@ -13,6 +13,16 @@
 #if __has_include(<zlib.h>)
 #include <zlib.h>
 #endif
+#if __has_include(<cublas_v2.h>)
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#endif
+#if __has_include(<cudnn.h>) && __has_include(<cuda_runtime_api.h>)
+#include <cudnn.h>
+#endif
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)
+#include <nccl.h>
+#endif
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -20,3 +20,14 @@
 #define GRADUS_COLD
 #define GRADUS_RESTRICT
 #endif
+
+#if defined(__CUDACC__)
+#define GRADUS_HOST_DEVICE __host__ __device__  // what expressions on a GPU call for each element
+#else
+#define GRADUS_HOST_DEVICE
+#endif
+#if defined(__CUDA_ARCH__)
+#define GRADUS_KEEP_LOOP _Pragma("unroll 1")  // a loop that is rare: small code instead of fast code
+#else
+#define GRADUS_KEEP_LOOP
+#endif

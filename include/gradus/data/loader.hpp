@@ -4,9 +4,10 @@
 // Module: data. Depends on: tensor.
 #pragma once
 
-#include <cstdint>  // std::int32_t, std::uint64_t
-#include <memory>   // std::addressof
-#include <span>     // std::span
+#include <concepts>  // std::same_as
+#include <cstdint>   // std::int32_t, std::uint64_t
+#include <memory>    // std::addressof
+#include <span>      // std::span
 
 #include "gradus/core/config.hpp"               // GRADUS_COLD
 #include "gradus/core/element.hpp"              // explain_network_element
@@ -20,13 +21,13 @@
 
 namespace gradus::data {
 
-/// One rank's part of a batch. The memory belongs to the loader.
-template <class Element, class Layout>
+/// One rank's part of a batch. The memory belongs to the loader, and lies on the device.
+template <class Element, class Layout, class Device = cpu>
 struct batch {
-  image_view<const Element, Layout, cpu> images;  ///< (n, c, h, w); n may be 0
-  std::span<const std::int32_t> labels = {};      ///< n of them, in [0, classes)
-  std::uint64_t first_example = 0;                ///< position of the first image in the order of the epoch
-  index_t global_examples = 0;                    ///< of the batch, over all ranks
+  image_view<const Element, Layout, Device> images;  ///< (n, c, h, w); n may be 0
+  std::span<const std::int32_t> labels = {};         ///< n of them, in [0, classes)
+  std::uint64_t first_example = 0;                   ///< position of the first image in the order of the epoch
+  index_t global_examples = 0;                       ///< of the batch, over all ranks
 };
 
 /// Gives the examples of a data set in batches of images of float, double or bfloat16, epoch after epoch.
@@ -38,10 +39,12 @@ struct batch {
 /// A thread of its own shuffles, converts and normalises ahead; nothing is allocated after construction. Which examples
 /// come when, and which of them are ours, is said at `sampler`. A loader is used by one thread at a time. The device
 /// and the data set must outlive it.
-template <class Element, class Layout>
+template <class Element, class Layout, class Device = cpu>
 class loader final : public detail::batch_memory<Element> {
   static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
+  static_assert(std::same_as<Device, cpu>,
+                "gradus: a loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
   using element_type = Element;

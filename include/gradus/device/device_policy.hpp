@@ -43,6 +43,12 @@ concept has_device_synchronize = requires(D& device) {
   device.synchronize();
 };
 
+/// A device whose memory the host cannot read: `D::host_accessible` is false. Not required; other memory is the host's.
+template <class D>
+concept has_memory_of_its_own = requires {
+  requires !D::host_accessible;
+};
+
 /// A device that runs several operations at the same time, each on a lane, which is a device too: `lanes()` says how
 /// many, and `parallel_lanes(task)` calls task(i) once for every lane i. Not required.
 template <class D>
@@ -51,6 +57,16 @@ concept has_device_lanes = requires(D& device, void (&task)(std::ptrdiff_t)) {
   { device.lane(std::size_t{0}) } -> std::same_as<D&>;
   device.parallel_lanes(task);
 };
+
+/// Can the host read and write the memory of the device? A device where it cannot has
+/// `static constexpr bool host_memory = false`.
+template <class D>
+inline constexpr bool has_host_memory = true;
+template <class D>
+requires requires {
+  { D::host_memory } -> std::convertible_to<bool>;
+}
+inline constexpr bool has_host_memory<D> = D::host_memory;
 
 /// A place where tensors live and expressions are evaluated.
 ///

@@ -7,12 +7,32 @@
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::forward
 
-#include "gradus/tensor/elementwise.hpp"  // detail::make_map
-#include "gradus/tensor/evaluate.hpp"     // detail::assign_node
-#include "gradus/tensor/operand.hpp"      // detail::as_node
-#include "gradus/tensor/tensor.hpp"       // tensor
+#include "gradus/core/extents.hpp"       // extents
+#include "gradus/tensor/evaluate.hpp"    // detail::assign_node
+#include "gradus/tensor/expression.hpp"  // detail::constant
+#include "gradus/tensor/operand.hpp"     // detail::as_node
+#include "gradus/tensor/tensor.hpp"      // tensor
 
 namespace gradus {
+
+namespace detail {
+
+/// One value in a shape of its own.
+template <class Element, int Rank, class Layout, class Device>
+class filled : public constant<Element, Rank, Layout, Device> {
+ public:
+  static constexpr bool has_shape = true;
+  filled(Device& device, const gradus::extents<Rank>& shape, Element value) noexcept
+      : constant<Element, Rank, Layout, Device>{value}, device_{&device}, extents_{shape} {}
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return extents_; }
+
+ private:
+  Device* device_;
+  gradus::extents<Rank> extents_;
+};
+
+}  // namespace detail
 
 /// Computes an expression (or copies a tensor) into a tensor or view; a number fills it. The destination may stand in
 /// the expression, see tensor::operator=.
@@ -25,12 +45,9 @@ void assign(Destination&& destination, const Operand& values) {
       view{destination.device(), destination.data(), destination.extents()};
   if constexpr (std::is_arithmetic_v<Operand>) {
     using element = typename target::value_type;
-    auto one = detail::temporary<element, 0, row_major, typename target::device_type>{view.device(), extents<0>{}};
-    const auto number = static_cast<element>(values);
-    view.device().copy_from_host(one.data(), &number, sizeof(number));
-    auto leaf = std::move(one).done();
-    detail::assign_node(view, detail::broadcast<decltype(leaf), target::rank, typename target::layout_type, 0U>{
-                                  std::move(leaf), view.extents()});
+    detail::assign_node(
+        view, detail::filled<element, target::rank, typename target::layout_type, typename target::device_type>{
+                  view.device(), view.extents(), static_cast<element>(values)});
   } else {
     detail::assign_node(view, detail::as_node(values));
   }

@@ -13,7 +13,7 @@
 #include <concepts>     // std::same_as
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"    // GRADUS_ALWAYS_INLINE
+#include "gradus/core/config.hpp"    // GRADUS_HOST_DEVICE
 #include "gradus/core/element.hpp"   // real_element
 #include "gradus/tensor/packet.hpp"  // packet_of
 
@@ -46,7 +46,7 @@ struct predicate_base {
 struct add_operation : operation_base {
   static constexpr std::string_view name = "operator+";
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return static_cast<Element>(a + b);
   }
   template <class Packet>
@@ -62,7 +62,7 @@ struct add_operation : operation_base {
 struct subtract_operation : operation_base {
   static constexpr std::string_view name = "operator-";
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return static_cast<Element>(a - b);
   }
   template <class Packet>
@@ -82,7 +82,7 @@ struct subtract_operation : operation_base {
 struct multiply_operation : operation_base {
   static constexpr std::string_view name = "operator*";
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return static_cast<Element>(a * b);
   }
   template <class Packet>
@@ -102,7 +102,7 @@ struct multiply_operation : operation_base {
 struct divide_operation : operation_base {
   static constexpr std::string_view name = "operator/";
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return static_cast<Element>(a / b);
   }
   template <class Packet>
@@ -123,7 +123,7 @@ struct divide_operation : operation_base {
 struct minimum_operation : operation_base {
   static constexpr std::string_view name = "minimum";
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return b < a ? b : a;
   }
   template <class Packet>
@@ -143,7 +143,7 @@ struct minimum_operation : operation_base {
 struct maximum_operation : operation_base {
   static constexpr std::string_view name = "maximum";
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return a < b ? b : a;
   }
   template <class Packet>
@@ -163,7 +163,7 @@ struct maximum_operation : operation_base {
 struct negate_operation : operation_base {
   static constexpr std::string_view name = "operator-";
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return static_cast<Element>(-a);
   }
   template <class Packet>
@@ -181,7 +181,7 @@ struct exp_operation : operation_base {
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasExp != 0;
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return std::exp(a);
   }
   template <class Packet>
@@ -199,7 +199,7 @@ struct log_operation : operation_base {
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasLog != 0;
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return std::log(a);
   }
   template <class Packet>
@@ -217,7 +217,7 @@ struct sqrt_operation : operation_base {
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasSqrt != 0;
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return std::sqrt(a);
   }
   template <class Packet>
@@ -235,7 +235,7 @@ struct tanh_operation : operation_base {
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasTanh != 0;
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return std::tanh(a);
   }
   template <class Packet>
@@ -254,7 +254,7 @@ struct sigmoid_operation : operation_base {
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasExp != 0;
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return Element{1} / (Element{1} + std::exp(-a));
   }
   template <class Packet>
@@ -272,7 +272,7 @@ struct sigmoid_operation : operation_base {
 struct abs_operation : operation_base {
   static constexpr std::string_view name = "abs";
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return a < Element{0} ? static_cast<Element>(-a) : (a + Element{0});
   }
   template <class Packet>
@@ -288,7 +288,7 @@ struct abs_operation : operation_base {
 struct square_operation : operation_base {
   static constexpr std::string_view name = "square";
   template <class Element>
-  static Element scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return static_cast<Element>(a * a);
   }
   template <class Packet>
@@ -307,7 +307,7 @@ struct pow_operation : operation_base {
   template <class Element>
   static constexpr bool vectorizable = false;
   template <class Element>
-  static Element scalar(Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
     return static_cast<Element>(std::pow(a, b));
   }
   template <int K>
@@ -328,7 +328,7 @@ struct cast_operation {
   template <class Element>
   static constexpr bool vectorizable = std::same_as<Element, Target>&& real_element<Element>;
   template <class Element>
-  static Target scalar(Element a) noexcept {
+  GRADUS_HOST_DEVICE static Target scalar(Element a) noexcept {
     return static_cast<Target>(a);
   }
   template <class Packet>
@@ -354,7 +354,7 @@ struct where_operation {
   template <class Element>
   static constexpr bool vectorizable = real_element<Element>;
   template <class Element>
-  static Element scalar(bool condition, Element a, Element b) noexcept {
+  GRADUS_HOST_DEVICE static Element scalar(bool condition, Element a, Element b) noexcept {
     return condition ? a : b;
   }
   template <class Packet>
@@ -373,7 +373,7 @@ struct where_operation {
 
 struct equal_operation : predicate_base {
   static constexpr std::string_view name = "operator==";
-  static bool scalar(auto a, auto b) noexcept { return a == b; }
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a == b; }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pcmp_eq(a, b);
@@ -381,7 +381,7 @@ struct equal_operation : predicate_base {
 };
 struct not_equal_operation : predicate_base {
   static constexpr std::string_view name = "operator!=";
-  static bool scalar(auto a, auto b) noexcept { return a != b; }
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a != b; }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pandnot(packets::ptrue(a), packets::pcmp_eq(a, b));
@@ -389,7 +389,7 @@ struct not_equal_operation : predicate_base {
 };
 struct less_operation : predicate_base {
   static constexpr std::string_view name = "operator<";
-  static bool scalar(auto a, auto b) noexcept { return a < b; }
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a < b; }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pcmp_lt(a, b);
@@ -397,7 +397,7 @@ struct less_operation : predicate_base {
 };
 struct less_equal_operation : predicate_base {
   static constexpr std::string_view name = "operator<=";
-  static bool scalar(auto a, auto b) noexcept { return a <= b; }
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a <= b; }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pcmp_le(a, b);
@@ -406,7 +406,7 @@ struct less_equal_operation : predicate_base {
 struct and_operation : predicate_base {
   static constexpr bool takes_masks = true;
   static constexpr std::string_view name = "operator&&";
-  static bool scalar(bool a, bool b) noexcept { return a && b; }
+  GRADUS_HOST_DEVICE static bool scalar(bool a, bool b) noexcept { return a && b; }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::pand(a, b);
@@ -415,7 +415,7 @@ struct and_operation : predicate_base {
 struct or_operation : predicate_base {
   static constexpr bool takes_masks = true;
   static constexpr std::string_view name = "operator||";
-  static bool scalar(bool a, bool b) noexcept { return a || b; }
+  GRADUS_HOST_DEVICE static bool scalar(bool a, bool b) noexcept { return a || b; }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
     return packets::por(a, b);
@@ -424,7 +424,7 @@ struct or_operation : predicate_base {
 struct not_operation : predicate_base {
   static constexpr bool takes_masks = true;
   static constexpr std::string_view name = "operator!";
-  static bool scalar(bool a) noexcept { return !a; }
+  GRADUS_HOST_DEVICE static bool scalar(bool a) noexcept { return !a; }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
     return packets::pandnot(packets::ptrue(a), a);

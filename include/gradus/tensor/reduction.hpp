@@ -17,6 +17,7 @@
 #include <type_traits>  // std::conditional_t
 #include <utility>      // std::forward, std::move
 
+#include "gradus/core/config.hpp"        // GRADUS_HOST_DEVICE
 #include "gradus/core/error.hpp"         // shape_error
 #include "gradus/tensor/cpu_reduce.hpp"  // detail::reduce
 #include "gradus/tensor/functions.hpp"   // abs, sqrt, square
@@ -30,10 +31,12 @@ struct sum_kind {
   using element_type = Element;
   using result_type = Element;
   using state = std::conditional_t<real_element<Element>, double, std::int64_t>;
-  static state initial() noexcept { return 0; }
-  static void add(state& total, Element value, index_t) noexcept { total += static_cast<state>(value); }
-  static void merge(state& total, const state& other) noexcept { total += other; }
-  static Element finish(const state& total, index_t) noexcept { return static_cast<Element>(total); }
+  GRADUS_HOST_DEVICE static state initial() noexcept { return 0; }
+  GRADUS_HOST_DEVICE static void add(state& total, Element value, index_t) noexcept {
+    total += static_cast<state>(value);
+  }
+  GRADUS_HOST_DEVICE static void merge(state& total, const state& other) noexcept { total += other; }
+  GRADUS_HOST_DEVICE static Element finish(const state& total, index_t) noexcept { return static_cast<Element>(total); }
 };
 
 template <class Element>
@@ -41,14 +44,14 @@ struct mean_kind : sum_kind<Element> {
   static_assert(real_element<Element>, "gradus::mean: float or double: use cast<float>(x)");
   static constexpr std::string_view name = "mean";
   static constexpr bool of_empty = false;
-  static Element finish(double total, index_t count) noexcept {
+  GRADUS_HOST_DEVICE static Element finish(double total, index_t count) noexcept {
     return static_cast<Element>(total / static_cast<double>(count));
   }
 };
 
 /// Does `value` come before `best`? NaN comes before everything, so that it shows in the result.
 template <bool Largest, class Element>
-[[nodiscard]] bool beats(Element value, Element best) noexcept {
+[[nodiscard]] GRADUS_HOST_DEVICE bool beats(Element value, Element best) noexcept {
   if constexpr (real_element<Element>) {
     if (value != value) {
       return best == best;
@@ -64,7 +67,7 @@ struct extreme_kind {
   using element_type = Element;
   using result_type = Element;
   using state = Element;
-  static state initial() noexcept {
+  GRADUS_HOST_DEVICE static state initial() noexcept {
     using limits = std::numeric_limits<Element>;
     if constexpr (limits::has_infinity) {
       return Largest ? -limits::infinity() : limits::infinity();
@@ -72,9 +75,11 @@ struct extreme_kind {
       return Largest ? limits::lowest() : limits::max();
     }
   }
-  static void add(state& best, Element value, index_t) noexcept { best = beats<Largest>(value, best) ? value : best; }
-  static void merge(state& best, const state& other) noexcept { add(best, other, 0); }
-  static Element finish(const state& best, index_t) noexcept { return best; }
+  GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t) noexcept {
+    best = beats<Largest>(value, best) ? value : best;
+  }
+  GRADUS_HOST_DEVICE static void merge(state& best, const state& other) noexcept { add(best, other, 0); }
+  GRADUS_HOST_DEVICE static Element finish(const state& best, index_t) noexcept { return best; }
 };
 
 template <class Element>
@@ -88,16 +93,16 @@ struct argmax_kind {
     std::int64_t place;
   };
   static constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
-  static state initial() noexcept { return {extreme_kind<Element, true>::initial(), nowhere}; }
-  static void add(state& best, Element value, index_t place) noexcept {
+  GRADUS_HOST_DEVICE static state initial() noexcept { return {extreme_kind<Element, true>::initial(), nowhere}; }
+  GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t place) noexcept {
     merge(best, state{value, static_cast<std::int64_t>(place)});
   }
-  static void merge(state& best, const state& other) noexcept {
+  GRADUS_HOST_DEVICE static void merge(state& best, const state& other) noexcept {
     if (beats<true>(other.value, best.value) || (!beats<true>(best.value, other.value) && other.place < best.place)) {
       best = other;
     }
   }
-  static std::int64_t finish(const state& best, index_t) noexcept { return best.place; }
+  GRADUS_HOST_DEVICE static std::int64_t finish(const state& best, index_t) noexcept { return best.place; }
 };
 
 /// The result of a reduction over the axes in `Reduced`, with the expression that was reduced.

@@ -16,7 +16,7 @@
 #include "gradus/core/extents.hpp"          // extents
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/device/device_policy.hpp"  // explain_device_policy
+#include "gradus/device/device_policy.hpp"  // explain_device_policy, has_host_memory
 #include "gradus/layout/layouts.hpp"        // row_major
 #include "gradus/layout/mapping.hpp"        // dense_strides, memory_order, explain_tensor_layout
 
@@ -67,6 +67,9 @@ class tensor_view {
   template <std::convertible_to<index_t>... Coordinates>
   requires(sizeof...(Coordinates) == static_cast<std::size_t>(Rank)) [[nodiscard]] Element& operator()(
       Coordinates... coordinates) const noexcept {
+    static_assert(has_host_memory<Device>,
+                  "gradus: the elements of a tensor on this device are not in the memory of the host: copy it first, "
+                  "gradus::to(host, x)");
     const std::array<index_t, static_cast<std::size_t>(Rank)> at{static_cast<index_t>(coordinates)...};
     GRADUS_ASSERT(contains(at));
     return data_[offset(at)];
@@ -77,6 +80,9 @@ class tensor_view {
   template <std::convertible_to<index_t>... Coordinates>
   requires(sizeof...(Coordinates) == static_cast<std::size_t>(Rank))
       [[nodiscard]] Element& at(Coordinates... coordinates) const {
+    static_assert(has_host_memory<Device>,
+                  "gradus: the elements of a tensor on this device are not in the memory of the host: copy it first, "
+                  "gradus::to(host, x)");
     const std::array<index_t, static_cast<std::size_t>(Rank)> at{static_cast<index_t>(coordinates)...};
     if (!contains(at)) {
       std::string text{"("};

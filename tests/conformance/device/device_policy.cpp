@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What every device must do with memory, for the CPU and for a device with the required members alone.
+// What every device must do with memory, for the CPU, for a device with the required members alone, and for a GPU.
 #include <algorithm>
 #include <array>
 #include <boost/test/unit_test.hpp>
@@ -11,7 +11,10 @@
 #include "archetypes.hpp"
 #include "gradus/device/cpu.hpp"
 
-using devices = std::tuple<gradus::cpu, archetypes::device>;
+#if !defined(GRADUS_TEST_DEVICES)  // tests/cuda names another
+#define GRADUS_TEST_DEVICES gradus::cpu, archetypes::device
+#endif
+using devices = std::tuple<GRADUS_TEST_DEVICES>;
 
 BOOST_AUTO_TEST_SUITE(device_policy)
 

@@ -69,6 +69,12 @@ class batch_memory : public loader_base {
 
   [[nodiscard]] cpu& device() const noexcept { return images_.device(); }
 
+  /// The memory of all batches, for a device that wants to know what it will copy.
+  [[nodiscard]] std::span<Element> images_memory() noexcept {
+    return {images_.data(), static_cast<std::size_t>(images_.size())};
+  }
+  [[nodiscard]] std::span<std::int32_t> labels_memory() noexcept { return labels_; }
+
   /// The next batch of the epoch, or nullptr after the last.
   [[nodiscard]] const filled_batch<Element>* next_filled() {
     const std::size_t number = next_slot();

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The loader for a GPU: a batch is copied while the device computes with the one before.
+// Module: data. Depends on: tensor.
+#pragma once
+
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::int32_t, std::uint64_t
+#include <cstring>  // std::memcpy
+#include <memory>   // std::addressof
+
+#include "gradus/core/index.hpp"          // index_t
+#include "gradus/data/loader.hpp"         // loader
+#include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_memory.cuh"  // detail::pinned_range, pinned_memory
+#include "gradus/device/cuda_stream.cuh"  // cuda_stream, cuda_event
+#include "gradus/tensor/tensor.hpp"       // tensor
+
+namespace gradus::data {
+
+namespace detail {
+
+/// The device of the host's side of a loader, a base that is made before the others.
+struct loader_host {
+  cpu host{{.intra_op_threads = 1}};
+};
+
+}  // namespace detail
+
+/// A loader whose batches lie on a GPU, images and labels:
+///
+///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.batch_size = 64, .seed = 1}};
+///
+/// It does what the loader of the host does, whose memory it pins, and copies ahead on a stream of its own into one of
+/// two places: while the device works on a batch, the next one arrives. next() does not wait for the device's work on
+/// the last batch, only for that on the batch before it.
+template <class Element, class Layout>
+class loader<Element, Layout, cuda> final : private detail::loader_host, public detail::batch_memory<Element> {
+  using base = detail::batch_memory<Element>;
+
+ public:
+  using element_type = Element;
+  using layout_type = Layout;
+  using batch_type = data::batch<Element, Layout, cuda>;
+
+  /// @throws configuration_error when the set is empty or options make no sense
+  /// @throws device_error when there is not enough memory, or it cannot be pinned
+  template <class Dataset>
+  loader(cuda& device, const Dataset& set, const loader_options& options)
+      : base{this->host, set, options, &dense_strides<Layout, 4>},
+        device_{&device},
+        pinned_images_{
+            is_large() ? gradus::detail::pinned_range{this->images_memory().data(), this->images_memory().size_bytes()}
+                       : gradus::detail::pinned_range{}},
+        staged_images_{is_large() ? 0 : this->images_memory().size_bytes() / this->slots()},
+        staged_labels_{static_cast<std::size_t>(this->local_batch_size()) * sizeof(std::int32_t)},
+        images_{device, {places, static_cast<index_t>(this->images_memory().size() / this->slots())}},
+        labels_{device, {places, this->local_batch_size()}} {
+    device.synchronize();  // the memory is there for both streams
+  }
+  /// The data set must outlive the loader: give it a name.
+  template <class Dataset>
+  loader(cuda& device, const Dataset&& set, const loader_options& options) = delete;
+
+  ~loader() { abandon(); }
+
+  /// Begins an epoch. What is left of the epoch before is abandoned, and its batches are no longer valid.
+  void start_epoch(std::uint64_t epoch) {
+    abandon();
+    base::start_epoch(epoch);
+  }
+
+  /// The next batch of the epoch, or nullptr after the last. Work that is given to the device from now on finds it
+  /// there; it is valid until the next call of next or start_epoch.
+  /// @throws what next of the loader of the host throws
+  /// @throws device_error when a copy, or earlier work of the device, failed
+  [[nodiscard]] const batch_type* next() {
+    device_->activate();
+    if (!on_the_way_) {
+      copy_next();
+    }
+    if (!on_the_way_) {
+      return nullptr;
+    }
+    on_the_way_ = false;
+    const cuda_event& copied = copied_[place_];
+    gradus::detail::check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
+    given_ = {.images = {*device_, images_at(place_), copying_.shape},
+              .labels = {labels_at(place_), copying_.labels.size()},
+              .first_example = copying_.first_example,
+              .global_examples = copying_.global_examples};
+    // The other place is free when the device is done with the batch before, for which it has all work by now.
+    used_.record(device_->stream());
+    copies_.wait(used_);
+    place_ = 1 - place_;
+    copied.synchronize();  // the host's memory of this batch is free then
+    try {
+      copy_next();
+    } catch (const error&) {
+      // The batch in hand is good; the next call fails in the same way.
+    }
+    return std::addressof(given_);
+  }
+
+ private:
+  static constexpr index_t places = 2;
+
+  /// Large memory of the host is pinned where it lies, because cpu gives it pages of its own. Small memory shares them
+  /// with others, which may be pinned too: batches are then copied to memory that is.
+  [[nodiscard]] bool is_large() noexcept { return this->images_memory().size_bytes() >= std::size_t{2} << 20U; }
+
+  [[nodiscard]] Element* images_at(std::size_t place) noexcept {
+    return images_.data() + static_cast<index_t>(place) * images_.extent(1);
+  }
+  [[nodiscard]] std::int32_t* labels_at(std::size_t place) noexcept {
+    return labels_.data() + static_cast<index_t>(place) * labels_.extent(1);
+  }
+
+  /// Begins to copy the next batch of the host, if there is one, to the free place.
+  void copy_next() {
+    const detail::filled_batch<Element>* const filled = this->next_filled();
+    if (filled == nullptr) {
+      return;
+    }
+    copying_ = *filled;
+    const auto bytes = static_cast<std::size_t>(filled->shape.size()) * sizeof(Element);
+    if (bytes != 0) {  // nothing is on the way from the staged memory now
+      std::memcpy(staged_labels_.data(), filled->labels.data(), filled->labels.size_bytes());
+      if (!is_large()) {
+        std::memcpy(staged_images_.data(), filled->images, bytes);
+      }
+      copy(images_at(place_), is_large() ? filled->images : staged_images_.data(), bytes);
+      copy(labels_at(place_), staged_labels_.data(), filled->labels.size_bytes());
+    }
+    copied_[place_].record(copies_.get());
+    on_the_way_ = true;
+  }
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copies_.get()),
+                               "cudaMemcpyAsync");
+  }
+
+  /// Returns when nothing is on the way any more.
+  void abandon() noexcept {
+    static_cast<void>(cudaStreamSynchronize(copies_.get()));
+    on_the_way_ = false;
+  }
+
+  cuda* device_;
+  gradus::detail::pinned_range pinned_images_;
+  pinned_memory staged_images_;
+  pinned_memory staged_labels_;
+  tensor<Element, 2, row_major, cuda> images_;       // (places, elements of the largest batch and padding)
+  tensor<std::int32_t, 2, row_major, cuda> labels_;  // (places, examples of the largest batch)
+  cuda_stream copies_;
+  std::array<cuda_event, places> copied_;  // of each place: its batch is there
+  cuda_event used_;                        // the device has what it needs of the place before
+  detail::filled_batch<Element> copying_;  // the batch that is on the way, to place_
+  bool on_the_way_ = false;
+  std::size_t place_ = 0;
+  batch_type given_{.images = {*device_, nullptr, {}}};
+};
+
+}  // namespace gradus::data

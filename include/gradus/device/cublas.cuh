@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// cuBLAS on the stream of a device.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <cublas_v2.h>  // cublasHandle_t, cublasSetStream
+
+#include <cstddef>          // std::size_t
+#include <memory>           // std::unique_ptr
+#include <source_location>  // std::source_location
+#include <string_view>      // std::string_view
+#include <type_traits>      // std::remove_pointer_t
+
+#include "gradus/core/error.hpp"         // device_error, raise
+#include "gradus/device/cuda.cuh"        // cuda
+#include "gradus/device/cuda_error.cuh"  // check_cuda
+
+namespace gradus::detail {
+
+/// Does nothing when a call of cuBLAS went well.
+/// @throws device_error with the call, the reason and the place when not
+inline void check_cublas(cublasStatus_t result, std::string_view call,
+                         const std::source_location& where = std::source_location::current()) {
+  if (result != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
+    raise<device_error>(call, "success", {cublasGetStatusName(result), " (", cublasGetStatusString(result), ")"},
+                        "CUBLAS_LOGINFO_DBG=1 in the environment makes cuBLAS say more", where);
+  }
+}
+
+/// The handle of cuBLAS that a device keeps: `device.library<cublas>().get()`. Use it with cublasSetPointerMode as it
+/// is: numbers are in host memory.
+class cublas {
+ public:
+  explicit cublas(const cuda& device) {
+    cublasHandle_t handle = nullptr;
+    check_cublas(cublasCreate(&handle), "cublasCreate");
+    handle_.reset(handle);
+    check_cublas(cublasSetStream(handle, device.stream()), "cublasSetStream");
+    // Memory of its own: results do not depend on what else runs, and a recorded step takes none.
+    void* workspace = nullptr;
+    check_cuda(cudaMalloc(&workspace, workspace_bytes), "cudaMalloc");
+    workspace_.reset(workspace);
+    check_cublas(cublasSetWorkspace(handle, workspace, workspace_bytes), "cublasSetWorkspace");
+    check_cublas(
+        cublasSetMathMode(handle, device.options().allow_tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+        "cublasSetMathMode");
+  }
+
+  [[nodiscard]] cublasHandle_t get() const noexcept { return handle_.get(); }
+
+ private:
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20U;  // what NVIDIA advises for Hopper
+
+  struct free {
+    void operator()(void* memory) const noexcept { static_cast<void>(cudaFree(memory)); }
+  };
+  struct destroy {
+    void operator()(cublasHandle_t handle) const noexcept { static_cast<void>(cublasDestroy(handle)); }
+  };
+  std::unique_ptr<void, free> workspace_;
+  std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, destroy> handle_;
+};
+
+}  // namespace gradus::detail

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Failed calls of the CUDA libraries as exceptions: the call, the reason and the place.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaError_t, cudaGetErrorString
+
+#include <source_location>  // std::source_location
+#include <string_view>      // std::string_view
+
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // device_error, raise
+
+namespace gradus::detail {
+
+[[noreturn]] GRADUS_COLD inline void throw_cuda_error(cudaError_t result, std::string_view call,
+                                                      const std::source_location& where) {
+  // An error of this call alone must not be found by the next one; a sticky error comes back there too.
+  static_cast<void>(cudaGetLastError());
+  const std::string_view reason{cudaGetErrorString(result)};
+  const std::string_view name{cudaGetErrorName(result)};
+  switch (result) {
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorStubLibrary:
+    case cudaErrorSystemDriverMismatch:
+      raise<device_error>("cuda: no CUDA device was found", "a card of NVIDIA and its driver",
+                          {name, " (", reason, ") from ", call},
+                          "see whether nvidia-smi lists the card, whether its driver is new enough for this toolkit "
+                          "and whether CUDA_VISIBLE_DEVICES hides it; gradus::cpu works everywhere",
+                          where);
+    case cudaErrorMemoryAllocation:
+      raise<device_error>(call, "memory on the device", {name, " (", reason, ")"},
+                          "use a smaller batch or a smaller network", where);
+    default:
+      raise<device_error>(call, "success", {name, " (", reason, ")"},
+                          "the failure may belong to earlier work on the device: with CUDA_LAUNCH_BLOCKING=1 in the "
+                          "environment it is reported where it happens, and compute-sanitizer says why",
+                          where);
+  }
+}
+
+/// Does nothing when a call of the CUDA runtime went well.
+/// @throws device_error with the call, the reason and the place when not
+inline void check_cuda(cudaError_t result, std::string_view call,
+                       const std::source_location& where = std::source_location::current()) {
+  if (result != cudaSuccess) [[unlikely]] {
+    throw_cuda_error(result, call, where);
+  }
+}
+
+}  // namespace gradus::detail

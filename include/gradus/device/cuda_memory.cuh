@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Memory for CUDA: pools of device memory, and pinned memory of the host.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaMemPool_t, cudaHostAlloc
+
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
+#include <memory>       // std::unique_ptr
+#include <type_traits>  // std::remove_pointer_t
+
+#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+
+namespace gradus {
+
+namespace detail {
+
+/// Device memory that is taken and given back in the order of a stream, without a wait.
+class cuda_memory_pool {
+ public:
+  /// @param device             index of the device whose memory it is
+  /// @param release_threshold  free bytes that the pool keeps for reuse when the stream is waited for
+  cuda_memory_pool(int device, std::size_t release_threshold) {
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;  // CUDA's name for memory of a device that does not move
+    properties.handleTypes = cudaMemHandleTypeNone;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = device;
+    cudaMemPool_t pool = nullptr;
+    check_cuda(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+    pool_.reset(pool);
+    std::uint64_t threshold = release_threshold;
+    check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
+  }
+
+  /// Memory for work that comes later in the stream; aligned to 256 bytes.
+  [[nodiscard]] void* allocate(std::size_t bytes, cudaStream_t stream) const {
+    void* pointer = nullptr;
+    check_cuda(cudaMallocFromPoolAsync(&pointer, bytes, pool_.get(), stream), "cudaMallocFromPoolAsync");
+    return pointer;
+  }
+
+ private:
+  struct destroy {
+    void operator()(cudaMemPool_t pool) const noexcept { static_cast<void>(cudaMemPoolDestroy(pool)); }
+  };
+  std::unique_ptr<std::remove_pointer_t<cudaMemPool_t>, destroy> pool_;  // CUDA keeps it until its memory is back
+};
+
+/// Makes memory of the host that exists pinned memory, as long as it lives.
+class pinned_range {
+ public:
+  pinned_range() noexcept = default;
+  /// @pre no other pinned memory lies on the same pages
+  /// @throws device_error when the system does not lock so much memory, or there is no device
+  pinned_range(void* memory, std::size_t bytes) {
+    check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+    memory_.reset(memory);
+  }
+
+ private:
+  struct unregister {
+    void operator()(void* memory) const noexcept { static_cast<void>(cudaHostUnregister(memory)); }
+  };
+  std::unique_ptr<void, unregister> memory_;
+};
+
+}  // namespace detail
+
+/// Page-locked memory of the host, from and to which a device copies while the host goes on; page aligned.
+class pinned_memory {
+ public:
+  pinned_memory() noexcept = default;
+  /// @throws device_error when the system does not lock so much memory, or there is no device
+  explicit pinned_memory(std::size_t bytes) : bytes_{bytes} {
+    void* pointer = nullptr;
+    detail::check_cuda(cudaHostAlloc(&pointer, bytes == 0 ? 1 : bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    memory_.reset(pointer);
+  }
+
+  [[nodiscard]] void* data() const noexcept { return memory_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
+
+ private:
+  struct free {
+    void operator()(void* pointer) const noexcept { static_cast<void>(cudaFreeHost(pointer)); }
+  };
+  std::unique_ptr<void, free> memory_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace gradus

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Copies of tensors from one device to another.
+// Module: tensor. Depends on: device.
+#pragma once
+
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::remove_cvref_t
+#include <utility>      // std::forward
+
+#include "gradus/core/error.hpp"         // shape_error, raise
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/tensor/expression.hpp"  // tensor_operand
+#include "gradus/tensor/operand.hpp"     // as_node, stored
+#include "gradus/tensor/tensor.hpp"      // tensor
+
+namespace gradus {
+
+/// Copies a tensor or view to a tensor or view of the same element type, rank and layout that may be on another device.
+/// One of the devices is a cpu, or both are of one type. From a GPU to the host it waits for the copy; see
+/// cuda::copy_from_host for the other way.
+/// @throws shape_error when the shapes differ
+template <class Destination, tensor_operand Source>
+void copy(Destination&& destination, const Source& source) {
+  using target = std::remove_cvref_t<Destination>;
+  using target_device = typename target::device_type;
+  using source_device = typename Source::device_type;
+  static_assert(target::rank == Source::rank, "gradus::copy: tensors of the same rank");
+  static_assert(std::same_as<typename target::value_type, typename Source::value_type>,
+                "gradus::copy: tensors of the same element type: use cast<...>(x) on one of the devices");
+  static_assert(std::same_as<typename target::layout_type, typename Source::layout_type>,
+                "gradus::copy: tensors of the same layout: use layout_cast<...>(x) on one of the devices");
+  static_assert(std::same_as<target_device, source_device> || std::same_as<target_device, cpu> ||
+                    std::same_as<source_device, cpu>,
+                "gradus::copy: one of the devices is a cpu, or both are of one type");
+  if (destination.extents() != source.extents()) {
+    raise<shape_error>("copy", to_string(destination.extents()), to_string(source.extents()));
+  }
+  auto& to = destination.device();
+  auto& from = source.device();
+  const auto bytes = static_cast<std::size_t>(source.extents().size()) * sizeof(typename Source::value_type);
+  if constexpr (std::same_as<target_device, source_device>) {
+    if (&to != &from) {
+      from.synchronize();
+    }
+    to.copy(destination.data(), source.data(), bytes);
+    if (&to != &from) {
+      to.synchronize();  // the source may change then
+    }
+  } else if constexpr (std::same_as<source_device, cpu>) {
+    to.copy_from_host(destination.data(), source.data(), bytes);
+  } else {
+    from.copy_to_host(destination.data(), source.data(), bytes);
+  }
+}
+
+/// The values of a tensor, view or expression as a tensor on `device`: `to(gpu, x)`.
+template <class Device, operand Operand>
+[[nodiscard]] auto to(Device& device, Operand&& values) {
+  const auto node = detail::stored(detail::as_node(std::forward<Operand>(values)));
+  using type = std::remove_const_t<decltype(node)>;
+  tensor<typename type::value_type, type::rank, typename type::layout_type, Device> result{device, node.extents()};
+  copy(result, node);
+  return result;
+}
+
+}  // namespace gradus
