@@ -77,7 +77,7 @@ macro(gradus_add_component name)
       target_link_libraries(gradus::cuda INTERFACE CUDA::cublas)
       target_compile_definitions(gradus::cuda INTERFACE EIGEN_NO_CUDA)
       target_compile_options(gradus::cuda INTERFACE
-        "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20;--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20012,20014>")
+        "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20;--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20012,20014,1675,2810>")
     endif()
   else()
     set(gradus_${name}_REASON "gradus has no component of that name (it has cuda, gzip, mpi, nccl and nvtx)")

@@ -22,6 +22,7 @@ COMPONENTS = {
     "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),
     "nccl": (r"gradus/comm/nccl[^/]*", r"nccl\.h|cud.*"),
 }
+USES = {"nccl": {"cuda"}}  # component: others whose headers it may include
 
 
 def read_table(contributing):
@@ -116,7 +117,8 @@ def check(root):
             if target_module not in allowed:
                 complaints.append(f"{place}: '{module}' may not include '{target_module or target}' ({target})")
             component = component_of(target)
-            if component is not None and component_of(header) != component:
+            own = component_of(header)
+            if component is not None and own != component and component not in USES.get(own, ()):
                 complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
             graph[header].append(target)
 

@@ -61,17 +61,17 @@ struct ignore_trainer {
   void operator()(Trainer& /*trainer*/) const {}
 };
 
-/// Trains with any synchronization and returns what one rank has at the end.
+/// Trains on a device with any synchronization and returns what one rank has at the end.
 /// @param mine  the share of this rank among those that train
 /// @param look  called with the trainer after training
-template <class Layout, class Element = double, class Communicator, class Synchronization, class Look = ignore_trainer>
-training_result run_training_with(Communicator& communicator, const training_setup& setup,
-                                  const Synchronization& synchronization, const gradus::data::shard& mine,
-                                  const Look& look = {}) {
-  gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::data::loader<Element, Layout> loader{
+template <class Layout, class Element = double, class Device, class Communicator, class Synchronization,
+          class Look = ignore_trainer>
+training_result run_training_on(Device& device, Communicator& communicator, const training_setup& setup,
+                                const Synchronization& synchronization, const gradus::data::shard& mine,
+                                const Look& look = {}) {
+  gradus::data::loader<Element, Layout, Device> loader{
       device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
-  gradus::nn::network<Element, Layout> net{device, {2, 9, 8}};
+  gradus::nn::network<Element, Layout, Device> net{device, {2, 9, 8}};
   build_training_network(net);
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
               .seed = setup.seed,
@@ -84,16 +84,34 @@ training_result run_training_with(Communicator& communicator, const training_set
   };
   trainer.fit(loader, {.epochs = setup.epochs, .learning_rate = setup.learning_rate}, recorder{&result.losses});
   result.accuracy = trainer.evaluate(loader).accuracy;
-  result.weights.assign(net.values().begin(), net.values().end());
+  std::vector<typename decltype(net)::parameter_element_type> weights(net.values().size());
+  device.copy_to_host(weights.data(), net.values().data(), net.values().size_bytes());
+  result.weights.assign(weights.begin(), weights.end());
   look(trainer);
   return result;
 }
 
-/// Trains and returns what one rank has at the end.
+/// The same by all-reduce.
+template <class Layout, class Element = double, class Device, class Communicator>
+training_result run_training_on(Device& device, Communicator& communicator, const training_setup& setup = {}) {
+  return run_training_on<Layout, Element>(device, communicator, setup, setup.synchronization,
+                                          {.rank = communicator.rank(), .ranks = communicator.size()});
+}
+
+/// The same on one thread of the CPU.
+template <class Layout, class Element = double, class Communicator, class Synchronization, class Look = ignore_trainer>
+training_result run_training_with(Communicator& communicator, const training_setup& setup,
+                                  const Synchronization& synchronization, const gradus::data::shard& mine,
+                                  const Look& look = {}) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  return run_training_on<Layout, Element>(device, communicator, setup, synchronization, mine, look);
+}
+
+/// By all-reduce, on one thread of the CPU.
 template <class Layout, class Element = double, class Communicator>
 training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
-  return run_training_with<Layout, Element>(communicator, setup, setup.synchronization,
-                                            {.rank = communicator.rank(), .ranks = communicator.size()});
+  gradus::cpu device{{.intra_op_threads = 1}};
+  return run_training_on<Layout, Element>(device, communicator, setup);
 }
 
 /// The largest |a - b| / (1e-3 + |b|).

@@ -6,13 +6,15 @@
 
 #include <cublas_v2.h>  // cublasHandle_t, cublasSetStream
 
+#include <cstddef>          // std::size_t
 #include <memory>           // std::unique_ptr
 #include <source_location>  // std::source_location
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::remove_pointer_t
 
-#include "gradus/core/error.hpp"   // device_error, raise
-#include "gradus/device/cuda.cuh"  // cuda
+#include "gradus/core/error.hpp"         // device_error, raise
+#include "gradus/device/cuda.cuh"        // cuda
+#include "gradus/device/cuda_error.cuh"  // check_cuda
 
 namespace gradus::detail {
 
@@ -35,6 +37,11 @@ class cublas {
     check_cublas(cublasCreate(&handle), "cublasCreate");
     handle_.reset(handle);
     check_cublas(cublasSetStream(handle, device.stream()), "cublasSetStream");
+    // Memory of its own: results do not depend on what else runs, and a recorded step takes none.
+    void* workspace = nullptr;
+    check_cuda(cudaMalloc(&workspace, workspace_bytes), "cudaMalloc");
+    workspace_.reset(workspace);
+    check_cublas(cublasSetWorkspace(handle, workspace, workspace_bytes), "cublasSetWorkspace");
     check_cublas(
         cublasSetMathMode(handle, device.options().allow_tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
         "cublasSetMathMode");
@@ -43,9 +50,15 @@ class cublas {
   [[nodiscard]] cublasHandle_t get() const noexcept { return handle_.get(); }
 
  private:
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20U;  // what NVIDIA advises for Hopper
+
+  struct free {
+    void operator()(void* memory) const noexcept { static_cast<void>(cudaFree(memory)); }
+  };
   struct destroy {
     void operator()(cublasHandle_t handle) const noexcept { static_cast<void>(cublasDestroy(handle)); }
   };
+  std::unique_ptr<void, free> workspace_;
   std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, destroy> handle_;
 };
 

@@ -35,6 +35,12 @@ struct cuda_options {
   /// Matrix products and convolutions of float round their factors to TF32 (10 bits after the point, tensor cores);
   /// sums stay float. Faster, and exact enough for most training.
   bool allow_tf32 = false;
+  /// Convolutions use algorithms alone that give the same bits in every run.
+  bool deterministic = true;
+  /// The algorithms of convolutions are measured when a network is frozen; without it cuDNN's rules choose them.
+  bool benchmark = true;
+  /// Bytes that an algorithm of a convolution may use beside images and weights.
+  std::size_t convolution_workspace = std::size_t{1} << 30U;
 };
 
 /// The number of CUDA devices that the process sees; 0 without a card or a driver.
@@ -58,6 +64,7 @@ struct cuda_options {
 class cuda : public kernels::overload_set, public detail::thrust_device {
  public:
   static constexpr std::string_view name = "cuda";
+  static constexpr bool host_accessible = false;  // see has_memory_of_its_own
   static constexpr bool host_memory = false;
 
   /// @throws device_error when there is no such card or no driver

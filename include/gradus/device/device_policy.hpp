@@ -43,6 +43,12 @@ concept has_device_synchronize = requires(D& device) {
   device.synchronize();
 };
 
+/// A device whose memory the host cannot read: `D::host_accessible` is false. Not required; other memory is the host's.
+template <class D>
+concept has_memory_of_its_own = requires {
+  requires !D::host_accessible;
+};
+
 /// A device that runs several operations at the same time, each on a lane, which is a device too: `lanes()` says how
 /// many, and `parallel_lanes(task)` calls task(i) once for every lane i. Not required.
 template <class D>

@@ -21,6 +21,13 @@ struct loss_sums {
 //                                        double scale, E* dlogits);
 //   void softmax(D&, index_t rows, index_t classes, const E* logits, E* probabilities);
 //
+// A device whose work goes on while the host does may return zeros, and overload
+//
+//   loss_sums take_loss_sums(D&);
+//
+// which waits for the sums of the last call and returns them: the network asks for them when it has given the device
+// the rest of the step.
+//
 // dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is 1
 // / (examples of the global batch). Labels lie in [0, classes).
 

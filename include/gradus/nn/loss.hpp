@@ -8,11 +8,12 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"          // shape_error
-#include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
-#include "gradus/nn/value.hpp"            // value_shape
-#include "gradus/tensor/tensor_view.hpp"  // image_view
+#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"            // shape_error
+#include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
+#include "gradus/kernels/softmax.hpp"       // loss_sums, softmax_cross_entropy_loss
+#include "gradus/nn/value.hpp"              // value_shape
+#include "gradus/tensor/tensor_view.hpp"    // image_view
 
 namespace gradus::nn {
 
@@ -78,7 +79,9 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
 
   kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
                              std::span<const std::int32_t> labels, double scale, Element* gradient) override {
-    detail::require_labels(kind(), labels, classes_);
+    if constexpr (!has_memory_of_its_own<Device>) {
+      detail::require_labels(kind(), labels, classes_);
+    }
     return softmax_cross_entropy_loss(device, scores.extent(0), classes_, scores.data(), labels.data(), scale,
                                       gradient);
   }

@@ -121,7 +121,7 @@ class network final : public network_base<Element, Device> {
 
   /// Forward, loss and backward of one batch; the gradients are those of the sum of losses / global_examples.
   /// @param images    (n, channels, height, width) with 0 <= n <= batch_size; without examples all gradients are zero
-  /// @param labels    n class indices
+  /// @param labels    n class indices, in the memory of the device
   /// @param observer  is told what the step does, or nullptr
   /// @throws shape_error when shapes disagree or a label is no class
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,

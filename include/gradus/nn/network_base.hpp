@@ -196,8 +196,11 @@ class network_base {
     kernels::loss_sums total;
     for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
       const index_t count = at_once(batch, first);
-      const kernels::loss_sums sums =
+      kernels::loss_sums sums =
           run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr);
+      if constexpr (requires { take_loss_sums(*device_); }) {  // see kernels/softmax.hpp
+        sums = take_loss_sums(*device_);
+      }
       total.loss += sums.loss;
       total.correct += sums.correct;
     }
@@ -379,7 +382,11 @@ class network_base {
         run_loss(value_of(scores, batch), wanted, scale, target.wanted ? memory_->gradient(scores) : nullptr);
     mask_if_planned(*device_, target, scores, examples);
     run_pass(kernels::pass::backward_data, batch, context, observer);
-    return sums;
+    if constexpr (requires { take_loss_sums(*device_); }) {
+      return take_loss_sums(*device_);
+    } else {
+      return sums;
+    }
   }
 
   [[nodiscard]] GRADUS_COLD image_batch value_of(std::size_t v, const image_batch& batch) const {

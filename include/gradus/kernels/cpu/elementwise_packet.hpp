@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>        // std::array
+#include <bit>          // std::bit_cast
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, ...
 #include <cstring>      // std::memcpy
@@ -88,7 +89,7 @@ struct packet {
   GRADUS_ALWAYS_INLINE static bool any(index_vector mask) noexcept {
 #if defined(__SSE2__)
     if constexpr (sizeof(mask) == 16) {
-      return _mm_movemask_epi8(reinterpret_cast<__m128i>(mask)) != 0;
+      return _mm_movemask_epi8(std::bit_cast<__m128i>(mask)) != 0;
     }
 #endif
     index_type all = 0;
@@ -99,7 +100,7 @@ struct packet {
   }
   /// `value` where the mask is true, else 0.
   GRADUS_ALWAYS_INLINE static type masked(index_vector mask, type value) noexcept {
-    return reinterpret_cast<type>(mask & reinterpret_cast<index_vector>(value));
+    return std::bit_cast<type>(mask & std::bit_cast<index_vector>(value));
   }
 
   GRADUS_ALWAYS_INLINE static index_vector broadcast_index(int value) noexcept {
@@ -121,7 +122,7 @@ struct packet {
   GRADUS_ALWAYS_INLINE static index_vector larger_byte(index_vector a, index_vector b) noexcept {
     const short_vector x = reinterpret_cast<short_vector>(a);  // SSE2 compares no longer integers in one instruction
     const short_vector y = reinterpret_cast<short_vector>(b);
-    return reinterpret_cast<index_vector>(x > y ? x : y);
+    return std::bit_cast<index_vector>(x > y ? x : y);
   }
 
   /// Bytes to integers.
@@ -132,7 +133,7 @@ struct packet {
       std::memcpy(&bytes, from, 4);
       const __m128i zero = _mm_setzero_si128();
       const __m128i wide = _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero), zero);
-      return reinterpret_cast<index_vector>(wide);
+      return std::bit_cast<index_vector>(wide);
     }
 #endif
     std::array<index_type, static_cast<std::size_t>(Lanes)> wide{};
@@ -153,10 +154,10 @@ struct packet {
       const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi32(value * 0x01010101));
       const __m128i low = _mm_unpacklo_epi8(equal, equal);
       const __m128i high = _mm_unpackhi_epi8(equal, equal);
-      masks[0] = reinterpret_cast<index_vector>(_mm_unpacklo_epi16(low, low));
-      masks[1] = reinterpret_cast<index_vector>(_mm_unpackhi_epi16(low, low));
-      masks[2] = reinterpret_cast<index_vector>(_mm_unpacklo_epi16(high, high));
-      masks[3] = reinterpret_cast<index_vector>(_mm_unpackhi_epi16(high, high));
+      masks[0] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(low, low));
+      masks[1] = std::bit_cast<index_vector>(_mm_unpackhi_epi16(low, low));
+      masks[2] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(high, high));
+      masks[3] = std::bit_cast<index_vector>(_mm_unpackhi_epi16(high, high));
       return;
     }
 #endif
@@ -169,7 +170,7 @@ struct packet {
   GRADUS_ALWAYS_INLINE static void store_bytes(std::uint8_t* to, index_vector value, index_t count = lanes) noexcept {
 #if defined(__SSE2__)
     if constexpr (Lanes == 4 && sizeof(Element) == 4) {
-      const auto wide = reinterpret_cast<__m128i>(value);
+      const auto wide = std::bit_cast<__m128i>(value);
       const __m128i words = _mm_packs_epi32(wide, wide);
       const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
       if (count >= 4) {
@@ -210,12 +211,12 @@ struct packet<bfloat16, Lanes> : packet<float, Lanes> {
 #if defined(__SSE2__)
       if constexpr (Lanes == 4) {
         const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
-        return reinterpret_cast<type>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+        return std::bit_cast<type>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
       }
 #endif
       halves bits;
       std::memcpy(&bits, from, sizeof(bits));
-      return reinterpret_cast<type>(__builtin_convertvector(bits, words) << 16U);
+      return std::bit_cast<type>(__builtin_convertvector(bits, words) << 16U);
     }
   }
   GRADUS_ALWAYS_INLINE static void store(bfloat16* to, type value) noexcept {
@@ -228,7 +229,7 @@ struct packet<bfloat16, Lanes> : packet<float, Lanes> {
       const words rounded = value != value ? bits | 0x400000U : number;
 #if defined(__SSE2__)
       if constexpr (Lanes == 4) {
-        const __m128i upper = _mm_srai_epi32(reinterpret_cast<__m128i>(rounded), 16);
+        const __m128i upper = _mm_srai_epi32(std::bit_cast<__m128i>(rounded), 16);
         _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi32(upper, upper));
         return;
       }

@@ -6,6 +6,7 @@
 
 #include <algorithm>    // std::fill_n, std::max, std::min
 #include <array>        // std::array
+#include <bit>          // std::bit_cast
 #include <cmath>        // std::pow, std::sqrt
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::remove_cvref_t
@@ -25,10 +26,10 @@ template <class Packet>
 GRADUS_ALWAYS_INLINE typename Packet::type square_root(typename Packet::type x) noexcept {
 #if defined(__SSE2__)
   if constexpr (sizeof(x) == 16 && sizeof(x[0]) == 4) {
-    return reinterpret_cast<typename Packet::type>(_mm_sqrt_ps(reinterpret_cast<__m128>(x)));
+    return std::bit_cast<typename Packet::type>(_mm_sqrt_ps(std::bit_cast<__m128>(x)));
   }
   if constexpr (sizeof(x) == 16 && sizeof(x[0]) == 8) {
-    return reinterpret_cast<typename Packet::type>(_mm_sqrt_pd(reinterpret_cast<__m128d>(x)));
+    return std::bit_cast<typename Packet::type>(_mm_sqrt_pd(std::bit_cast<__m128d>(x)));
   }
 #endif
   for (index_t i = 0; i < Packet::lanes; ++i) {

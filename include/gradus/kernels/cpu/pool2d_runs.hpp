@@ -22,13 +22,17 @@ struct lone_packet : full_packet<Element> {
   static constexpr index_t lanes = 1;
 
   GRADUS_ALWAYS_INLINE static typename full::type load(const Element* from) noexcept {
-    return typename full::type{static_cast<computed<Element>>(*from)};
+    typename full::type value{};
+    value[0] = static_cast<computed<Element>>(*from);
+    return value;
   }
   GRADUS_ALWAYS_INLINE static void store(Element* to, typename full::type value) noexcept {
     *to = static_cast<Element>(value[0]);
   }
   GRADUS_ALWAYS_INLINE static typename full::index_vector load_bytes(const std::uint8_t* from) noexcept {
-    return typename full::index_vector{*from};
+    typename full::index_vector value{};
+    value[0] = *from;
+    return value;
   }
   GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
                                                typename full::index_vector (&masks)[1]) noexcept {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>        // std::array
+#include <bit>          // std::bit_cast
 #include <cmath>        // std::exp
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint32_t
@@ -45,7 +46,7 @@ GRADUS_ALWAYS_INLINE typename Packet::type exponential(typename Packet::type x) 
     p = p * r + 5.0000001201e-1F;
     p = p * (r * r) + r + 1.0F;
     typedef std::uint32_t bits __attribute__((vector_size(sizeof(type))));
-    const type power = reinterpret_cast<type>((reinterpret_cast<bits>(n) + 127U) << 23U);  // 2^n
+    const type power = std::bit_cast<type>((std::bit_cast<bits>(n) + 127U) << 23U);  // 2^n
     return below ? zero : p * power;
   }
 }

@@ -65,11 +65,11 @@ struct server_client {
     given_before = gradus::detail::vector<std::uint64_t>(parts);
   }
 
-  /// A push has begun and its values are not all there yet.
-  [[nodiscard]] bool is_pushing() const noexcept {
-    return (stage == phase::incoming || stage == phase::waiting || stage == phase::outgoing) &&
-           header.kind == round_kind::push;
+  /// A round has begun and its values are not all there yet.
+  [[nodiscard]] bool in_round() const noexcept {
+    return stage == phase::incoming || stage == phase::waiting || stage == phase::outgoing;
   }
+  [[nodiscard]] bool is_pushing() const noexcept { return in_round() && header.kind == round_kind::push; }
 
   /// A whole push has come and waits.
   [[nodiscard]] bool waits_with_push() const noexcept {

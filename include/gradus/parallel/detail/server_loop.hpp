@@ -4,7 +4,7 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::min, std::none_of
 #include <chrono>     // std::chrono
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint64_t, std::uint8_t
@@ -28,10 +28,10 @@
 namespace gradus::parallel::detail {
 
 /// The server's side of all its workers. poll() does what can be done and returns; one thread calls it again and again.
-/// A worker's rounds follow one another: header, gradients, end; then values go out; then comes the next header.
+/// A worker's rounds follow one another: header, gradients, end; then values go out; then comes the next header. What
+/// it is constructed from outlives it.
 class server_loop {
  public:
-  /// @pre all arguments outlive the loop
   server_loop(server_links& links, const parameter_server_plan& plan, int server, const server_settings& settings,
               variable_store& store)
       : links_{&links},
@@ -310,13 +310,16 @@ class server_loop {
     return true;
   }
 
-  /// Whole pushes that a step takes: fewer when workers have ended.
+  /// Whole pushes that a step takes: fewer when workers have left, and when those that stay are lost.
   [[nodiscard]] std::size_t needed() const noexcept {
-    std::size_t still_there = 0;
+    const auto backup = static_cast<std::size_t>(settings_.backup_workers);
+    std::size_t there = 0;
+    std::size_t lost = 0;
     for (const server_client& each : clients_) {
-      still_there += each.stage == phase::left ? 0 : 1;
+      there += each.stage == phase::left ? 0 : 1;
+      lost += each.stage != phase::left && each.lost ? 1 : 0;
     }
-    return std::min(clients_.size() - static_cast<std::size_t>(settings_.backup_workers), still_there);
+    return std::min(clients_.size() - backup, there - std::min(lost, backup));
   }
 
   bool update_at_once() {
@@ -456,11 +459,8 @@ class server_loop {
         return;
       }
     } else {
-      bool open = false;
-      for (const server_client& each : clients_) {
-        open = open || each.stage == phase::incoming || each.stage == phase::waiting || each.stage == phase::outgoing;
-      }
-      if (!open || now_ - moved_at_ <= patience_) {
+      if (now_ - moved_at_ <= patience_ ||
+          std::none_of(clients_.begin(), clients_.end(), [](const auto& each) { return each.in_round(); })) {
         return;
       }
     }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Memory of a GPU for communicators that only read the host's, such as an MPI without GPU-direct.
+// Module: comm. Depends on: core, device.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaHostAlloc, cudaMemcpyAsync, cudaPointerGetAttributes
+
+#include <cstddef>  // std::size_t
+#include <memory>   // std::make_shared, std::shared_ptr
+#include <mutex>    // std::mutex, std::scoped_lock
+#include <utility>  // std::move
+
+#include "gradus/comm/staged.hpp"         // staged
+#include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_error.cuh"   // detail::check_cuda
+#include "gradus/device/cuda_stream.cuh"  // cuda_event, cuda_stream
+
+namespace gradus::comm {
+
+/// Copies between a card and page-locked memory, on a stream of their own.
+class cuda_staging {
+ public:
+  explicit cuda_staging(cuda& device) : shared_{std::make_shared<shared>(device)} {}
+
+  [[nodiscard]] bool on_device(const void* pointer) const {
+    cudaPointerAttributes attributes{};
+    gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+    return attributes.type == cudaMemoryTypeDevice;
+  }
+  [[nodiscard]] void* allocate(std::size_t bytes) const {
+    void* pointer = nullptr;
+    gradus::detail::check_cuda(cudaHostAlloc(&pointer, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    return pointer;
+  }
+  void deallocate(void* pointer, std::size_t /*bytes*/) const noexcept { static_cast<void>(cudaFreeHost(pointer)); }
+
+  void to_host(void* host, const void* device, std::size_t bytes) const {
+    const std::scoped_lock lock{shared_->mutex};
+    shared_->device.activate();
+    shared_->begin.record(shared_->device.stream());
+    shared_->stream.wait(shared_->begin);
+    copy(host, device, bytes, cudaMemcpyDeviceToHost);
+  }
+  void to_device(void* device, const void* host, std::size_t bytes) const {
+    const std::scoped_lock lock{shared_->mutex};
+    shared_->device.activate();
+    copy(device, host, bytes, cudaMemcpyHostToDevice);
+  }
+
+ private:
+  struct shared {
+    explicit shared(cuda& owner) : device{owner} {}
+    cuda& device;
+    std::mutex mutex;
+    cuda_stream stream;
+    cuda_event begin;
+  };
+
+  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) const {
+    gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, shared_->stream.get()), "cudaMemcpyAsync");
+    shared_->stream.synchronize();
+  }
+
+  std::shared_ptr<shared> shared_;  // with the duplicates of a communicator
+};
+static_assert(staging<cuda_staging>);
+
+/// `comm::staged_on_cuda ranks{mpi.duplicate(), device};`
+template <class Communicator>
+class staged_on_cuda : public staged<Communicator, cuda_staging> {
+ public:
+  staged_on_cuda(Communicator hosts, cuda& device)
+      : staged<Communicator, cuda_staging>{std::move(hosts), cuda_staging{device}} {}
+
+  [[nodiscard]] staged_on_cuda duplicate() { return staged_on_cuda{staged<Communicator, cuda_staging>::duplicate()}; }
+
+ private:
+  explicit staged_on_cuda(staged<Communicator, cuda_staging> made)
+      : staged<Communicator, cuda_staging>{std::move(made)} {}
+};
+
+}  // namespace gradus::comm

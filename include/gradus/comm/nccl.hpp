@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Ranks that are GPUs, connected by NCCL. Component gradus::nccl.
+// Module: comm. Depends on: core, device, NCCL.
+#pragma once
+
+#include <nccl.h>  // ncclAllReduce
+
+#include <chrono>       // std::chrono::milliseconds
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
+#include <memory>       // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
+#include <span>         // std::as_writable_bytes, std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+
+#include "gradus/comm/communicator.hpp"    // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"     // call
+#include "gradus/comm/host_link.hpp"       // host_link, host_ranks_of
+#include "gradus/comm/id_file.hpp"         // read_id_file, write_id_file
+#include "gradus/comm/nccl_operation.hpp"  // nccl_channel, nccl_operation
+#include "gradus/core/bfloat16.hpp"        // bfloat16
+#include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/device/cuda.cuh"          // cuda
+
+namespace gradus::comm {
+
+namespace detail {
+
+template <class Element>
+inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>          ? ncclFloat32
+                                            : std::same_as<Element, double>       ? ncclFloat64
+                                            : std::same_as<Element, std::int32_t> ? ncclInt32
+                                            : std::same_as<Element, std::int64_t> ? ncclInt64
+                                            : std::same_as<Element, bfloat16>     ? ncclBfloat16
+                                                                                  : ncclUint8;
+
+[[nodiscard]] constexpr ncclRedOp_t nccl_operation_of(reduction operation) noexcept {
+  switch (operation) {
+    case reduction::sum:
+      return ncclSum;
+    case reduction::product:
+      return ncclProd;
+    case reduction::minimum:
+      return ncclMin;
+    case reduction::maximum:
+      return ncclMax;
+  }
+  return ncclSum;
+}
+
+}  // namespace detail
+
+/// A rank among GPUs, one card a rank, in one process or in many.
+///
+///   cuda device{{.device = local_rank}};
+///   comm::nccl gpus{device, mpi};             // or comm::threads: any communicator of the same ranks
+///   train::trainer trainer{net, rule, gpus};
+///
+/// Buffers are spans of elements in the memory of the card; spans of host memory are copied there and back, which is
+/// meant for a few numbers. Communications run on a stream of their own: each begins after the work that the device had
+/// been given when it was begun, and when a wait is over the host and all later work of the device see the result.
+///
+/// A wait looks at NCCL's asynchronous errors and at the host communicator: failures become communication_error with
+/// the rank and the reason, the communications under way are ended by ncclCommAbort, and the communicator and its
+/// duplicates cannot be used any more. Without a host communicator (ranks that met by a file) a rank learns of the
+/// failure of another from NCCL or from the time limit.
+///
+/// What differs from other communicators: messages that are begun before a wait travel together and are matched by tag
+/// among these alone; two communicators on one card begin their collectives in the same order on all ranks; and two
+/// ranks that name different sizes are not told so.
+class nccl {
+ public:
+  static constexpr std::string_view name = "nccl";
+  template <class Element>
+  static constexpr bool supports = transferable<Element>;
+
+  /// The ranks of a host communicator, of which duplicates are made. Called by all ranks, each with a card of its own.
+  /// @throws device_error, communication_error when NCCL cannot connect them
+  template <class Communicator>
+  GRADUS_COLD nccl(cuda& device, Communicator& hosts) : limit_{hosts.time_limit()} {
+    static_assert(explain_communicator<Communicator>());
+    detail::require_open(detail::caller{hosts}, "comm::nccl", std::source_location::current());
+    auto link = std::make_shared<detail::host_link>(
+        hosts.rank(), std::make_unique<detail::host_ranks_of<Communicator>>(hosts.duplicate()));
+    ncclUniqueId id{};
+    if (hosts.rank() == 0) {
+      make_id(id);
+    }
+    link->broadcast(std::as_writable_bytes(std::span{&id, 1}));
+    connect(device, std::move(link), id, hosts.rank(), hosts.size());
+  }
+
+  /// Ranks that have nothing in common but a directory: rank 0 writes NCCL's id to the file, which must not exist, and
+  /// removes it when all are connected.
+  /// @param limit  how long the ranks wait for each other, now and later
+  /// @throws configuration_error, format_error, communication_error when they do not find each other
+  GRADUS_COLD nccl(cuda& device, const std::string& path, int rank, int size,
+                   std::chrono::milliseconds limit = default_time_limit)
+      : limit_{limit} {
+    detail::require_time_limit("comm::nccl", limit);
+    if (size < 1 || rank < 0 || rank >= size) {
+      throw configuration_error{"comm::nccl", {"a rank from 0 to ", size - 1, " of at least 1"}, {rank}};
+    }
+    ncclUniqueId id{};
+    const auto bytes = std::as_writable_bytes(std::span{&id, 1});
+    if (rank == 0) {
+      make_id(id);
+      detail::write_id_file(path, size, bytes);
+    } else {
+      detail::read_id_file(path, size, bytes, limit);
+    }
+    connect(device, std::make_shared<detail::host_link>(rank, nullptr), id, rank, size);
+    if (rank == 0) {
+      std::remove(path.c_str());
+    }
+  }
+
+  [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
+  [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
+
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  void set_time_limit(std::chrono::milliseconds limit) {
+    detail::require_time_limit(name, limit);
+    limit_ = limit;
+  }
+
+  /// The communicator of NCCL, for calls that this class does not offer; null after a failure. It stays owned by this
+  /// object.
+  [[nodiscard]] ncclComm_t native() const noexcept { return channel_ == nullptr ? nullptr : channel_->communicator(); }
+  [[nodiscard]] cuda& device() const noexcept { return channel_->device(); }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return begin_message({.kind = detail::call_kind::send, .peer = peer, .tag = tag, .element = element_name<Element>},
+                         data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return begin_message(
+        {.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .element = element_name<Element>}, data.data(),
+        data.size(), sizeof(Element), detail::nccl_type<Element>);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    return begin_all_reduce(
+        {.kind = detail::call_kind::all_reduce, .operation = operation, .element = element_name<Element>}, data.data(),
+        data.size(), sizeof(Element), detail::nccl_type<Element>);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    return begin_broadcast({.kind = detail::call_kind::broadcast, .peer = root, .element = element_name<Element>},
+                           data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    return begin_reduce_scatter(
+        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .element = element_name<Element>},
+        input.data(), output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return begin_all_gather({.kind = detail::call_kind::all_gather, .element = element_name<Element>}, input.data(),
+                            output.data(), input.size(), sizeof(Element), detail::nccl_type<Element>);
+  }
+
+  [[nodiscard]] request barrier() {
+    return begin({.kind = detail::call_kind::barrier}, [this](detail::nccl_operation& operation) {
+      void* const one = channel_->lend(operation, &barrier_byte_, 1, true, false);
+      return [this, one] {
+        return ncclAllReduce(one, one, 1, ncclUint8, ncclMax, channel_->communicator(), channel_->stream());
+      };
+    });
+  }
+
+  [[nodiscard]] GRADUS_COLD nccl duplicate() {
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
+    detail::nccl_operation& operation = channel_->fresh({.kind = detail::call_kind::duplicate}, limit_);
+    const detail::call what = operation.what();
+    channel_->give_back(operation);
+    channel_->launch_messages();
+    device().activate();
+    ncclConfig_t config = options();
+    ncclComm_t made = nullptr;
+    channel_->settle(ncclCommSplit(channel_->communicator(), 0, rank(), &made, &config), what, limit_,
+                     std::source_location::current());
+    nccl copy;
+    copy.limit_ = limit_;
+    copy.channel_ = std::make_unique<detail::nccl_channel>(device(), channel_->link(), made, rank(), size());
+    copy.channel_->settle(ncclInProgress, what, limit_, std::source_location::current());
+    return copy;
+  }
+
+  void fail(std::string_view reason) noexcept {
+    if (channel_ != nullptr) {
+      channel_->give_up(reason);
+    }
+  }
+
+ private:
+  nccl() noexcept = default;
+
+  [[nodiscard]] static ncclConfig_t options() noexcept {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // so that every wait has a time limit
+    return config;
+  }
+
+  GRADUS_COLD static void make_id(ncclUniqueId& id) {
+    if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
+      throw communication_error{"comm::nccl",
+                                {},
+                                {"NCCL: ", ncclGetErrorString(result)},
+                                "NCCL_DEBUG=INFO in the environment makes NCCL say more"};
+    }
+  }
+
+  GRADUS_COLD void connect(cuda& device, std::shared_ptr<detail::host_link> link, const ncclUniqueId& id, int rank,
+                           int size) {
+    device.activate();
+    ncclConfig_t config = options();
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = ncclCommInitRankConfig(&made, size, id, rank, &config);
+    channel_ = std::make_unique<detail::nccl_channel>(device, std::move(link), made, rank, size);
+    channel_->settle(result, {.kind = detail::call_kind::duplicate}, limit_, std::source_location::current());
+    barrier().wait();  // connects them
+  }
+
+  /// Begins a collective: prepare(operation) lends its buffers and returns what gives NCCL the work.
+  template <class Prepare>
+  [[nodiscard]] request begin(const detail::call& what, const Prepare& prepare) {
+    detail::nccl_operation& operation = channel_->fresh(what, limit_);
+    try {
+      channel_->launch_messages();
+      channel_->enter();
+      channel_->launch(operation, prepare(operation));
+    } catch (...) {
+      channel_->give_back(operation);
+      throw;
+    }
+    return request{operation};
+  }
+
+  GRADUS_NEVER_INLINE request begin_message(detail::call what, const void* data, std::size_t count, std::size_t bytes,
+                                            ncclDataType_t type) {
+    what.count = static_cast<index_t>(count);
+    detail::nccl_operation& operation = channel_->fresh(what, limit_);
+    const bool sends = what.kind == detail::call_kind::send;
+    try {
+      channel_->enter();
+      channel_->lend(operation, data, count * bytes, sends, !sends);
+      channel_->add_message({&operation, sends, type});
+    } catch (...) {
+      channel_->give_back(operation);
+      throw;
+    }
+    return request{operation};
+  }
+
+  GRADUS_NEVER_INLINE request begin_all_reduce(detail::call what, void* data, std::size_t count, std::size_t bytes,
+                                               ncclDataType_t type) {
+    what.count = static_cast<index_t>(count);
+    return begin(what, [&](detail::nccl_operation& operation) {
+      void* const at = channel_->lend(operation, data, count * bytes, true, true);
+      return [=, this] {
+        return ncclAllReduce(at, at, count, type, detail::nccl_operation_of(what.operation), native(),
+                             channel_->stream());
+      };
+    });
+  }
+
+  GRADUS_NEVER_INLINE request begin_broadcast(detail::call what, void* data, std::size_t count, std::size_t bytes,
+                                              ncclDataType_t type) {
+    what.count = static_cast<index_t>(count);
+    return begin(what, [&](detail::nccl_operation& operation) {
+      void* const at = channel_->lend(operation, data, count * bytes, rank() == what.peer, true);
+      return [=, this] { return ncclBroadcast(at, at, count, type, what.peer, native(), channel_->stream()); };
+    });
+  }
+
+  /// @param count  elements of a block
+  GRADUS_NEVER_INLINE request begin_reduce_scatter(detail::call what, const void* input, void* output,
+                                                   std::size_t count, std::size_t bytes, ncclDataType_t type) {
+    what.count = static_cast<index_t>(count);
+    return begin(what, [&](detail::nccl_operation& operation) {
+      const auto blocks = static_cast<std::size_t>(size());
+      void* const from = channel_->lend(operation, input, blocks * count * bytes, true, false);
+      void* const to = channel_->lend(operation, output, count * bytes, false, true);
+      return [=, this] {
+        return ncclReduceScatter(from, to, count, type, detail::nccl_operation_of(what.operation), native(),
+                                 channel_->stream());
+      };
+    });
+  }
+
+  /// @param count  elements of a block
+  GRADUS_NEVER_INLINE request begin_all_gather(detail::call what, const void* input, void* output, std::size_t count,
+                                               std::size_t bytes, ncclDataType_t type) {
+    what.count = static_cast<index_t>(count);
+    return begin(what, [&](detail::nccl_operation& operation) {
+      const auto blocks = static_cast<std::size_t>(size());
+      void* const from = channel_->lend(operation, input, count * bytes, true, false);
+      void* const to = channel_->lend(operation, output, blocks * count * bytes, false, true);
+      return [=, this] { return ncclAllGather(from, to, count, type, native(), channel_->stream()); };
+    });
+  }
+
+  std::unique_ptr<detail::nccl_channel> channel_;
+  std::chrono::milliseconds limit_ = default_time_limit;
+  std::uint8_t barrier_byte_ = 0;
+};
+static_assert(communicator<nccl>);
+
+}  // namespace gradus::comm

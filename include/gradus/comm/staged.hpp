@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A communicator of host memory that takes memory of a device: through buffers on the host.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <array>            // std::array
+#include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::convertible_to, std::copyable, std::same_as
+#include <cstddef>          // std::byte, std::size_t
+#include <memory>           // std::make_unique, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string_view>      // std::string_view
+#include <utility>          // std::exchange, std::move
+
+#include "gradus/comm/communicator.hpp"  // communicator, request
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/vector.hpp"        // vector
+
+namespace gradus::comm {
+
+/// Where memory of a device is copied through. A type S models `staging` when, for an `S& staging`,
+///   1. `staging.on_device(pointer)` says whether the memory is the device's, and not the host's;
+///   2. `staging.allocate(bytes)` returns host memory that the device copies from and to, or throws;
+///      `staging.deallocate(pointer, bytes)` takes it back and does not throw;
+///   3. `staging.to_host(host, device, bytes)` returns when the bytes are on the host, after all work that the device
+///      had been given before; `staging.to_device(device, host, bytes)` returns when they are on the device.
+/// It is copied with the communicator, and copies are used by several threads at the same time.
+template <class S>
+concept staging = std::copyable<S> && requires(S& memory, void* device, void* host, std::size_t bytes) {
+  { memory.on_device(device) } -> std::convertible_to<bool>;
+  { memory.allocate(bytes) } -> std::same_as<void*>;
+  { memory.deallocate(host, bytes) }
+  noexcept;
+  memory.to_host(host, device, bytes);
+  memory.to_device(device, host, bytes);
+};
+
+namespace detail {
+
+/// Host memory of a staging that grows.
+template <class Staging>
+class staged_memory {
+ public:
+  explicit staged_memory(Staging& staging) noexcept : staging_{&staging} {}
+  staged_memory(const staged_memory&) = delete;
+  staged_memory& operator=(const staged_memory&) = delete;
+  ~staged_memory() { free(); }
+
+  /// @throws what the staging throws without memory
+  [[nodiscard]] void* reserve(std::size_t bytes) {
+    if (bytes > bytes_) {
+      free();
+      memory_ = staging_->allocate(bytes);
+      bytes_ = bytes;
+    }
+    return memory_;
+  }
+
+ private:
+  void free() noexcept {
+    if (memory_ != nullptr) {
+      staging_->deallocate(std::exchange(memory_, nullptr), std::exchange(bytes_, 0));
+    }
+  }
+
+  Staging* staging_;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// The operations of a staged communicator; nothing is allocated if one with enough memory is idle.
+template <class Staging>
+class staged_channel {
+ public:
+  class one final : public operation {
+   public:
+    explicit one(staged_channel& channel)
+        : channel_{&channel},
+          memory_{staged_memory<Staging>{channel.staging()}, staged_memory<Staging>{channel.staging()}} {}
+
+    /// Memory of the host in place of memory of the device; host memory stays what it is.
+    template <class Element>
+    [[nodiscard]] std::span<Element> lend(std::size_t place, std::span<Element> data, bool read, bool written) {
+      back_[place] = {};
+      auto* const device = const_cast<void*>(static_cast<const void*>(data.data()));
+      if (data.empty() || !channel_->staging().on_device(device)) {
+        return data;
+      }
+      void* const host = memory_[place].reserve(data.size_bytes());
+      if (read) {
+        channel_->staging().to_host(host, device, data.size_bytes());
+      }
+      if (written) {
+        back_[place] = {device, host, data.size_bytes()};
+      }
+      return {static_cast<Element*>(host), data.size()};
+    }
+
+    void open() noexcept { back_ = {}; }
+    void begun(request inner) { inner_ = std::move(inner); }
+
+    bool test(const std::source_location& where) override {
+      if (!inner_.test(where)) {
+        return false;
+      }
+      copy_back();
+      return true;
+    }
+    void wait(const std::source_location& where) override {
+      inner_.wait(where);
+      copy_back();
+    }
+    void abandon(bool unwinding) noexcept override {
+      if (unwinding) {
+        inner_.cancel();
+        return;
+      }
+      try {
+        wait(std::source_location::current());
+      } catch (...) {  // the communicator's next operation says so
+      }
+    }
+    void release() noexcept override { channel_->give_back(*this); }
+
+   private:
+    struct way_back {
+      void* device = nullptr;
+      const void* host = nullptr;
+      std::size_t bytes = 0;
+    };
+
+    void copy_back() {
+      for (way_back& each : back_) {
+        if (each.bytes != 0) {
+          channel_->staging().to_device(each.device, each.host, each.bytes);
+          each = {};
+        }
+      }
+    }
+
+    staged_channel* channel_;
+    std::array<staged_memory<Staging>, 2> memory_;
+    std::array<way_back, 2> back_{};
+    request inner_;
+  };
+
+  explicit staged_channel(Staging staging) : staging_{std::move(staging)} {}
+  staged_channel(const staged_channel&) = delete;
+  staged_channel& operator=(const staged_channel&) = delete;
+
+  [[nodiscard]] Staging& staging() noexcept { return staging_; }
+
+  [[nodiscard]] one& fresh() {
+    if (idle_.empty()) {
+      idle_.reserve(all_.size() + 1);  // so that give_back cannot fail
+      all_.push_back(std::make_unique<one>(*this));
+      idle_.push_back(all_.back().get());
+    }
+    one& operation = *idle_.back();
+    idle_.pop_back();
+    operation.open();
+    return operation;
+  }
+  void give_back(one& operation) noexcept { idle_.push_back(&operation); }
+
+ private:
+  Staging staging_;
+  gradus::detail::vector<std::unique_ptr<one>> all_;
+  gradus::detail::vector<one*> idle_;
+};
+
+}  // namespace detail
+
+/// A communicator whose spans may be memory of a device: they are copied to the host, communicated there by another
+/// communicator, and copied back. For communicators that cannot read a device's memory themselves, such as an MPI
+/// without GPU-direct. Host memory is passed on as it is.
+///
+/// A communication begins with the copy to the host, and so waits for the work that the device was given before; its
+/// end is the end of the copy back.
+template <class Communicator, staging Staging>
+class staged {
+  static_assert(explain_communicator<Communicator>());
+
+ public:
+  static constexpr std::string_view name = Communicator::name;
+  template <class Element>
+  static constexpr bool supports = Communicator::template supports<Element>;
+
+  /// Takes over a communicator: a duplicate, if its owner goes on using it.
+  staged(Communicator hosts, Staging memory)
+      : channel_{std::make_unique<detail::staged_channel<Staging>>(std::move(memory))}, hosts_{std::move(hosts)} {}
+
+  [[nodiscard]] int rank() const noexcept { return hosts_.rank(); }
+  [[nodiscard]] int size() const noexcept { return hosts_.size(); }
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return hosts_.time_limit(); }
+  void set_time_limit(std::chrono::milliseconds limit) { hosts_.set_time_limit(limit); }
+
+  /// The communicator that it communicates by.
+  [[nodiscard]] Communicator& hosts() noexcept { return hosts_; }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return begin([&](auto& operation) { return hosts_.send(peer, operation.lend(0, data, true, false), tag); });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return begin([&](auto& operation) { return hosts_.receive(peer, operation.lend(0, data, false, true), tag); });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    return begin([&](auto& under_way) { return hosts_.all_reduce(under_way.lend(0, data, true, true), operation); });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    const bool is_root = rank() == root;
+    return begin([&](auto& operation) { return hosts_.broadcast(operation.lend(0, data, is_root, !is_root), root); });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    return begin([&](auto& under_way) {
+      const std::span<const Element> from = under_way.lend(0, input, true, false);
+      return hosts_.reduce_scatter(from, under_way.lend(1, output, false, true), operation);
+    });
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return begin([&](auto& operation) {
+      const std::span<const Element> from = operation.lend(0, input, true, false);
+      return hosts_.all_gather(from, operation.lend(1, output, false, true));
+    });
+  }
+
+  [[nodiscard]] request barrier() { return hosts_.barrier(); }
+
+  [[nodiscard]] staged duplicate() {
+    Communicator hosts = hosts_.duplicate();
+    return {std::move(hosts), channel_->staging()};
+  }
+
+  void fail(std::string_view reason) noexcept { hosts_.fail(reason); }
+
+ private:
+  template <class Begin>
+  request begin(const Begin& begin) {
+    auto& operation = channel_->fresh();
+    try {
+      operation.begun(begin(operation));
+    } catch (...) {
+      channel_->give_back(operation);
+      throw;
+    }
+    return request{operation};
+  }
+
+  std::unique_ptr<detail::staged_channel<Staging>> channel_;  // outlives the requests of hosts_
+  Communicator hosts_;
+};
+
+}  // namespace gradus::comm

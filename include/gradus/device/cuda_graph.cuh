@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Work of a CUDA device that is recorded once and launched many times.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaGraph_t, cudaStreamBeginCapture
+
+#include <cstddef>      // std::size_t
+#include <memory>       // std::unique_ptr
+#include <type_traits>  // std::remove_pointer_t
+
+#include "gradus/core/error.hpp"         // device_error
+#include "gradus/device/cuda.cuh"        // cuda
+#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+
+namespace gradus {
+
+/// A sequence of work as a graph: one launch costs the host some microseconds, whatever it contains.
+///
+/// Arguments of kernels are those of the recording, and memory must stay where it was. Work that waits for the device,
+/// or takes memory that is not in stream order, cannot be recorded: run it once before, so that what it keeps is there.
+class cuda_graph {
+ public:
+  /// Records what work() gives the device, without doing it.
+  /// @throws device_error when it cannot be recorded; what work() throws
+  template <class Work>
+  cuda_graph(cuda& device, const Work& work) : device_{&device} {
+    device.activate();
+    detail::check_cuda(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture");
+    try {
+      work();
+    } catch (...) {
+      cudaGraph_t unfinished = nullptr;
+      static_cast<void>(cudaStreamEndCapture(device.stream(), &unfinished));
+      static_cast<void>(cudaGraphDestroy(unfinished));
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    cudaGraph_t recorded = nullptr;
+    detail::check_cuda(cudaStreamEndCapture(device.stream(), &recorded), "cudaStreamEndCapture");
+    const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, destroy_graph> owner{recorded};
+    detail::check_cuda(cudaGraphGetNodes(recorded, nullptr, &nodes_), "cudaGraphGetNodes");
+    cudaGraphExec_t ready = nullptr;
+    detail::check_cuda(cudaGraphInstantiate(&ready, recorded, 0), "cudaGraphInstantiate");
+    executable_.reset(ready);
+    detail::check_cuda(cudaGraphUpload(ready, device.stream()), "cudaGraphUpload");
+  }
+
+  /// Kernels, copies and the like.
+  [[nodiscard]] std::size_t nodes() const noexcept { return nodes_; }
+
+  /// Gives the device the work once more; does not wait.
+  void launch() const {
+    device_->activate();
+    detail::check_cuda(cudaGraphLaunch(executable_.get(), device_->stream()), "cudaGraphLaunch");
+  }
+
+ private:
+  struct destroy_graph {
+    void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
+  };
+  struct destroy_executable {
+    void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
+  };
+
+  cuda* device_;
+  std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, destroy_executable> executable_;
+  std::size_t nodes_ = 0;
+};
+
+}  // namespace gradus

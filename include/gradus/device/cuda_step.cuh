@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The numbers that change from step to step, where kernels of a recorded step find them.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaMalloc
+
+#include <cstdint>  // std::uint64_t
+
+#include "gradus/device/cuda.cuh"        // cuda
+#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+
+namespace gradus::detail {
+
+/// What a step that is launched as a graph reads instead of the arguments that it was recorded with.
+struct step_numbers {
+  std::uint64_t launch = 0;  // of the graph, counted from 1
+  std::uint64_t step = 0;
+  std::uint64_t first_example = 0;
+  double learning_rate = 0;
+};
+
+/// The step numbers of a device, in its memory.
+class recorded_numbers {
+ public:
+  explicit recorded_numbers(const cuda&) {
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&numbers_), sizeof(step_numbers)), "cudaMalloc");
+  }
+  recorded_numbers(const recorded_numbers&) = delete;
+  recorded_numbers& operator=(const recorded_numbers&) = delete;
+  ~recorded_numbers() { static_cast<void>(cudaFree(numbers_)); }
+
+  /// For kernels of a step that is being recorded; null otherwise.
+  [[nodiscard]] const step_numbers* for_kernels() const noexcept { return recording_ ? numbers_ : nullptr; }
+
+  /// For the launches that come later on the stream.
+  void set(cuda& device, const step_numbers& numbers) { device.copy_from_host(numbers_, &numbers, sizeof(numbers)); }
+
+  /// Says that a step is being recorded, as long as it lives.
+  class recording {
+   public:
+    explicit recording(recorded_numbers& owner) noexcept : owner_{owner} { owner_.recording_ = true; }
+    recording(const recording&) = delete;
+    recording& operator=(const recording&) = delete;
+    ~recording() { owner_.recording_ = false; }
+
+   private:
+    recorded_numbers& owner_;
+  };
+
+ private:
+  step_numbers* numbers_ = nullptr;
+  bool recording_ = false;
+};
+
+}  // namespace gradus::detail

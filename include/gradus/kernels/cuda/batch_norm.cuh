@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Batch normalisation on CUDA. Kernels of our own: the activation, the residual and the mask of a gradient cost no pass
+// of their own, for every element type and layout, and the running variance and sums are those of the CPU.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <cstddef>  // std::byte, std::size_t
+#include <cstdint>  // std::uint32_t
+#include <span>     // std::span
+
+#include "gradus/core/element.hpp"               // network_element, parameter_element_t
+#include "gradus/core/index.hpp"                 // index_t
+#include "gradus/device/cuda.cuh"                // cuda
+#include "gradus/kernels/batch_norm.hpp"         // batch_norm_affine, ...
+#include "gradus/kernels/conv2d.hpp"             // activation, backward_epilogue
+#include "gradus/kernels/cuda/channel_sums.cuh"  // channel_sums, channel_view
+#include "gradus/kernels/cuda/launch.cuh"        // launch, packets
+#include "gradus/tensor/tensor_view.hpp"         // image_view
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// Sums of x and of its squares; a product of two floats is exact in double.
+template <class E>
+struct moment_terms {
+  const E* x;
+
+  template <int Width, bool Across>
+  __device__ void add(index_t offset, index_t, double (&a)[Width], double (&b)[Width]) const {
+    const auto loaded = load_packet<Width>(x + offset);
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const auto value = static_cast<double>(widen(loaded.values[k]));
+      a[k] += value;
+      b[k] += value * value;
+    }
+  }
+};
+
+/// Statistics of a batch, and all that is made of them.
+template <class P>
+struct finish_moments {
+  double count;
+  double epsilon;
+  batch_norm_affine<P> affine;
+  batch_norm_running<P> running;
+  batch_norm_saved<P> saved;
+  P* coefficients;  // (3, C): mean, scale, shift
+  index_t channels;
+
+  __device__ void operator()(index_t c, double sum, double squares) const {
+    const double mean = sum / count;
+    const double centered = squares / count - mean * mean;
+    const double variance = centered < 0 ? 0.0 : centered;  // a NaN stays
+    const double inverse = 1.0 / sqrt(variance + epsilon);
+    const auto stored_mean = static_cast<P>(mean);
+    coefficients[c] = stored_mean;
+    coefficients[channels + c] =
+        static_cast<P>(inverse * (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c])));
+    coefficients[2 * channels + c] = affine.beta == nullptr ? P{0} : affine.beta[c];
+    if (saved.mean != nullptr) {
+      saved.mean[c] = stored_mean;
+      saved.inverse_deviation[c] = static_cast<P>(inverse);
+    }
+    const double keep = 1.0 - running.momentum;
+    if (running.mean != nullptr) {
+      running.mean[c] = static_cast<P>(keep * static_cast<double>(running.mean[c]) + running.momentum * mean);
+    }
+    if (running.variance != nullptr) {
+      const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
+      running.variance[c] =
+          static_cast<P>(keep * static_cast<double>(running.variance[c]) + running.momentum * unbiased);
+    }
+  }
+};
+
+template <class P>
+__global__ void running_coefficients_kernel(index_t channels, batch_norm_running<P> running,
+                                            batch_norm_affine<P> affine, double epsilon, P* coefficients) {
+  for (index_t c = thread_index(); c < channels; c += thread_count()) {
+    const double inverse = 1.0 / sqrt(static_cast<double>(running.variance[c]) + epsilon);
+    coefficients[c] = running.mean[c];
+    coefficients[channels + c] =
+        static_cast<P>(inverse * (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c])));
+    coefficients[2 * channels + c] = affine.beta == nullptr ? P{0} : affine.beta[c];
+  }
+}
+
+/// Calls body(offset of Width elements, channel of the first, whether the others have channels of their own).
+template <int Width, class Body>
+__device__ inline void for_each_with_channel(index_t examples, std::uint32_t image, std::uint32_t channels,
+                                             std::uint32_t inner, const Body& body) {
+  for_each_in_images(examples, image / Width, [&](index_t n, std::uint32_t packet) {
+    const std::uint32_t i = packet * Width;
+    body(n * image + i, inner == 1 ? i % channels : i / inner % channels);
+  });
+}
+
+/// y = act((x - mean) * scale + shift + residual)
+template <int Width, class E, class P>
+__global__ void normalize_kernel(index_t examples, std::uint32_t image, std::uint32_t channels, std::uint32_t inner,
+                                 const E* x, const P* coefficients, const E* residual, bool relu, E* y) {
+  for_each_with_channel<Width>(examples, image, channels, inner, [&](index_t at, std::uint32_t channel) {
+    const auto in = load_packet<Width>(x + at);
+    device_packet<E, Width> added{};
+    if (residual != nullptr) {
+      added = load_packet<Width>(residual + at);
+    }
+    device_packet<E, Width> result;
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const std::uint32_t c = inner == 1 ? channel + k : channel;
+      P value = (widen(in.values[k]) - coefficients[c]) * coefficients[channels + c] + coefficients[2 * channels + c];
+      if (residual != nullptr) {
+        value += widen(added.values[k]);
+      }
+      result.values[k] = narrow<E>(relu && value < P{0} ? P{0} : value);
+    }
+    store_packet<Width>(y + at, result);
+  });
+}
+
+/// Sums of g and of g * (x - mean), with g = dy where the ReLU let it through.
+template <class E, class P>
+struct gradient_terms {
+  const E* x;
+  const E* y;  // null: no ReLU
+  const E* dy;
+  const P* mean;
+
+  template <int Width, bool Across>
+  __device__ void add(index_t offset, index_t channel, double (&a)[Width], double (&b)[Width]) const {
+    const auto values = load_packet<Width>(x + offset);
+    const auto gradients = load_packet<Width>(dy + offset);
+    device_packet<E, Width> outputs{};
+    if (y != nullptr) {
+      outputs = load_packet<Width>(y + offset);
+    }
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      double g = static_cast<double>(widen(gradients.values[k]));
+      if (y != nullptr && !(widen(outputs.values[k]) > 0)) {
+        g = 0;
+      }
+      a[k] += g;
+      b[k] += g * (static_cast<double>(widen(values.values[k])) -
+                   static_cast<double>(mean[Across ? channel + k : channel]));
+    }
+  }
+};
+
+template <class P>
+struct finish_gradients {
+  double count;
+  const P* gamma;
+  const P* mean;
+  const P* inverse_deviation;
+  P* dgamma;
+  P* dbeta;
+  P* coefficients;  // (4, C): mean, and a, b, c of dx = a * g - b * (x - mean) - c
+  index_t channels;
+
+  __device__ void operator()(index_t channel, double sum, double product) const {
+    const auto inverse = static_cast<double>(inverse_deviation[channel]);
+    const double scale = inverse * (gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]));
+    if (dgamma != nullptr) {
+      dgamma[channel] = static_cast<P>(product * inverse);
+    }
+    if (dbeta != nullptr) {
+      dbeta[channel] = static_cast<P>(sum);
+    }
+    coefficients[channel] = mean[channel];
+    coefficients[channels + channel] = static_cast<P>(scale);
+    coefficients[2 * channels + channel] = static_cast<P>(scale * inverse * inverse * product / count);
+    coefficients[3 * channels + channel] = static_cast<P>(scale * sum / count);
+  }
+};
+
+template <class E, class P>
+struct normalized_gradient {
+  const E* x;
+  const E* y;  // null: no ReLU
+  const E* dy;
+  E* dx;                 // null: not wanted
+  const E* relu_output;  // null: no mask
+  E* residual_gradient;  // null: not wanted
+  const P* coefficients;
+  bool accumulate;
+  bool accumulate_residual;
+};
+
+template <int Width, class E, class P>
+__global__ void normalize_backward_kernel(index_t examples, std::uint32_t image, std::uint32_t channels,
+                                          std::uint32_t inner, normalized_gradient<E, P> call) {
+  for_each_with_channel<Width>(examples, image, channels, inner, [&](index_t at, std::uint32_t channel) {
+    const auto values = load_packet<Width>(call.x + at);
+    const auto gradients = load_packet<Width>(call.dy + at);
+    const auto load_if = [at](bool wanted, const E* from) {
+      return wanted ? load_packet<Width>(from + at) : device_packet<E, Width>{};
+    };
+    const auto outputs = load_if(call.y != nullptr, call.y);
+    const auto old = load_if(call.dx != nullptr && call.accumulate, call.dx);
+    const auto mask = load_if(call.dx != nullptr && call.relu_output != nullptr, call.relu_output);
+    auto residual = load_if(call.residual_gradient != nullptr && call.accumulate_residual, call.residual_gradient);
+    device_packet<E, Width> result;
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const std::uint32_t c = inner == 1 ? channel + k : channel;
+      P g = widen(gradients.values[k]);
+      if (call.y != nullptr && !(widen(outputs.values[k]) > 0)) {
+        g = 0;
+      }
+      residual.values[k] = narrow<E>(call.accumulate_residual ? widen(residual.values[k]) + g : g);
+      P d = call.coefficients[channels + c] * g -
+            call.coefficients[2 * channels + c] * (widen(values.values[k]) - call.coefficients[c]) -
+            call.coefficients[3 * channels + c];
+      if (call.accumulate) {
+        d += widen(old.values[k]);
+      }
+      if (call.relu_output != nullptr && !(widen(mask.values[k]) > 0)) {
+        d = 0;
+      }
+      result.values[k] = narrow<E>(d);
+    }
+    if (call.residual_gradient != nullptr) {
+      store_packet<Width>(call.residual_gradient + at, residual);
+    }
+    if (call.dx != nullptr) {
+      store_packet<Width>(call.dx + at, result);
+    }
+  });
+}
+
+/// Whether packets of 16 bytes hold whole runs: of one channel, or of channels of one pixel.
+template <class E>
+[[nodiscard]] bool channels_in_packets(const channel_view& view) noexcept {
+  return (view.inner == 1 ? view.channels : view.inner) % packet_width<E> == 0;
+}
+
+template <class E, class P, class Layout>
+void normalize(cuda& device, image_view<const E, Layout, cuda> x, image_view<E, Layout, cuda> y, const P* coefficients,
+               const batch_norm_epilogue<E>& epilogue) {
+  const auto images = device_images<Layout>::of(x.extents());
+  const auto view = channel_view::of<Layout>(x.extents());
+  const auto run = [&]<int Width>() {
+    launch(device, "batch_norm_forward", image_grid(images.examples, images.image_size() / Width), block_threads,
+           &normalize_kernel<Width, E, P>, images.examples, images.image_size(), images.channels,
+           static_cast<std::uint32_t>(view.inner), x.data(), coefficients, epilogue.residual,
+           epilogue.act == activation::relu, y.data());
+  };
+  if (channels_in_packets<E>(view) && on_packets(x.data(), y.data(), epilogue.residual)) {
+    run.template operator()<packet_width<E>>();
+  } else {
+    run.template operator()<1>();
+  }
+}
+
+/// Of the partial sums and the coefficients.
+template <class P>
+[[nodiscard]] std::size_t batch_norm_bytes(const channel_view& view) noexcept {
+  return channel_sums_bytes(view) + static_cast<std::size_t>(4 * view.channels) * sizeof(P);
+}
+
+/// Where the coefficients lie in the workspace.
+template <class P>
+[[nodiscard]] P* coefficients_in(std::span<std::byte> workspace, const channel_view& view) noexcept {
+  return reinterpret_cast<P*>(workspace.data() + channel_sums_bytes(view));
+}
+
+}  // namespace detail
+
+/// See kernels/batch_norm.hpp.
+template <network_element Element, layout_policy Layout>
+[[nodiscard]] std::size_t batch_norm_workspace_bytes(cuda& /*device*/, const image_extents& shape) {
+  // A smaller batch may have fewer slices, never more.
+  return detail::batch_norm_bytes<parameter_element_t<Element>>(detail::channel_view::of<Layout>(shape));
+}
+
+/// See kernels/batch_norm.hpp.
+template <network_element Element, layout_policy Layout>
+void batch_norm_forward_training(cuda& device, image_view<const Element, Layout, cuda> x,
+                                 image_view<Element, Layout, cuda> y,
+                                 const batch_norm_affine<parameter_element_t<Element>>& affine, double epsilon,
+                                 const batch_norm_running<parameter_element_t<Element>>& running,
+                                 const batch_norm_saved<parameter_element_t<Element>>& saved,
+                                 const batch_norm_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  using real = parameter_element_t<Element>;
+  if (x.size() == 0) {
+    return;
+  }
+  const auto view = detail::channel_view::of<Layout>(x.extents());
+  real* const coefficients =
+      saved.coefficients != nullptr ? saved.coefficients : detail::coefficients_in<real>(workspace, view);
+  detail::channel_sums(device, "batch_norm_forward_training", view, detail::on_packets(x.data()),
+                       detail::moment_terms<Element>{x.data()},
+                       detail::finish_moments<real>{static_cast<double>(view.count()), epsilon, affine, running, saved,
+                                                    coefficients, view.channels},
+                       reinterpret_cast<double*>(workspace.data()));
+  detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
+}
+
+/// See kernels/batch_norm.hpp.
+template <network_element Element, layout_policy Layout>
+void batch_norm_forward_again(cuda& device, image_view<const Element, Layout, cuda> x,
+                              image_view<Element, Layout, cuda> y,
+                              const batch_norm_saved<parameter_element_t<Element>>& saved,
+                              const batch_norm_epilogue<Element>& epilogue) {
+  if (x.size() != 0) {
+    detail::normalize<Element, parameter_element_t<Element>>(device, x, y, saved.coefficients, epilogue);
+  }
+}
+
+/// See kernels/batch_norm.hpp.
+template <network_element Element, layout_policy Layout>
+void batch_norm_forward_inference(cuda& device, image_view<const Element, Layout, cuda> x,
+                                  image_view<Element, Layout, cuda> y,
+                                  const batch_norm_affine<parameter_element_t<Element>>& affine, double epsilon,
+                                  const batch_norm_running<parameter_element_t<Element>>& running,
+                                  const batch_norm_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  using real = parameter_element_t<Element>;
+  if (x.size() == 0) {
+    return;
+  }
+  const auto view = detail::channel_view::of<Layout>(x.extents());
+  real* const coefficients = detail::coefficients_in<real>(workspace, view);
+  detail::launch(device, "batch_norm_forward_inference", detail::blocks_for(view.channels), detail::block_threads,
+                 &detail::running_coefficients_kernel<real>, view.channels, running, affine, epsilon, coefficients);
+  detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
+}
+
+/// See kernels/batch_norm.hpp.
+template <network_element Element, layout_policy Layout>
+void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x,
+                         image_view<const Element, Layout, cuda> y, image_view<const Element, Layout, cuda> dy,
+                         image_view<Element, Layout, cuda> dx,
+                         const batch_norm_affine<parameter_element_t<Element>>& affine,
+                         const batch_norm_saved<parameter_element_t<Element>>& saved, activation act,
+                         const batch_norm_gradients<Element>& gradients, const backward_epilogue<Element>& epilogue,
+                         std::span<std::byte> workspace) {
+  using real = parameter_element_t<Element>;
+  const auto view = detail::channel_view::of<Layout>(dy.extents());
+  if (dy.size() == 0) {
+    const auto bytes = static_cast<std::size_t>(view.channels) * sizeof(real);
+    if (gradients.gamma != nullptr) {
+      device.fill_zero(gradients.gamma, bytes);
+    }
+    if (gradients.beta != nullptr) {
+      device.fill_zero(gradients.beta, bytes);
+    }
+    return;
+  }
+  const auto images = detail::device_images<Layout>::of(dy.extents());
+  const Element* const output = act == activation::relu ? y.data() : nullptr;
+  real* const coefficients = detail::coefficients_in<real>(workspace, view);
+  detail::channel_sums(device, "batch_norm_backward", view, detail::on_packets(x.data(), dy.data(), output),
+                       detail::gradient_terms<Element, real>{x.data(), output, dy.data(), saved.mean},
+                       detail::finish_gradients<real>{static_cast<double>(view.count()), affine.gamma, saved.mean,
+                                                      saved.inverse_deviation, gradients.gamma, gradients.beta,
+                                                      coefficients, view.channels},
+                       reinterpret_cast<double*>(workspace.data()));
+  if (dx.data() == nullptr && gradients.residual == nullptr) {
+    return;
+  }
+  const detail::normalized_gradient<Element, real> call{.x = x.data(),
+                                                        .y = output,
+                                                        .dy = dy.data(),
+                                                        .dx = dx.data(),
+                                                        .relu_output = epilogue.relu_output,
+                                                        .residual_gradient = gradients.residual,
+                                                        .coefficients = coefficients,
+                                                        .accumulate = epilogue.accumulate,
+                                                        .accumulate_residual = gradients.accumulate_residual};
+  const auto run = [&]<int Width>() {
+    detail::launch(device, "batch_norm_backward", detail::image_grid(images.examples, images.image_size() / Width),
+                   detail::block_threads, &detail::normalize_backward_kernel<Width, Element, real>, images.examples,
+                   images.image_size(), images.channels, static_cast<std::uint32_t>(view.inner), call);
+  };
+  if (detail::channels_in_packets<Element>(view) &&
+      detail::on_packets(x.data(), output, dy.data(), dx.data(), epilogue.relu_output, gradients.residual)) {
+    run.template operator()<detail::packet_width<Element>>();
+  } else {
+    run.template operator()<1>();
+  }
+}
+
+}  // namespace gradus::kernels

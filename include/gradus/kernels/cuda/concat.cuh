@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Copies of some channels of an image batch on CUDA.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint32_t
+
+#include "gradus/core/element.hpp"          // network_element
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/device/cuda.cuh"           // cuda
+#include "gradus/kernels/concat.hpp"        // the declaration for every device
+#include "gradus/kernels/cuda/launch.cuh"   // launch
+#include "gradus/layout/layout_policy.hpp"  // axis, layout_policy
+#include "gradus/tensor/tensor_view.hpp"    // image_view
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// Adds `length` elements of each of `blocks` blocks that are so many elements apart.
+template <class E>
+__global__ void add_runs_kernel(index_t blocks, std::uint32_t length, const E* from, index_t from_block, E* to,
+                                index_t to_block) {
+  for_each_in_images(blocks, length, [&](index_t block, std::uint32_t i) {
+    E& target = to[block * to_block + i];
+    target = narrow<E>(widen(target) + widen(from[block * from_block + i]));
+  });
+}
+
+}  // namespace detail
+
+/// See kernels/concat.hpp.
+template <network_element Element, layout_policy Layout>
+void copy_channels(cuda& device, image_view<const Element, Layout, cuda> source, index_t first_source_channel,
+                   image_view<Element, Layout, cuda> destination, index_t first_destination_channel, index_t channels,
+                   bool accumulate) {
+  // The axes slower than the channels count blocks; the faster ones make each channel a run of elements.
+  index_t blocks = 1;
+  index_t run = 1;
+  bool before = true;
+  for (const axis a : Layout::order) {
+    if (a == axis::c) {
+      before = false;
+    } else {
+      (before ? blocks : run) *= source.extent(a);
+    }
+  }
+  const index_t length = channels * run;
+  if (length == 0 || blocks == 0) {
+    return;
+  }
+  const index_t source_block = source.extent(axis::c) * run;
+  const index_t destination_block = destination.extent(axis::c) * run;
+  const Element* const from = source.data() + first_source_channel * run;
+  Element* const to = destination.data() + first_destination_channel * run;
+  if (accumulate) {
+    detail::device_images<Layout>::of(source.extents());  // refuses what 32 bits cannot count
+    detail::launch(device, "copy_channels", detail::image_grid(blocks, length), detail::block_threads,
+                   &detail::add_runs_kernel<Element>, blocks, static_cast<std::uint32_t>(length), from, source_block,
+                   to, destination_block);
+  } else {
+    constexpr auto bytes = static_cast<index_t>(sizeof(Element));
+    gradus::detail::check_cuda(
+        cudaMemcpy2DAsync(to, static_cast<std::size_t>(destination_block * bytes), from,
+                          static_cast<std::size_t>(source_block * bytes), static_cast<std::size_t>(length * bytes),
+                          static_cast<std::size_t>(blocks), cudaMemcpyDeviceToDevice, device.stream()),
+        "cudaMemcpy2DAsync");
+  }
+}
+
+}  // namespace gradus::kernels

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// 2-D convolution on CUDA, by cuDNN.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>    // std::max
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::uint32_t
+#include <span>         // std::span
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/element.hpp"                   // network_element, parameter_element_t
+#include "gradus/core/index.hpp"                     // index_t
+#include "gradus/device/cuda.cuh"                    // cuda
+#include "gradus/kernels/conv2d.hpp"                 // conv2d_geometry, the epilogues
+#include "gradus/kernels/cuda/channel_sums.cuh"      // channel_sums
+#include "gradus/kernels/cuda/convolution_plan.cuh"  // convolution_plans
+#include "gradus/kernels/cuda/elementwise.cuh"       // convert
+#include "gradus/kernels/cuda/launch.cuh"            // launch, device_images
+#include "gradus/kernels/cuda/matmul.cuh"            // apply_epilogue
+#include "gradus/tensor/tensor_view.hpp"             // image_view
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// Copies images into larger ones with zeros around them, and cuts what does not fit.
+template <class Layout, class E>
+__global__ void pad_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
+                           const E* x, E* y) {
+  for_each_in_images(out.examples, out.image_size(), [&](index_t n, std::uint32_t i) {
+    const image_place at = out.place(i);
+    const std::uint32_t h = at.h - static_cast<std::uint32_t>(top);  // wraps around above and left of the image
+    const std::uint32_t w = at.w - static_cast<std::uint32_t>(left);
+    y[n * out.image_size() + i] =
+        h < in.height && w < in.width ? x[n * in.image_size() + in.offset(at.c, h, w)] : narrow<E>(0);
+  });
+}
+
+/// The gradient of pad_kernel.
+template <class Layout, class E>
+__global__ void crop_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
+                            const E* padded, E* dx, device_epilogue<E> epilogue) {
+  for_each_in_images(in.examples, in.image_size(), [&](index_t n, std::uint32_t i) {
+    const image_place at = in.place(i);
+    const std::uint32_t h = at.h + static_cast<std::uint32_t>(top);
+    const std::uint32_t w = at.w + static_cast<std::uint32_t>(left);
+    device_real<E> gradient = 0;
+    if (h < out.height && w < out.width) {
+      gradient = widen(padded[n * out.image_size() + out.offset(at.c, h, w)]);
+    }
+    const index_t place = n * in.image_size() + i;
+    dx[place] = epilogue.apply(gradient, dx, place);
+  });
+}
+
+template <class Element, class Layout>
+[[nodiscard]] convolution_call call_of(const conv2d_geometry& geometry, index_t batch, pass which) noexcept {
+  return {geometry, batch, which, cudnn_type<Element>, cudnn_format<Layout>()};
+}
+
+/// Bytes for the weights, or their gradients, as a storage element.
+template <class Element>
+[[nodiscard]] std::size_t stored_weight_bytes(const conv2d_geometry& geometry) {
+  return storage_element<Element> ? aligned_bytes(static_cast<std::size_t>(geometry.weights().size()) * sizeof(Element))
+                                  : 0;
+}
+
+/// The workspace of one call: weights as a storage element, padded images, and what the algorithm wants.
+template <class Element, class Layout>
+class convolution_run {
+ public:
+  using parameter_element = parameter_element_t<Element>;
+  using scalar = device_real<Element>;
+
+  convolution_run(cuda& device, const conv2d_geometry& geometry, index_t batch, pass which,
+                  std::span<std::byte> workspace)
+      : device_{device},
+        geometry_{geometry},
+        stored_{workspace.data()},
+        plan_{device.library<convolution_plans>().get(
+            device, call_of<Element, Layout>(geometry, batch, which),
+            workspace.size() - std::min(workspace.size(), stored_weight_bytes<Element>(geometry)))},
+        padded_{workspace.data() + stored_weight_bytes<Element>(geometry)},
+        workspace_{padded_ + plan_.padded_bytes()} {
+    device.activate();
+  }
+
+  [[nodiscard]] cudnnHandle_t handle() const { return device_.library<cudnn>().handle(); }
+  [[nodiscard]] convolution_plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] void* workspace() const noexcept { return workspace_; }
+  [[nodiscard]] Element* padded() const noexcept { return reinterpret_cast<Element*>(padded_); }
+  [[nodiscard]] Element* stored() const noexcept { return reinterpret_cast<Element*>(stored_); }
+
+  /// The images as cuDNN gets them.
+  [[nodiscard]] const Element* input(image_view<const Element, Layout, cuda> x) const {
+    if (!plan_.padded()) {
+      return x.data();
+    }
+    const auto out = device_images<Layout>::of(plan_.input_extents());
+    launch(device_, "conv2d", image_grid(out.examples, out.image_size()), block_threads, &pad_kernel<Layout, Element>,
+           device_images<Layout>::of(x.extents()), out, static_cast<std::int32_t>(geometry_.pad_top),
+           static_cast<std::int32_t>(geometry_.pad_left), x.data(), padded());
+    return padded();
+  }
+
+  /// The weights as cuDNN gets them.
+  [[nodiscard]] const Element* weights(const parameter_element* w) const {
+    if constexpr (std::is_same_v<Element, parameter_element>) {
+      return w;
+    } else {
+      convert(device_, geometry_.weights().size(), w, stored());
+      return stored();
+    }
+  }
+
+ private:
+  cuda& device_;
+  const conv2d_geometry& geometry_;
+  std::byte* stored_;
+  convolution_plan& plan_;
+  std::byte* padded_;
+  std::byte* workspace_;
+};
+
+}  // namespace detail
+
+/// See kernels/conv2d.hpp. Chooses the algorithm for the shape, which may take a while (cuda_options::benchmark).
+template <network_element Element, layout_policy Layout>
+[[nodiscard]] std::size_t conv2d_workspace_bytes(cuda& device, const conv2d_geometry& geometry, index_t batch,
+                                                 pass which) {
+  if (batch == 0) {
+    return 0;
+  }
+  const detail::convolution_plan& plan = device.library<detail::convolution_plans>().prepare(
+      device, detail::call_of<Element, Layout>(geometry, batch, which));
+  const std::size_t bytes =
+      detail::stored_weight_bytes<Element>(geometry) + plan.padded_bytes() + plan.workspace_bytes();
+  if (which != pass::backward_weights) {
+    return bytes;
+  }
+  return std::max(bytes,
+                  detail::channel_sums_bytes(detail::channel_view::of<Layout>(geometry.output(batch))));  // of dbias
+}
+
+/// See kernels/conv2d.hpp.
+template <network_element Element, layout_policy Layout>
+void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
+                    image_view<const parameter_element_t<Element>, Layout, cuda> w, image_view<Element, Layout, cuda> y,
+                    const forward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  if (y.size() == 0) {
+    return;
+  }
+  const detail::convolution_run<Element, Layout> run{device, geometry, x.extent(0), pass::forward, workspace};
+  using scalar = detail::device_real<Element>;
+  const Element* const input = run.input(x);
+  const Element* const weights = run.weights(w.data());
+  if constexpr (real_element<Element>) {  // a bias of float with images of 16 bits is not offered
+    if (epilogue.bias != nullptr &&
+        run.plan().template forward_fused<scalar>(run.handle(), input, weights, epilogue.bias, epilogue.residual,
+                                                  epilogue.act, y.data(), run.workspace())) {
+      return;
+    }
+  }
+  run.plan().template forward<scalar>(run.handle(), input, weights, y.data(), run.workspace());
+  detail::apply_epilogue<Element, parameter_element_t<Element>>(
+      device, y.size(), geometry.out_channels, detail::channel_view::of<Layout>(y.extents()).inner, epilogue.bias,
+      epilogue.residual, epilogue.act, nullptr, y.data());
+}
+
+/// See kernels/conv2d.hpp.
+template <network_element Element, layout_policy Layout>
+void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
+                          image_view<const parameter_element_t<Element>, Layout, cuda> w,
+                          image_view<Element, Layout, cuda> dx, const backward_epilogue<Element>& epilogue,
+                          std::span<std::byte> workspace) {
+  if (dx.size() == 0) {
+    return;
+  }
+  const detail::convolution_run<Element, Layout> run{device, geometry, dy.extent(0), pass::backward_data, workspace};
+  using scalar = detail::device_real<Element>;
+  const Element* const weights = run.weights(w.data());
+  if (!run.plan().padded()) {
+    run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, dx.data(), epilogue.accumulate,
+                                              run.workspace());
+    detail::apply_epilogue<Element, parameter_element_t<Element>>(
+        device, dx.size(), 1, 1, nullptr, nullptr, activation::identity, epilogue.relu_output, dx.data());
+    return;
+  }
+  run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, run.padded(), false, run.workspace());
+  const auto in = detail::device_images<Layout>::of(dx.extents());
+  detail::launch(
+      device, "conv2d_backward_data", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+      &detail::crop_kernel<Layout, Element>, in, detail::device_images<Layout>::of(run.plan().input_extents()),
+      static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
+      static_cast<const Element*>(run.padded()), dx.data(),
+      detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+}
+
+/// See kernels/conv2d.hpp. Gradients of the weights of a storage element are rounded to it once.
+template <network_element Element, layout_policy Layout>
+void conv2d_backward_weights(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
+                             image_view<const Element, Layout, cuda> dy,
+                             image_view<parameter_element_t<Element>, Layout, cuda> dw,
+                             parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
+  using real = parameter_element_t<Element>;
+  if (dy.size() == 0) {
+    device.fill_zero(dw.data(), static_cast<std::size_t>(dw.size()) * sizeof(real));
+    if (dbias != nullptr) {
+      device.fill_zero(dbias, static_cast<std::size_t>(geometry.out_channels) * sizeof(real));
+    }
+    return;
+  }
+  if (dbias != nullptr) {
+    detail::channel_sums(device, "conv2d_backward_weights", detail::channel_view::of<Layout>(dy.extents()),
+                         detail::on_packets(dy.data()), detail::plain_terms<Element>{dy.data()},
+                         detail::store_sum<real>{dbias}, reinterpret_cast<double*>(workspace.data()));
+  }
+  const detail::convolution_run<Element, Layout> run{device, geometry, x.extent(0), pass::backward_weights, workspace};
+  using scalar = detail::device_real<Element>;
+  const Element* const input = run.input(x);
+  if constexpr (real_element<Element>) {
+    run.plan().template backward_weights<scalar>(run.handle(), input, dy.data(), dw.data(), run.workspace());
+  } else {
+    run.plan().template backward_weights<scalar>(run.handle(), input, dy.data(), run.stored(), run.workspace());
+    detail::convert(device, dw.size(), static_cast<const Element*>(run.stored()), dw.data());
+  }
+}
+
+}  // namespace gradus::kernels

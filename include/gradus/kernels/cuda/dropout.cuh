@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Dropout on CUDA: the masks of the CPU.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <cstdint>  // std::uint8_t, std::uint32_t, std::uint64_t
+
+#include "gradus/core/element.hpp"         // network_element
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/core/random.hpp"          // random_stream
+#include "gradus/device/cuda.cuh"          // cuda
+#include "gradus/device/cuda_step.cuh"     // recorded_numbers
+#include "gradus/kernels/cuda/launch.cuh"  // launch, device_images
+#include "gradus/kernels/dropout.hpp"      // dropout_keeps, dropout_threshold
+#include "gradus/layout/layouts.hpp"       // nchw
+#include "gradus/tensor/tensor_view.hpp"   // image_view
+
+namespace gradus::kernels {
+
+namespace detail {
+
+template <class Layout, class E>
+__global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, device_real<E> scale,
+                               std::uint32_t threshold, random_stream stream, std::uint64_t step,
+                               std::uint64_t first_example, const gradus::detail::step_numbers* recorded,
+                               std::uint8_t* mask) {
+  if (recorded != nullptr) {
+    step = recorded->step;
+    first_example = recorded->first_example;
+  }
+  for_each_in_images(images.examples, images.image_size(), [&](index_t n, std::uint32_t i) {
+    const image_place at = images.place(i);
+    const std::uint32_t logical = (at.c * images.height + at.h) * images.width + at.w;
+    const bool kept = dropout_keeps(stream, step, first_example + static_cast<std::uint64_t>(n),
+                                    static_cast<index_t>(logical), threshold);
+    const index_t place = n * images.image_size() + i;
+    const device_real<E> value = widen(x[place]);
+    y[place] = narrow<E>(value * (kept ? scale : device_real<E>{0}));  // 0 * NaN stays visible
+    if (mask != nullptr) {
+      mask[place] = kept ? 1 : 0;
+    }
+  });
+}
+
+template <class E>
+__global__ void dropout_backward_kernel(index_t count, const E* dy, const std::uint8_t* mask, device_real<E> scale,
+                                        E* dx, bool accumulate) {
+  for (index_t i = thread_index(); i < count; i += thread_count()) {
+    const device_real<E> value = widen(dy[i]) * (mask[i] != 0 ? scale : device_real<E>{0});
+    dx[i] = narrow<E>(accumulate ? widen(dx[i]) + value : value);
+  }
+}
+
+}  // namespace detail
+
+/// See kernels/dropout.hpp.
+template <network_element Element, layout_policy Layout>
+void dropout_forward(cuda& device, image_view<const Element, Layout, cuda> x, image_view<Element, Layout, cuda> y,
+                     double rate, const random_stream& stream, std::uint64_t step, std::uint64_t first_example,
+                     std::uint8_t* mask) {
+  if (x.size() == 0) {
+    return;
+  }
+  const auto images = detail::device_images<Layout>::of(x.extents());
+  detail::launch(device, "dropout_forward", detail::image_grid(images.examples, images.image_size()),
+                 detail::block_threads, &detail::dropout_kernel<Layout, Element>, images, x.data(), y.data(),
+                 static_cast<detail::device_real<Element>>(1.0 / (1.0 - rate)), dropout_threshold(rate), stream, step,
+                 first_example, device.library<gradus::detail::recorded_numbers>().for_kernels(), mask);
+}
+
+/// See kernels/dropout.hpp.
+template <network_element Element>
+void dropout_backward(cuda& device, index_t count, const Element* dy, const std::uint8_t* mask, double scale,
+                      Element* dx, bool accumulate) {
+  if (count == 0) {
+    return;
+  }
+  detail::launch(device, "dropout_backward", detail::blocks_for(count), detail::block_threads,
+                 &detail::dropout_backward_kernel<Element>, count, dy, mask,
+                 static_cast<detail::device_real<Element>>(scale), dx, accumulate);
+}
+
+}  // namespace gradus::kernels

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Element-wise passes on CUDA: one launch each, 16 bytes an instruction.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <cstdint>      // std::uintptr_t
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::type_identity_t
+
+#include "gradus/core/element.hpp"         // network_element
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/device/cuda.cuh"          // cuda
+#include "gradus/kernels/conv2d.hpp"       // activation
+#include "gradus/kernels/cuda/launch.cuh"  // launch, load_packet, narrow, widen
+#include "gradus/kernels/elementwise.hpp"  // the declarations for every device
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// out[i] = function(inputs[i]...), on the device in the type that is computed in.
+template <class E, class Function, class... Input>
+__global__ void map_kernel(index_t count, bool packets, Function function, E* out, const Input*... inputs) {
+  constexpr int width = packet_width<E>;
+  index_t done = 0;
+  if (packets) {
+    done = count / width * width;
+    for (index_t i = thread_index() * width; i < done; i += thread_count() * width) {
+      device_packet<E, width> result;
+      [&](auto... loaded) {
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+          result.values[k] = narrow<E>(function(widen(loaded.values[k])...));
+        }
+      }(load_packet<width>(inputs + i)...);
+      store_packet<width>(out + i, result);
+    }
+  }
+  for (index_t i = done + thread_index(); i < count; i += thread_count()) {
+    out[i] = narrow<E>(function(widen(inputs[i])...));
+  }
+}
+
+template <class E, class Function, class... Input>
+void map(cuda& device, std::string_view name, index_t count, const Function& function, E* out, const Input*... inputs) {
+  if (count == 0) {
+    return;
+  }
+  const bool packets = on_packets(out, inputs...);
+  launch(device, name, blocks_for(packets ? (count + packet_width<E> - 1) / packet_width<E> : count), block_threads,
+         &map_kernel<E, Function, Input...>, count, packets, function, out, inputs...);
+}
+
+struct identity_value {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x;
+  }
+};
+struct sum_of_values {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct relu_of_value {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x < T{0} ? T{0} : x;  // a NaN stays
+  }
+};
+struct relu_of_sum {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return relu_of_value{}(a + b);
+  }
+};
+/// dy where y is above 0.
+struct masked_value {
+  template <class T>
+  __device__ T operator()(T dy, T y) const {
+    return y > T{0} ? dy : T{0};
+  }
+};
+struct masked_sum {
+  template <class T>
+  __device__ T operator()(T dx, T dy, T y) const {
+    return dx + (y > T{0} ? dy : T{0});
+  }
+};
+
+template <class To, class From>
+__global__ void convert_kernel(index_t count, const From* from, To* to) {
+  for (index_t i = thread_index(); i < count; i += thread_count()) {
+    to[i] = narrow<To>(static_cast<device_real<To>>(widen(from[i])));
+  }
+}
+
+/// Elements of one type as those of another.
+template <class To, class From>
+void convert(cuda& device, index_t count, const From* from, To* to) {
+  if (count > 0) {
+    launch(device, "convert", blocks_for(count), block_threads, &convert_kernel<To, From>, count, from, to);
+  }
+}
+
+}  // namespace detail
+
+/// See kernels/elementwise.hpp.
+template <network_element Element>
+void relu_forward(cuda& device, index_t count, const Element* x, Element* y) {
+  detail::map(device, "relu_forward", count, detail::relu_of_value{}, y, x);
+}
+
+/// See kernels/elementwise.hpp.
+template <network_element Element>
+void relu_backward(cuda& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
+  if (accumulate) {
+    detail::map(device, "relu_backward", count, detail::masked_sum{}, dx, static_cast<const Element*>(dx), dy, y);
+  } else {
+    detail::map(device, "relu_backward", count, detail::masked_value{}, dx, dy, y);
+  }
+}
+
+/// See kernels/elementwise.hpp.
+template <network_element Element>
+void add_forward(cuda& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
+  if (act == activation::relu) {
+    detail::map(device, "add_forward", count, detail::relu_of_sum{}, y, a, b);
+  } else {
+    detail::map(device, "add_forward", count, detail::sum_of_values{}, y, a, b);
+  }
+}
+
+/// See kernels/elementwise.hpp.
+template <network_element Element>
+void copy_or_add(cuda& device, index_t count, const Element* source, Element* destination, bool accumulate) {
+  if (accumulate) {
+    detail::map(device, "copy_or_add", count, detail::sum_of_values{}, destination,
+                static_cast<const Element*>(destination), source);
+  } else {
+    device.copy(destination, source, static_cast<std::size_t>(count) * sizeof(Element));
+  }
+}
+
+}  // namespace gradus::kernels

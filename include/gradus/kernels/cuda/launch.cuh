@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What the kernels of CUDA have in common: elements in registers, packets of 16 bytes, launches, images on a grid.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <cuda_bf16.h>         // __float2bfloat16_rn
+#include <cuda_runtime_api.h>  // cudaGetLastError
+
+#include <algorithm>    // std::clamp
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint32_t, std::uintptr_t
+#include <limits>       // std::numeric_limits
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::conditional_t, std::is_same_v, std::type_identity_t
+
+#include "gradus/core/bfloat16.hpp"         // bfloat16
+#include "gradus/core/element.hpp"          // network_element
+#include "gradus/core/error.hpp"            // shape_error
+#include "gradus/core/extents.hpp"          // image_extents
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/device/cuda.cuh"           // cuda
+#include "gradus/layout/layout_policy.hpp"  // axis
+
+namespace gradus::kernels::detail {
+
+/// What a kernel computes elements of type E in.
+template <class E>
+using device_real = std::conditional_t<std::is_same_v<E, double>, double, float>;
+
+template <class E>
+__device__ inline device_real<E> widen(E value) {
+  return static_cast<device_real<E>>(value);
+}
+
+template <class E>
+__device__ inline E narrow(std::type_identity_t<device_real<E>> value) {
+  if constexpr (std::is_same_v<E, bfloat16>) {
+    return bfloat16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(value)));
+  } else {
+    return static_cast<E>(value);
+  }
+}
+
+/// Elements that one instruction loads or stores.
+template <class E, int Width>
+struct alignas(sizeof(E) * Width) device_packet {
+  E values[Width];
+};
+
+/// Elements in 16 bytes.
+template <class E>
+inline constexpr int packet_width = 16 / static_cast<int>(sizeof(E));
+
+template <int Width, class E>
+__device__ inline device_packet<E, Width> load_packet(const E* from) {
+  return *reinterpret_cast<const device_packet<E, Width>*>(from);
+}
+template <int Width, class E>
+__device__ inline void store_packet(E* to, const device_packet<E, Width>& packet) {
+  *reinterpret_cast<device_packet<E, Width>*>(to) = packet;
+}
+
+/// Whether packets may begin at these addresses; a null pointer is not used.
+template <class... E>
+[[nodiscard]] bool on_packets(const E*... pointers) noexcept {
+  return (... && (reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0));
+}
+
+inline constexpr unsigned block_threads = 256;
+
+/// Blocks for `count` threads; kernels loop where that is not enough.
+[[nodiscard]] inline unsigned blocks_for(index_t count, index_t per_block = block_threads) noexcept {
+  return static_cast<unsigned>(std::clamp<index_t>((count + per_block - 1) / per_block, 1, index_t{1} << 20U));
+}
+
+/// Launches a kernel on the stream of the device.
+/// @throws device_error when it cannot be launched, or earlier work has failed
+template <class... Parameters>
+void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
+            std::type_identity_t<Parameters>... arguments) {
+  device.activate();
+  kernel<<<blocks, threads, 0, device.stream()>>>(arguments...);
+  gradus::detail::check_cuda(cudaGetLastError(), name);
+}
+
+__device__ inline index_t thread_index() {
+  return static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline index_t thread_count() {
+  return static_cast<index_t>(gridDim.x) * blockDim.x;
+}
+
+/// Layouts whose images lie one after another.
+template <class Layout>
+concept images_apart = Layout::order[0] == axis::n;
+
+/// A place inside an image.
+struct image_place {
+  std::uint32_t c;
+  std::uint32_t h;
+  std::uint32_t w;
+};
+
+/// The images of a batch in the order of a layout: coordinates and offsets inside one image fit 32 bits, so that the
+/// divisions are short.
+template <class Layout>
+struct device_images {
+  static_assert(images_apart<Layout>, "gradus: kernels of CUDA take layouts whose slowest axis is n");
+
+  std::uint32_t channels = 0;
+  std::uint32_t height = 0;
+  std::uint32_t width = 0;
+  index_t examples = 0;
+
+  /// @throws shape_error when an image is too large
+  static device_images of(const image_extents& shape) {
+    if (image_extents{1, shape.c, shape.h, shape.w}.size() >= std::numeric_limits<std::int32_t>::max()) {
+      throw shape_error{"a kernel of cuda", "images of less than 2147483647 elements", to_string(shape)};
+    }
+    return {static_cast<std::uint32_t>(shape.c), static_cast<std::uint32_t>(shape.h),
+            static_cast<std::uint32_t>(shape.w), shape.n};
+  }
+
+  __host__ __device__ std::uint32_t image_size() const { return channels * height * width; }
+
+  __device__ std::uint32_t extent(axis a) const { return a == axis::c ? channels : a == axis::h ? height : width; }
+
+  /// Inside one image.
+  __device__ std::uint32_t offset(std::uint32_t c, std::uint32_t h, std::uint32_t w) const {
+    std::uint32_t result = 0;
+#pragma unroll
+    for (int k = 1; k < 4; ++k) {
+      constexpr auto order = Layout::order;
+      const axis a = order[k];
+      result = result * extent(a) + (a == axis::c ? c : a == axis::h ? h : w);
+    }
+    return result;
+  }
+
+  __device__ image_place place(std::uint32_t inside) const {
+    image_place result{};
+#pragma unroll
+    for (int k = 3; k > 0; --k) {
+      constexpr auto order = Layout::order;
+      const axis a = order[k];
+      const std::uint32_t size = extent(a);
+      const std::uint32_t at = k == 1 ? inside : inside % size;
+      inside = k == 1 ? 0 : inside / size;
+      (a == axis::c ? result.c : a == axis::h ? result.h : result.w) = at;
+    }
+    return result;
+  }
+};
+
+/// A grid for `per_image` threads of each of `examples` images: images along y.
+[[nodiscard]] inline dim3 image_grid(index_t examples, index_t per_image) noexcept {
+  return {blocks_for(per_image), static_cast<unsigned>(std::clamp<index_t>(examples, 1, 65535)), 1};
+}
+
+/// Calls body(n, i) for the threads of an image_grid.
+template <class Body>
+__device__ inline void for_each_in_images(index_t examples, std::uint32_t per_image, const Body& body) {
+  for (index_t n = blockIdx.y; n < examples; n += gridDim.y) {
+    for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < per_image; i += gridDim.x * blockDim.x) {
+      body(n, i);
+    }
+  }
+}
+
+template <class E>
+struct device_epilogue {
+  const E* relu_output = nullptr;
+  bool accumulate = false;
+
+  /// What is stored at dx[i] for a gradient; see backward_epilogue.
+  __device__ E apply(device_real<E> gradient, const E* dx, index_t i) const {
+    if (accumulate) {
+      gradient += widen(dx[i]);
+    }
+    if (relu_output != nullptr && !(widen(relu_output[i]) > 0)) {
+      gradient = 0;
+    }
+    return narrow<E>(gradient);
+  }
+};
+
+}  // namespace gradus::kernels::detail

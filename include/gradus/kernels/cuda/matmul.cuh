@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Matrix products on CUDA, by cuBLAS.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <cublas_v2.h>  // cublasGemmEx
+
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint32_t
+#include <limits>       // std::numeric_limits
+#include <span>         // std::span
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/bfloat16.hpp"              // bfloat16
+#include "gradus/core/element.hpp"               // parameter_element_t, real_element, storage_element
+#include "gradus/core/error.hpp"                 // shape_error
+#include "gradus/core/index.hpp"                 // index_t
+#include "gradus/device/cublas.cuh"              // cublas, check_cublas
+#include "gradus/device/cuda.cuh"                // cuda
+#include "gradus/kernels/cuda/channel_sums.cuh"  // channel_sums
+#include "gradus/kernels/cuda/elementwise.cuh"   // convert
+#include "gradus/kernels/cuda/launch.cuh"        // launch
+#include "gradus/kernels/matmul.hpp"             // matmul_shape, matmul_epilogue
+
+namespace gradus::kernels {
+
+namespace detail {
+
+template <class E>
+inline constexpr cudaDataType_t cuda_type = std::is_same_v<E, double>     ? CUDA_R_64F
+                                            : std::is_same_v<E, float>    ? CUDA_R_32F
+                                            : std::is_same_v<E, bfloat16> ? CUDA_R_16BF
+                                                                          : CUDA_R_16F;
+
+/// What is left of an epilogue after the product and the sum: bias, activation, mask. y is (rows, columns) or, with
+/// planes, an image batch; the bias belongs to index / inner % channels.
+template <class E, class P>
+__global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
+                                bool relu, const E* relu_output, E* y) {
+  for (index_t i = thread_index(); i < count; i += thread_count()) {
+    P value = widen(y[i]);
+    if (bias != nullptr) {
+      const index_t channel =
+          count <= std::numeric_limits<std::uint32_t>::max()
+              ? static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(inner) % static_cast<std::uint32_t>(channels)
+              : i / inner % channels;
+      value += bias[channel];
+    }
+    if (residual != nullptr) {
+      value += widen(residual[i]);
+    }
+    if ((relu && value < P{0}) || (relu_output != nullptr && !(widen(relu_output[i]) > 0))) {
+      value = 0;
+    }
+    y[i] = narrow<E>(value);
+  }
+}
+
+/// @param inner  elements between channels: 1 for the columns of a matrix
+template <class E, class P>
+void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
+                    activation act, const E* relu_output, E* y) {
+  const bool relu = act == activation::relu;
+  if (count != 0 && (bias != nullptr || residual != nullptr || relu || relu_output != nullptr)) {
+    launch(device, "epilogue", blocks_for(count), block_threads, &epilogue_kernel<E, P>, count, channels, inner, bias,
+           residual, relu, relu_output, y);
+  }
+}
+
+[[nodiscard]] inline int blas_int(index_t value) {
+  if (value > std::numeric_limits<int>::max()) {
+    throw shape_error{"matmul", "at most 2147483647 rows and columns", {value}};
+  }
+  return static_cast<int>(value);
+}
+
+/// C = op(A) op(B), or C + op(A) op(B). cuBLAS counts columns first: it computes the transposes.
+template <class In, class Out>
+void gemm(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c, bool accumulate) {
+  if (shape.m == 0 || shape.n == 0) {
+    return;
+  }
+  if (shape.k == 0) {
+    if (!accumulate) {
+      device.fill_zero(c, static_cast<std::size_t>(shape.m * shape.n) * sizeof(Out));
+    }
+    return;
+  }
+  device.activate();
+  using scalar = device_real<Out>;
+  const scalar one = 1;
+  const scalar old = accumulate ? 1 : 0;
+  constexpr cublasComputeType_t compute = std::is_same_v<Out, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+  gradus::detail::check_cublas(
+      cublasGemmEx(device.library<gradus::detail::cublas>().get(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                   shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(shape.n), blas_int(shape.m),
+                   blas_int(shape.k), &one, b, cuda_type<In>, blas_int(shape.transpose_b ? shape.k : shape.n), a,
+                   cuda_type<In>, blas_int(shape.transpose_a ? shape.m : shape.k), &old, c, cuda_type<Out>,
+                   blas_int(shape.n), compute, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmEx");
+}
+
+template <class In, class Out>
+void gemm_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c,
+                        const matmul_epilogue<Out>& epilogue) {
+  gemm(device, shape, a, b, c, epilogue.accumulate);
+  apply_epilogue<Out, parameter_element_t<Out>>(device, shape.m * shape.n, shape.n, 1, epilogue.bias, nullptr,
+                                                epilogue.act, epilogue.relu_output, c);
+}
+
+}  // namespace detail
+
+/// See kernels/matmul.hpp. Room for B rounded to a storage element.
+template <network_element Element>
+[[nodiscard]] std::size_t matmul_workspace_bytes(cuda& /*device*/, const matmul_shape& shape) {
+  return storage_element<Element> ? static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) : 0;
+}
+
+/// See kernels/matmul.hpp.
+template <real_element Element>
+void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
+            const matmul_epilogue<Element>& epilogue, std::span<std::byte> /*workspace*/) {
+  detail::gemm_with_epilogue(device, shape, a, b, c, epilogue);
+}
+
+/// See kernels/matmul.hpp.
+template <storage_element Element>
+void matmul(cuda& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b,
+            Element* c, const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  auto* const rounded = reinterpret_cast<Element*>(workspace.data());
+  detail::convert(device, shape.k * shape.n, b, rounded);
+  detail::gemm_with_epilogue(device, shape, a, static_cast<const Element*>(rounded), c, epilogue);
+}
+
+/// See kernels/matmul.hpp.
+template <storage_element Element>
+void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b,
+            parameter_element_t<Element>* c, const matmul_epilogue<parameter_element_t<Element>>& epilogue,
+            std::span<std::byte> /*workspace*/) {
+  detail::gemm_with_epilogue(device, shape, a, b, c, epilogue);
+}
+
+namespace detail {
+
+/// One thread a column, rows in order: for the few rows of a batch of vectors.
+template <class E, class P>
+__global__ void column_sums_kernel(index_t rows, index_t columns, const E* a, P* sums) {
+  for (index_t column = thread_index(); column < columns; column += thread_count()) {
+    double sum = 0;
+#pragma unroll 8
+    for (index_t row = 0; row < rows; ++row) {
+      sum += static_cast<double>(widen(a[row * columns + column]));
+    }
+    sums[column] = static_cast<P>(sum);
+  }
+}
+
+}  // namespace detail
+
+/// See kernels/matmul.hpp.
+template <network_element Element>
+void column_sums(cuda& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
+  if (columns != 0) {
+    detail::launch(device, "column_sums", detail::blocks_for(columns, 64), 64,
+                   &detail::column_sums_kernel<Element, parameter_element_t<Element>>, rows, columns, a, sums);
+  }
+}
+
+}  // namespace gradus::kernels

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Softmax and cross-entropy on CUDA.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <atomic>   // std::atomic_thread_fence
+#include <cmath>    // NAN
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::int32_t, std::uint64_t
+
+#include "gradus/core/element.hpp"         // network_element
+#include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/device/cuda.cuh"          // cuda
+#include "gradus/device/cuda_memory.cuh"   // pinned_memory
+#include "gradus/device/cuda_step.cuh"     // recorded_numbers
+#include "gradus/device/cuda_stream.cuh"   // cuda_event
+#include "gradus/kernels/cuda/launch.cuh"  // launch
+#include "gradus/kernels/softmax.hpp"      // loss_sums
+
+namespace gradus::kernels {
+
+namespace detail {
+
+/// The sums of a batch, and the launch of a recorded step that they are of.
+struct stamped_sums {
+  loss_sums sums;
+  std::uint64_t launch = 0;
+};
+
+/// The sums of a loss on their way back: rows on the card, and the total in page-locked memory that the last kernel
+/// writes to. Nobody waits until `take` asks for it.
+class loss_memory {
+ public:
+  explicit loss_memory(const cuda& device) : stream_{device.stream()}, sums_{sizeof(stamped_sums)} { *sums() = {}; }
+  loss_memory(const loss_memory&) = delete;
+  loss_memory& operator=(const loss_memory&) = delete;
+  ~loss_memory() { static_cast<void>(cudaFree(row_sums_)); }
+
+  /// Takes memory for so many rows. Does nothing when it has been called with as many before.
+  /// @throws device_error when the memory does not suffice
+  void reserve(cuda& device, index_t rows) {
+    if (rows <= rows_) {
+      return;
+    }
+    device.synchronize();  // what the memory of before was used for is done
+    static_cast<void>(cudaFree(row_sums_));
+    row_sums_ = nullptr;
+    rows_ = 0;
+    gradus::detail::check_cuda(
+        cudaMalloc(reinterpret_cast<void**>(&row_sums_), static_cast<std::size_t>(rows) * sizeof(loss_sums)),
+        "cudaMalloc");
+    rows_ = rows;
+  }
+
+  /// The sums are in place when what is on the stream now is done.
+  void mark() {
+    ready_.record(stream_);
+    pending_ = true;
+  }
+
+  [[nodiscard]] loss_sums* row_sums() const noexcept { return row_sums_; }
+  [[nodiscard]] stamped_sums* sums() const noexcept { return static_cast<stamped_sums*>(sums_.data()); }
+
+  /// Waits for the sums of the last call.
+  [[nodiscard]] loss_sums take() {
+    if (!pending_) {
+      return {};
+    }
+    ready_.synchronize();
+    pending_ = false;
+    return sums()->sums;
+  }
+
+  /// Waits for the sums of a launch of a recorded step, while the rest of the step may go on.
+  /// @throws device_error when the step failed
+  [[nodiscard]] loss_sums take_of(std::uint64_t launch) const {
+    const volatile std::uint64_t& seen = sums()->launch;
+    for (int looks = 1; seen != launch; ++looks) {
+      if (looks % 4096 == 0) {
+        const cudaError_t status = cudaStreamQuery(stream_);
+        if (status != cudaErrorNotReady) {
+          gradus::detail::check_cuda(status, "a recorded training step");
+          break;  // all work is done
+        }
+      }
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return sums()->sums;
+  }
+
+ private:
+  cudaStream_t stream_;
+  index_t rows_ = 0;
+  pinned_memory sums_;
+  loss_sums* row_sums_ = nullptr;
+  cuda_event ready_;
+  bool pending_ = false;
+};
+
+/// @throws configuration_error for memory that the card cannot read
+inline void require_labels_on_device(const void* labels) {
+  cudaPointerAttributes attributes{};
+  gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, labels), "cudaPointerGetAttributes");
+  if (attributes.type == cudaMemoryTypeUnregistered) {
+    throw configuration_error{"softmax_cross_entropy_loss", "labels in the memory of the device",
+                              "labels in memory of the host",
+                              "data::loader<Element, Layout, cuda> puts them there, as a tensor<std::int32_t, 1, "
+                              "row_major, cuda> does"};
+  }
+}
+
+inline constexpr unsigned softmax_threads = 128;
+
+template <class T>
+struct larger_first {
+  T value;
+  index_t at;
+
+  /// The larger of two values, of equals the first; a NaN is larger than all.
+  __device__ void meet(const larger_first& other) {
+    const bool other_nan = other.value != other.value;
+    const bool nan = value != value;
+    const bool takes = other.at >= 0 && (at < 0 || (other_nan && !nan) || (!nan && other.value > value) ||
+                                         ((other.value == value || (other_nan && nan)) && other.at < at));
+    if (takes) {
+      *this = other;
+    }
+  }
+};
+
+/// All threads of a block get what `combine` makes of their values, in a fixed order.
+template <class T, class Combine>
+__device__ T combine_in_block(T own, const Combine& combine) {
+  __shared__ T values[softmax_threads];
+  __syncthreads();
+  values[threadIdx.x] = own;
+  __syncthreads();
+  for (unsigned half = softmax_threads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) {
+      combine(values[threadIdx.x], values[threadIdx.x + half]);
+    }
+    __syncthreads();
+  }
+  return values[0];
+}
+
+/// One block a row. Without labels it writes probabilities.
+template <class E>
+__global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, const std::int32_t* labels,
+                               device_real<E> scale, E* out, loss_sums* row_sums) {
+  using real = device_real<E>;
+  for (index_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const E* const x = logits + row * classes;
+    larger_first<real> largest{real{0}, -1};
+    for (index_t i = threadIdx.x; i < classes; i += softmax_threads) {
+      largest.meet({widen(x[i]), i});
+    }
+    largest = combine_in_block(largest, [](auto& a, const auto& b) { a.meet(b); });
+    real sum = 0;
+    for (index_t i = threadIdx.x; i < classes; i += softmax_threads) {
+      sum += exp(widen(x[i]) - largest.value);
+    }
+    sum = combine_in_block(sum, [](real& a, real b) { a += b; });
+    const index_t label = labels == nullptr ? -1 : labels[row];
+    if (labels != nullptr && threadIdx.x == 0) {
+      // What is no class has no loss, and so none that is finite.
+      const real at_label = label >= 0 && label < classes ? widen(x[label]) : static_cast<real>(NAN);
+      row_sums[row] = {log(static_cast<double>(sum)) - static_cast<double>(at_label - largest.value),
+                       largest.at == label ? index_t{1} : index_t{0}};
+    }
+    __syncthreads();  // out may be logits
+    for (index_t i = threadIdx.x; i < classes && out != nullptr; i += softmax_threads) {
+      const real probability = exp(widen(x[i]) - largest.value) / sum;
+      out[row * classes + i] = narrow<E>(scale * (i == label ? probability - real{1} : probability));
+    }
+  }
+}
+
+/// One block adds up the rows, in a fixed order.
+template <class Unused = void>
+__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const gradus::detail::step_numbers* recorded,
+                                  stamped_sums* total) {
+  loss_sums own;
+  for (index_t row = threadIdx.x; row < rows; row += softmax_threads) {
+    own.loss += row_sums[row].loss;
+    own.correct += row_sums[row].correct;
+  }
+  own = combine_in_block(own, [](loss_sums& a, const loss_sums& b) {
+    a.loss += b.loss;
+    a.correct += b.correct;
+  });
+  if (threadIdx.x == 0) {
+    total->sums = own;
+    if (recorded != nullptr) {
+      __threadfence_system();
+      *const_cast<volatile std::uint64_t*>(&total->launch) = recorded->launch;
+    }
+  }
+}
+
+}  // namespace detail
+
+/// See kernels/softmax.hpp. Labels are in the memory of the device; the loss is NaN where one is no class. Does not
+/// wait: the sums are those that take_loss_sums returns.
+/// @note dlogits may be logits. Memory is taken at the first call for a larger number of rows.
+template <network_element Element>
+loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes, const Element* logits,
+                                     const std::int32_t* labels, double scale, Element* dlogits) {
+  if (rows == 0) {
+    return {};
+  }
+  auto& memory = device.library<detail::loss_memory>();
+  const gradus::detail::step_numbers* const recorded = device.library<gradus::detail::recorded_numbers>().for_kernels();
+  detail::require_labels_on_device(labels);
+  memory.reserve(device, rows);
+  detail::launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
+                 &detail::softmax_kernel<Element>, rows, classes, logits, labels,
+                 static_cast<detail::device_real<Element>>(scale), dlogits, memory.row_sums());
+  detail::launch(device, "softmax_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, rows,
+                 static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
+  if (recorded == nullptr) {
+    memory.mark();
+  }
+  return {};
+}
+
+/// See kernels/softmax.hpp.
+[[nodiscard]] inline loss_sums take_loss_sums(cuda& device) {
+  const bool recording = device.library<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
+  return recording ? loss_sums{} : device.library<detail::loss_memory>().take();
+}
+
+/// See kernels/softmax.hpp.
+/// @note probabilities may be logits.
+template <network_element Element>
+void softmax(cuda& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {
+  if (rows != 0) {
+    detail::launch(device, "softmax", detail::blocks_for(rows, 1), detail::softmax_threads,
+                   &detail::softmax_kernel<Element>, rows, classes, logits, nullptr, detail::device_real<Element>{1},
+                   probabilities, nullptr);
+  }
+}
+
+}  // namespace gradus::kernels

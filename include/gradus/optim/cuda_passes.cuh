@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The passes over parameters, gradients and velocities on CUDA.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaMalloc
+
+#include <algorithm>  // std::min
+#include <cmath>      // std::sqrt
+#include <cstddef>    // std::size_t
+#include <memory>     // std::unique_ptr
+#include <span>       // std::span
+#include <utility>    // std::move
+
+#include "gradus/core/config.hpp"         // GRADUS_COLD
+#include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/vector.hpp"         // vector
+#include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_memory.cuh"  // pinned_memory
+#include "gradus/device/cuda_step.cuh"    // recorded_numbers
+#include "gradus/optim/cpu_passes.hpp"    // momentum_pass
+#include "gradus/optim/segment.hpp"       // segment
+
+namespace gradus::optim {
+
+namespace detail {
+
+/// A part of a segment that one block of a kernel handles.
+struct segment_piece {
+  index_t offset;
+  int size;
+  int decay;
+};
+
+/// Segments cut into pieces, on the card. Kept for every list of segments that has come, so that a step copies nothing.
+class segment_tables {
+ public:
+  static constexpr index_t piece = 8192;  // elements
+
+  explicit segment_tables(const cuda&) {}
+  segment_tables(const segment_tables&) = delete;
+  segment_tables& operator=(const segment_tables&) = delete;
+  ~segment_tables() {
+    for (const std::unique_ptr<table>& each : tables_) {
+      static_cast<void>(cudaFree(each->on_device));
+    }
+  }
+
+  struct table {
+    gradus::detail::vector<segment_piece> segments;  // not cut: what it was made of
+    segment_piece* on_device = nullptr;
+    index_t pieces = 0;
+  };
+
+  [[nodiscard]] const table& of(std::span<const segment> segments) {
+    for (const std::unique_ptr<table>& each : tables_) {
+      if (same(*each, segments)) {
+        return *each;
+      }
+    }
+    return make(segments);
+  }
+
+ private:
+  [[nodiscard]] static bool same(const table& known, std::span<const segment> segments) noexcept {
+    if (known.segments.size() != segments.size()) {
+      return false;
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      const segment_piece& one = known.segments[i];
+      if (one.offset != segments[i].offset || one.size != segments[i].size || (one.decay != 0) != segments[i].decay) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  GRADUS_COLD const table& make(std::span<const segment> segments) {
+    auto made = std::make_unique<table>();
+    gradus::detail::vector<segment_piece> pieces;
+    for (const segment& one : segments) {
+      made->segments.push_back({one.offset, static_cast<int>(one.size), one.decay ? 1 : 0});
+      for (index_t begin = 0; begin < one.size; begin += piece) {
+        pieces.push_back({one.offset + begin, static_cast<int>(std::min(piece, one.size - begin)), one.decay ? 1 : 0});
+      }
+    }
+    made->pieces = static_cast<index_t>(pieces.size());
+    if (!pieces.empty()) {
+      const std::size_t bytes = pieces.size() * sizeof(segment_piece);
+      gradus::detail::check_cuda(cudaMalloc(reinterpret_cast<void**>(&made->on_device), bytes), "cudaMalloc");
+      tables_.push_back(std::move(made));  // which frees it
+      gradus::detail::check_cuda(cudaMemcpy(tables_.back()->on_device, pieces.data(), bytes, cudaMemcpyHostToDevice),
+                                 "cudaMemcpy");
+    } else {
+      tables_.push_back(std::move(made));
+    }
+    return *tables_.back();
+  }
+
+  gradus::detail::vector<std::unique_ptr<table>> tables_;
+};
+
+/// The numbers of a momentum_pass in the element type.
+template <class Element>
+struct momentum_numbers {
+  Element rate, momentum, decay, scale;
+  bool nesterov;
+};
+
+template <class Element>
+__global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<Element> numbers,
+                                const gradus::detail::step_numbers* recorded, Element* values, const Element* gradients,
+                                Element* velocities) {
+  const segment_piece piece = pieces[blockIdx.x];
+  const Element rate = recorded == nullptr ? numbers.rate : static_cast<Element>(recorded->learning_rate);
+  const Element decay = piece.decay != 0 ? numbers.decay : Element{0};
+  Element* const p = values + piece.offset;
+  const Element* const g = gradients + piece.offset;
+  Element* const v = velocities == nullptr ? nullptr : velocities + piece.offset;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
+    const Element gradient = numbers.scale * (g[i] + decay * p[i]);
+    Element step = gradient;
+    if (v != nullptr) {
+      const Element velocity = numbers.momentum * v[i] + gradient;
+      v[i] = velocity;
+      step = numbers.nesterov ? gradient + numbers.momentum * velocity : velocity;
+    }
+    p[i] -= rate * step;
+  }
+}
+
+inline constexpr int norm_blocks = 64;
+inline constexpr int norm_threads = 256;
+
+/// The sum of squares of the elements of every norm_blocks-th part, in double precision.
+template <class Element>
+__global__ void squares_kernel(index_t count, const Element* x, double* partial) {
+  __shared__ double sums[norm_threads];
+  double sum = 0;
+  for (index_t i = static_cast<index_t>(blockIdx.x) * norm_threads + threadIdx.x; i < count;
+       i += norm_blocks * norm_threads) {
+    const auto value = static_cast<double>(x[i]);
+    sum += value * value;
+  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  for (unsigned half = norm_threads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) {
+      sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = sums[0];
+  }
+}
+
+/// Page-locked memory that squares_kernel writes to.
+class norm_memory {
+ public:
+  explicit norm_memory(const cuda&) : memory_{norm_blocks * sizeof(double)} {}
+  [[nodiscard]] double* data() const noexcept { return static_cast<double*>(memory_.data()); }
+
+ private:
+  pinned_memory memory_;
+};
+
+}  // namespace detail
+
+/// Does one step for the parameters of `segments`, in one launch; see momentum_pass. Buffers are indexed by the
+/// segments' offsets. The table of a list of segments is made at its first call.
+template <class Element>
+void apply_momentum(cuda& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
+                    const Element* gradients, Element* velocities) {
+  const detail::segment_tables::table& table = device.library<detail::segment_tables>().of(segments);
+  if (table.pieces == 0) {
+    return;
+  }
+  device.activate();
+  detail::momentum_kernel<Element><<<static_cast<unsigned>(table.pieces), 256, 0, device.stream()>>>(
+      table.on_device,
+      {.rate = static_cast<Element>(pass.learning_rate),
+       .momentum = static_cast<Element>(pass.momentum),
+       .decay = static_cast<Element>(pass.weight_decay),
+       .scale = static_cast<Element>(pass.gradient_scale),
+       .nesterov = pass.nesterov},
+      device.library<gradus::detail::recorded_numbers>().for_kernels(), values, gradients, velocities);
+  gradus::detail::check_cuda(cudaGetLastError(), "apply_momentum");
+}
+
+}  // namespace gradus::optim
+
+namespace gradus::kernels {
+
+/// The Euclidean norm of `count` elements, found by lookup on the device. Sums are of double precision. Waits.
+template <class Element>
+[[nodiscard]] double norm(cuda& device, index_t count, const Element* x) {
+  double* const partial = device.library<optim::detail::norm_memory>().data();
+  device.activate();
+  optim::detail::squares_kernel<Element>
+      <<<optim::detail::norm_blocks, optim::detail::norm_threads, 0, device.stream()>>>(count, x, partial);
+  gradus::detail::check_cuda(cudaGetLastError(), "norm");
+  device.synchronize();
+  double sum = 0;
+  for (int block = 0; block < optim::detail::norm_blocks; ++block) {
+    sum += partial[block];
+  }
+  return std::sqrt(sum);
+}
+
+}  // namespace gradus::kernels

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// NCCL passes the conformance suite of communicators on 1 to 4 cards, as many as there are.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "communicators.hpp"
+#include "gradus/comm/nccl.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/tensor/tensor.hpp"
+
+namespace {
+
+namespace comm = gradus::comm;
+namespace suite = communicator_tests;
+
+int most_ranks() {
+  return std::min(4, gradus::cuda_device_count());
+}
+
+template <class Test>
+void on_gpus(int ranks, const Test& test) {
+  comm::run_ranks(ranks, [&](comm::threads& hosts) {
+    gradus::cuda device{{.device = hosts.rank()}};
+    comm::nccl gpus{device, hosts};
+    test(gpus);
+    comm::barrier(hosts).wait();  // nobody leaves while others need him
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(gpu_nccl)
+
+BOOST_AUTO_TEST_CASE(conformance) {
+  const suite::watchdog guard{std::chrono::seconds{250}};
+  for (int ranks = 1; ranks <= most_ranks(); ++ranks) {
+    BOOST_TEST_CONTEXT(ranks << " ranks") {
+      std::string failed;
+      BOOST_TEST(suite::failure_of([&] {
+                   on_gpus(ranks, [&](comm::nccl& world) {
+                     for (const auto& each : suite::conformance_cases<comm::nccl>()) {
+                       try {
+                         each.run(world);
+                       } catch (const std::exception& failure) {
+                         throw std::logic_error{each.name + ": " + failure.what()};
+                       }
+                     }
+                   });
+                 }) == "");
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(failures_are_named) {
+  const suite::watchdog guard{std::chrono::seconds{250}};
+  for (int ranks = 2; ranks <= most_ranks(); ++ranks) {
+    BOOST_TEST(suite::failure_of([&] {
+                 on_gpus(ranks, &suite::a_rank_that_fails_is_named<comm::nccl>);
+               }).find("check failed") == std::string::npos);
+    BOOST_TEST(suite::failure_of([&] {
+                 on_gpus(ranks, &suite::a_wait_has_a_time_limit<comm::nccl>);
+               }).find("check failed") == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_the_card_is_reduced_in_place) {
+  on_gpus(std::max(1, most_ranks()), [](comm::nccl& world) {
+    gradus::cuda& device = world.device();
+    gradus::tensor<float, 1, gradus::row_major, gradus::cuda> values{device, {1009}};
+    const std::vector<float> own = suite::contributions<float>(world.rank(), 1009);
+    device.copy_from_host(values.data(), own.data(), own.size() * sizeof(float));
+    comm::all_reduce(world, std::span{values.data(), own.size()}).wait();
+    std::vector<float> sums(own.size());
+    device.copy_to_host(sums.data(), values.data(), sums.size() * sizeof(float));
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      suite::require(sums[i] == suite::expected_value<float>(world.size(), i, comm::reduction::sum), "sum");
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
+  const std::string path = "gpu_nccl_id";
+  std::remove(path.c_str());
+  gradus::cuda device;
+  comm::nccl alone{device, path, 0, 1};
+  BOOST_CHECK_EQUAL(alone.size(), 1);
+  BOOST_CHECK(std::fopen(path.c_str(), "rb") == nullptr);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
