@@ -44,9 +44,9 @@ struct options {
 
 /// What the program does beside training.
 struct habits {
-  int evaluate_every = 1;    // steps
-  bool copy_images = false;  // all of them, in every step
-  bool share_loss = false;   // in every step, for a display
+  int evaluate_every = 1;   // steps
+  int image_copies = 0;     // of all of them, in every step
+  bool share_loss = false;  // in every step, for a display
 };
 
 /// Shows progress: rank 0 evaluates.
@@ -62,7 +62,7 @@ class show_progress {
       double loss[] = {step.local_loss};
       comm::all_reduce(trainer_->communicator(), loss).wait();
     }
-    if (habits_.copy_images) {
+    for (int copy = 0; copy < habits_.image_copies; ++copy) {
       trace::scope copying{*recorder_, trace::category::copy, "images"};
       copying.bytes(images_.size_bytes());
       kept_ = std::vector<float>(images_.begin(), images_.end());
@@ -174,7 +174,7 @@ options parse(std::span<char*> arguments) {
 int main(int argc, char** argv) {
   try {
     const options chosen = parse({argv, static_cast<std::size_t>(argc)});
-    const outcome waste = run(chosen, {.evaluate_every = 4, .copy_images = true, .share_loss = true}, chosen.trace);
+    const outcome waste = run(chosen, {.evaluate_every = 4, .image_copies = 4, .share_loss = true}, chosen.trace);
     print("wasteful", waste);
     const trace::breakdown& first = waste.ranks.front();
     const trace::breakdown& last = waste.ranks.back();

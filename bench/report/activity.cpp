@@ -66,8 +66,9 @@ std::vector<piece> innermost(const std::vector<span>& spans, const std::vector<l
   for (const span& each : spans) {
     close(each.start);
     activity what = activity_of(labels[each.label].what);
+    const bool own_right = what == activity::evaluate || what == activity::copy;
     if (!open.empty() &&
-        (open.back().what == activity::evaluate || (open.back().what == activity::log && what != activity::evaluate))) {
+        (open.back().what == activity::evaluate || (open.back().what == activity::log && !own_right))) {
       what = open.back().what;
     }
     open.push_back({each.end(), what});

@@ -64,9 +64,9 @@ class activity_line {
   };
 
   activity_line() = default;
-  /// The innermost span of the step's lane decides, but all that is inside an evaluation is
-  /// evaluation, and all else that is inside a log is log. Where that lane
-  /// tells no more than "step" or nothing, a transfer makes it `communicate`. A copy on a lane of its own counts where
+  /// The innermost span of the step's lane decides, but all that is inside an evaluation is evaluation, and all that is
+  /// inside a log and is neither evaluation nor copy is log. Where that lane tells no more than "step" or nothing, a
+  /// transfer makes it `communicate`. A copy on a lane of its own counts where
   /// no layer computes at the same time and the program does not stand in a wait or in input.
   activity_line(const trace& from, int rank);
 
