@@ -14,7 +14,7 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"          // GRADUS_ALWAYS_INLINE, GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"         // explain_network_element, parameter_element_t
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/text.hpp"            // text
@@ -53,6 +53,18 @@ struct parameter_range {
 /// Where a value that is not finite was first seen.
 struct non_finite {
   std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input", or empty: everything finite
+};
+
+/// The memory that a network would take, in bytes.
+struct memory_forecast {
+  execution_plan plan;
+  std::size_t arena = 0;      ///< values and their gradients
+  std::size_t workspace = 0;  ///< of layers, while they run
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;  ///< of parameters; with a micro-batch also the sums so far
+  std::size_t buffers = 0;
+
+  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
 };
 
 /// A graph of layers with its parameters and its plan.
@@ -147,6 +159,27 @@ class network {
       graph_.thaw();
       throw;
     }
+  }
+
+  /// What freeze would take, without taking it: also of networks that are larger than the machine. From then on
+  /// structure() says where parameters would lie.
+  /// @throws configuration_error as freeze does
+  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options) {
+    graph_.freeze(options, sizeof(parameter_element_type));
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    gradus::detail::vector<layer_memory> needed(layers());
+    prepare_plan(planning, needed);
+    memory_forecast result{.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning)};
+    for (const layer_memory& each : needed) {
+      result.workspace = std::max(result.workspace, planning.lanes * each.workspace);
+    }
+    const std::size_t bytes = static_cast<std::size_t>(graph_.parameter_elements()) * sizeof(parameter_element_type);
+    result.arena = result.plan.arena_bytes;
+    result.parameters = bytes;
+    result.gradients = graph_.examples_at_once() < options.batch_size ? 2 * bytes : bytes;
+    result.buffers = static_cast<std::size_t>(graph_.buffer_elements()) * sizeof(parameter_element_type);
+    graph_.thaw();
+    return result;
   }
 
   // ---- running
@@ -382,24 +415,30 @@ class network {
     return *static_cast<passes*>(graph_.nodes()[i].passes);
   }
 
-  GRADUS_COLD void take_memory(const freeze_options& options) {
-    gradus::detail::vector<layer_memory> needed(layers());
-    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+  /// What freeze plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
+  GRADUS_ALWAYS_INLINE std::size_t prepare_plan(plan_options& planning, gradus::detail::vector<layer_memory>& needed) {
     if constexpr (has_device_lanes<Device>) {
       if (device_->lanes() > 1) {
         planning.side_by_side = &detail::plan_lanes;
         planning.lanes = static_cast<std::size_t>(device_->lanes());
       }
     }
-    most_inputs_ = 0;
+    std::size_t most_inputs = 0;
     for (std::size_t i = 0; i < layers(); ++i) {
       needed[i] = layer_at(i).memory(*device_, graph_.examples_at_once());
       if (planning.lanes > 1) {
         needed[i].workspace =
             std::max(needed[i].workspace, layer_at(i).memory(lane_device(0), graph_.examples_at_once()).workspace);
       }
-      most_inputs_ = std::max(most_inputs_, graph_.nodes()[i].inputs.size());
+      most_inputs = std::max(most_inputs, graph_.nodes()[i].inputs.size());
     }
+    return most_inputs;
+  }
+
+  GRADUS_COLD void take_memory(const freeze_options& options) {
+    gradus::detail::vector<layer_memory> needed(layers());
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    most_inputs_ = prepare_plan(planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed),
                                                                         &dense_strides<Layout, 4>, planning);
     lanes_ = plan().lanes.regions.empty() ? nullptr : std::make_unique<detail::lane_runner>(plan());
