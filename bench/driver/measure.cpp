@@ -219,13 +219,13 @@ result measure(const settings& given, ranks& all, int local_ranks) {
   found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
   found.variable_update = name_of(chosen.update);
   found.dataset = input->name();
-  found.optimizer = rule.description();
+  found.optimizer = chosen.optimizer;
   if (group.rank() == 0) {
     print_header(chosen, found, input->size());
   }
   const gradus::comm::fact same[] = {{"network", trained->structure().describe()},
                                      {"data format", found.data_format},
-                                     {"update rule", found.optimizer},
+                                     {"update rule", rule.description()},
                                      {"synchronization", end.description}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
 

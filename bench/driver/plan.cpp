@@ -128,7 +128,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   if (chosen.order != transfer_order::none) {
     std::printf("Order:       %s\n", name_of(chosen.order));
   }
-  std::printf("Ranks:       %d of %d threads\n==========\n", about.ranks, about.threads);
+  std::printf("Ranks:       %d\nThreads:     %d per rank\n==========\n", about.ranks, about.threads);
   std::fflush(stdout);
 }
 

@@ -155,6 +155,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
       "the number of ranks. Names of options may be written with underscores.",
       "gradus_bench"};
   app.require_subcommand(0, 1);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // sweeps add theirs at the end
   add_training(app, chosen);
   add_measurement(app, chosen);
   app.add_option("--ranks", chosen.ranks, "ranks in threads of this process; under mpiexec leave it at 1")
@@ -165,6 +166,7 @@ std::string read_settings(int argc, char** argv, settings& chosen) {
   add_sweep(scale, chosen);
   scale.add_option("--ranks", chosen.rank_counts, "the numbers, for example 1,2,4")
       ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check(CLI::Range(1, 4096))
       ->required();
   CLI::App& tune = *app.add_subcommand(

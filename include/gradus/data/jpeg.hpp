@@ -59,10 +59,12 @@ class jpeg_decoder {
                             &subsampling, &color_space_) != 0) {
       refuse(name);
     }
-    const index_t pixels = static_cast<index_t>(width) * height;
-    if (width < 1 || height < 1 || pixels > limits_.most_pixels) {
+    if (width < 1 || height < 1) {
+      throw format_error{{"decode '", name, "'"}, "a whole JPEG image", "one that ends before its size"};
+    }
+    if (static_cast<index_t>(width) * height > limits_.most_pixels) {
       throw format_error{{"decode '", name, "'"},
-                         {"an image of 1 to ", limits_.most_pixels, " pixels"},
+                         {"an image of at most ", limits_.most_pixels, " pixels"},
                          {width, " x ", height},
                          "the file is damaged, or jpeg_limits::most_pixels is too small for it"};
     }

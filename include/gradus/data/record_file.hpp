@@ -71,7 +71,8 @@ inline void put_number(std::uint8_t* to, std::uint64_t value, std::size_t bytes)
 
 /// Continues `crc`, which begins with 0.
 [[nodiscard]] inline std::uint32_t checksum(std::uint32_t crc, std::span<const std::uint8_t> bytes) noexcept {
-  return static_cast<std::uint32_t>(::crc32_z(crc, bytes.data(), bytes.size()));
+  // zlib takes a null pointer for the wish to begin anew.
+  return bytes.empty() ? crc : static_cast<std::uint32_t>(::crc32_z(crc, bytes.data(), bytes.size()));
 }
 
 /// One record in the index.
