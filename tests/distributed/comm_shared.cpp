@@ -1,32 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // MPI ranks that share memory pass the conformance suite, also in short segments; and what is theirs alone.
-#include <atomic>    // std::atomic
-#include <cstdlib>   // std::free, std::malloc
 #include <iterator>  // std::size
-#include <new>       // std::bad_alloc
 
 #include "../support/communicators_mpi.hpp"
+#include "../support/count_allocations.hpp"
 #include "gradus/comm/mpi_shared.hpp"  // mpi_shared
-
-namespace {
-std::atomic<std::size_t> allocations{0};
-}
-
-// Not inlined, or the compiler compares them with the ones of the library.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) {
-    return memory;
-  }
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace {
 
@@ -152,11 +131,11 @@ void nothing_is_allocated(mpi_shared& world) {
     comm::barrier(world).wait();
   };
   step();
-  const std::size_t before = allocations;
+  const long before = allocations;
   for (int i = 0; i < 20; ++i) {
     step();
   }
-  const std::size_t made = allocations - before;
+  const long made = allocations - before;
   require(made == 0, std::to_string(made) + " allocations in 20 steps");
 }
 

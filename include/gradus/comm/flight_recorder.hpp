@@ -4,27 +4,23 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <chrono>           // std::chrono
-#include <cstddef>          // std::size_t
-#include <cstdint>          // std::uint64_t
-#include <cstdio>           // std::FILE, std::fopen, std::snprintf
-#include <exception>        // std::exception
-#include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
-#include <mutex>            // std::mutex, std::scoped_lock
-#include <source_location>  // std::source_location
-#include <span>             // std::span
-#include <string>           // std::string
-#include <string_view>      // std::string_view
-#include <utility>          // std::move
+#include <chrono>       // std::chrono
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint64_t
+#include <cstdio>       // std::FILE, std::fopen, std::snprintf
+#include <mutex>        // std::mutex, std::scoped_lock
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
 
-#include "gradus/comm/communicator.hpp"   // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"    // call
-#include "gradus/comm/detail/checks.hpp"  // require_open
-#include "gradus/comm/self.hpp"           // self
-#include "gradus/core/error.hpp"          // configuration_error
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/text.hpp"           // append
-#include "gradus/core/vector.hpp"         // vector
+#include "gradus/comm/communicator.hpp"  // communicator
+#include "gradus/comm/detail/call.hpp"   // call
+#include "gradus/comm/recorded.hpp"      // recorded
+#include "gradus/comm/self.hpp"          // self
+#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/core/text.hpp"          // append
+#include "gradus/core/vector.hpp"        // vector
 
 namespace gradus::comm {
 
@@ -41,11 +37,14 @@ class flight_recorder {
     }
   }
 
+  using channel = int;          // see recorded
+  using entry = std::uint64_t;  // likewise
+
   /// An operation begins. @return its number, counted from 0
-  std::uint64_t begin(int channel, const detail::call& what) noexcept {
+  std::uint64_t begin(int duplicate, const detail::call& what, std::span<const std::byte> /*memory*/ = {}) noexcept {
     const std::scoped_lock lock{mutex_};
     entries_[next_ % entries_.size()] = {
-        .number = next_, .channel = channel, .what = what, .began = now(), .ended = 0, .state = progress::under_way};
+        .number = next_, .channel = duplicate, .what = what, .began = now(), .ended = 0, .state = progress::under_way};
     return next_++;
   }
 
@@ -81,7 +80,7 @@ class flight_recorder {
  private:
   enum class progress : unsigned char { under_way, complete, failed };
 
-  struct entry {
+  struct operation {
     std::uint64_t number = 0;
     int channel = 0;
     detail::call what{};
@@ -95,7 +94,7 @@ class flight_recorder {
   }
 
   void finish(std::uint64_t number, progress how) noexcept {
-    entry& one = entries_[number % entries_.size()];
+    operation& one = entries_[number % entries_.size()];
     if (one.number == number && one.state == progress::under_way) {
       one.state = how;
       one.ended = now();
@@ -107,7 +106,7 @@ class flight_recorder {
     const std::uint64_t count = next_ < entries_.size() ? next_ : entries_.size();
     const double time = now();
     for (std::uint64_t i = next_ - count; i < next_; ++i) {
-      const entry& one = entries_[i % entries_.size()];
+      const operation& one = entries_[i % entries_.size()];
       const bool under_way = one.state == progress::under_way;
       char times[64];
       std::snprintf(times, sizeof(times), "%.6f\t%.6f", one.began, (under_way ? time : one.ended) - one.began);
@@ -132,182 +131,11 @@ class flight_recorder {
   std::string file_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   mutable std::mutex mutex_;
-  gradus::detail::vector<entry> entries_;
+  gradus::detail::vector<operation> entries_;
   std::uint64_t next_ = 0;
   bool written_ = false;
 };
 
-namespace detail {
-
-/// An operation of another communicator, watched.
-class recorded_operation final : public operation {
- public:
-  using pool = gradus::detail::vector<recorded_operation*>;
-
-  recorded_operation(flight_recorder& recorder, pool& idle) noexcept : recorder_{&recorder}, idle_{&idle} {}
-
-  request begin(std::uint64_t number, request&& inner) noexcept {
-    number_ = number;
-    inner_ = std::move(inner);
-    return request{*this};
-  }
-
-  bool test(const std::source_location& where) override {
-    return watched([&] { return inner_.test(where); });
-  }
-  void wait(const std::source_location& where) override {
-    watched([&] {
-      inner_.wait(where);
-      return true;
-    });
-  }
-  void abandon(bool unwinding) noexcept override {
-    if (unwinding) {
-      inner_.cancel();
-      recorder_->fail(number_, "taken back because of an exception");
-    } else {
-      inner_ = {};
-      recorder_->end(number_);
-    }
-  }
-  void release() noexcept override { idle_->push_back(this); }  // within its reserved capacity
-
- private:
-  template <class Function>
-  bool watched(const Function& function) {
-    try {
-      const bool over = function();
-      if (over) {
-        recorder_->end(number_);
-      }
-      return over;
-    } catch (const std::exception& failure) {
-      recorder_->fail(number_, failure.what());
-      throw;
-    }
-  }
-
-  flight_recorder* recorder_;
-  pool* idle_;
-  std::uint64_t number_ = 0;
-  request inner_;
-};
-
-}  // namespace detail
-
-/// A communicator whose operations, and those of its duplicates, are kept by a flight_recorder.
-///
-/// @code
-///   auto recorder = std::make_shared<comm::flight_recorder>("flight_" + std::to_string(rank) + ".tsv");
-///   comm::recorded world{comm::mpi{environment}, recorder};
-/// @endcode
-template <class Communicator>
-class recorded {
-  static_assert(explain_communicator<Communicator>());
-
- public:
-  static constexpr std::string_view name = Communicator::name;
-  template <class Element>
-  static constexpr bool supports = Communicator::template supports<Element>;
-
-  explicit recorded(Communicator base, std::shared_ptr<flight_recorder> recorder = std::make_shared<flight_recorder>())
-      : recorded{std::move(base), std::move(recorder), std::make_shared<int>(0)} {}
-
-  [[nodiscard]] flight_recorder& recorder() noexcept { return *recorder_; }
-
-  [[nodiscard]] int rank() const noexcept { return base_.rank(); }
-  [[nodiscard]] int size() const noexcept { return base_.size(); }
-  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
-  void set_time_limit(std::chrono::milliseconds limit) { base_.set_time_limit(limit); }
-
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return watch<Element>(
-        {.kind = detail::call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
-        [&] { return base_.send(peer, data, tag); });
-  }
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return watch<Element>(
-        {.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
-        [&] { return base_.receive(peer, data, tag); });
-  }
-  template <transferable Element>
-  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return watch<Element>(
-        {.kind = detail::call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
-        [&] { return base_.all_reduce(data, operation); });
-  }
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return watch<Element>(
-        {.kind = detail::call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
-        [&] { return base_.broadcast(data, root); });
-  }
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return watch<Element>({.kind = detail::call_kind::reduce_scatter,
-                           .operation = operation,
-                           .count = static_cast<index_t>(output.size())},
-                          [&] { return base_.reduce_scatter(input, output, operation); });
-  }
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return watch<Element>({.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(input.size())},
-                          [&] { return base_.all_gather(input, output); });
-  }
-  [[nodiscard]] request barrier() {
-    return watch<std::uint8_t>({.kind = detail::call_kind::barrier}, [&] { return base_.barrier(); });
-  }
-  [[nodiscard]] recorded duplicate() {
-    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    const std::uint64_t number = recorder_->begin(channel_, {.kind = detail::call_kind::duplicate});
-    try {
-      recorded copy{base_.duplicate(), recorder_, channels_};
-      recorder_->end(number);
-      return copy;
-    } catch (const std::exception& failure) {
-      recorder_->fail(number, failure.what());
-      throw;
-    }
-  }
-  void fail(std::string_view reason) noexcept { base_.fail(reason); }
-
- private:
-  recorded(Communicator base, std::shared_ptr<flight_recorder> recorder, std::shared_ptr<int> channels)
-      : base_{std::move(base)},
-        recorder_{std::move(recorder)},
-        channels_{std::move(channels)},
-        channel_{(*channels_)++},
-        idle_{std::make_unique<detail::recorded_operation::pool>()} {}
-
-  template <class Element, class Begin>
-  request watch(detail::call what, const Begin& begin) {
-    what.element = element_name<Element>;
-    if (idle_->empty()) {
-      all_.push_back(std::make_unique<detail::recorded_operation>(*recorder_, *idle_));
-      idle_->reserve(all_.size());
-      idle_->push_back(all_.back().get());
-    }
-    const std::uint64_t number = recorder_->begin(channel_, what);
-    try {
-      request inner = begin();
-      detail::recorded_operation& under_way = *idle_->back();
-      idle_->pop_back();
-      return under_way.begin(number, std::move(inner));
-    } catch (const std::exception& failure) {
-      recorder_->fail(number, failure.what());
-      throw;
-    }
-  }
-
-  Communicator base_;
-  std::shared_ptr<flight_recorder> recorder_;
-  std::shared_ptr<int> channels_;  // made so far
-  int channel_;
-  std::unique_ptr<detail::recorded_operation::pool> idle_;
-  gradus::detail::vector<std::unique_ptr<detail::recorded_operation>> all_;
-};
 static_assert(communicator<recorded<self>>);
 
 }  // namespace gradus::comm

@@ -11,7 +11,7 @@
 #include <cstdint>          // std::uint8_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::uncaught_exceptions
-#include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
+#include <memory>           // std::shared_ptr
 #include <mutex>            // std::mutex, std::scoped_lock
 #include <source_location>  // std::source_location
 #include <string>           // std::string
@@ -20,14 +20,15 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/detail/call.hpp"  // call
-#include "gradus/comm/detail/wait.hpp"  // backoff, clock
-#include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
-#include "gradus/comm/request.hpp"      // operation
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // communication_error
-#include "gradus/core/text.hpp"         // text
-#include "gradus/core/vector.hpp"       // vector
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/detail/wait.hpp"            // backoff, clock
+#include "gradus/comm/mpi_process.hpp"            // check_mpi, mpi_process
+#include "gradus/comm/request.hpp"                // operation
+#include "gradus/core/config.hpp"                 // GRADUS_COLD
+#include "gradus/core/error.hpp"                  // communication_error
+#include "gradus/core/text.hpp"                   // text
+#include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm::detail {
 
@@ -135,20 +136,15 @@ class mpi_channel {
                                 "keep the mpi_environment until the end of main"};
     }
     const std::scoped_lock lock{mutex_};
-    if (idle_.empty()) {
-      all_.push_back(std::make_unique<mpi_operation>(*this));
-      idle_.reserve(all_.size());
-      idle_.push_back(all_.back().get());
-    }
-    mpi_operation& operation = *idle_.back();
+    mpi_operation& operation = operations_.idle(*this);
     operation.open(what, limit);
-    idle_.pop_back();
+    operations_.take();
     return operation;
   }
 
   void put_back(mpi_operation& operation) noexcept {
     const std::scoped_lock lock{mutex_};
-    idle_.push_back(&operation);  // within its reserved capacity
+    operations_.put_back(operation);
   }
 
  private:
@@ -158,8 +154,7 @@ class mpi_channel {
   int size_ = 1;
   bool world_ = false;
   std::mutex mutex_;
-  gradus::detail::vector<std::unique_ptr<mpi_operation>> all_;
-  gradus::detail::vector<mpi_operation*> idle_;
+  operation_pool<mpi_operation> operations_;
 };
 
 template <class Begin>

@@ -22,7 +22,8 @@
 #include "gradus/comm/mpi.hpp"                 // mpi
 #include "gradus/comm/mpi_environment.hpp"     // mpi_environment
 #include "gradus/comm/mpi_process.hpp"         // check_mpi
-#include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel, shared_task
+#include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel
+#include "gradus/comm/mpi_shared_steps.hpp"    // reduce_shared, shared_task
 #include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/element.hpp"             // element_name
 #include "gradus/core/error.hpp"               // configuration_error
@@ -157,7 +158,7 @@ class mpi_shared {
   static detail::shared_reduction reduction_of(reduction operation) noexcept {
     detail::shared_reduction reduce = nullptr;
     detail::with_reduction(operation,
-                           [&](auto combine) { reduce = &detail::reduce_contributions<Element, decltype(combine)>; });
+                           [&](auto combine) { reduce = &detail::reduce_shared<Element, decltype(combine)>; });
     return reduce;
   }
 

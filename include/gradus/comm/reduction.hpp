@@ -9,6 +9,7 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_arithmetic_v, std::is_integral_v, std::make_unsigned_t
 
+#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
 #include "gradus/core/element.hpp"  // element, element_name
 #include "gradus/core/index.hpp"    // index_t
 
@@ -99,6 +100,34 @@ constexpr void with_reduction(reduction operation, Function&& function) {
 /// Elements of the blocks in which the loops below work: a constant, so that compilers use vector instructions at -O2.
 template <class Element>
 inline constexpr index_t reduction_block = static_cast<index_t>(128 / sizeof(Element));
+
+/// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks, and hands the
+/// results over in pieces: store(i, values, count) is given the results of [i, i + count), where `count` is a constant.
+/// @param source  source(rank) is the rank's contribution; `store` may write over it
+template <class Element, class Combine, class Source, class Store>
+GRADUS_ALWAYS_INLINE void reduce_contributions(int ranks, index_t begin, index_t end, Source source, Store store) {
+  const Combine combine{};
+  constexpr std::integral_constant<index_t, reduction_block<Element>> block;
+  index_t i = begin;
+  for (; i + block <= end; i += block) {
+    Element values[block];
+    std::memcpy(values, source(0) + i, sizeof(values));
+    for (int rank = 1; rank < ranks; ++rank) {
+      const Element* const other = source(rank) + i;
+      for (index_t k = 0; k < block; ++k) {
+        values[k] = combine(values[k], other[k]);
+      }
+    }
+    store(i, values, block);
+  }
+  for (; i < end; ++i) {
+    Element value = source(0)[i];
+    for (int rank = 1; rank < ranks; ++rank) {
+      value = combine(value, source(rank)[i]);
+    }
+    store(i, &value, std::integral_constant<index_t, 1>{});
+  }
+}
 
 /// target[i] = target[i] op source[i] for i in [0, count). The spans do not overlap.
 template <transferable Element>

@@ -54,6 +54,8 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 ///      as the network shall see them; it may throw. The loader calls it from a thread of its own;
 ///   5. `d.label(i)` is the label of example i, in [0, classes);
 ///   6. `d.hash()` is a std::uint64_t of the content, by which ranks find out whether they have the same.
+/// If there is a member `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the
+/// result when the batch is ready.
 template <class D, class Element>
 concept dataset = detail::has_examples<D> && detail::has_labels<D> && detail::has_pixels<D, Element>;
 

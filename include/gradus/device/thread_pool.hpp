@@ -18,9 +18,10 @@
 #include <sched.h>    // cpu_set_t, sched_getaffinity
 #endif
 
-#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/thread_name.hpp"  // name_this_thread
+#include "gradus/core/vector.hpp"       // vector
 
 namespace gradus {
 
@@ -177,6 +178,7 @@ class thread_pool {
   }
 
   void work() {
+    name_this_thread("gradus pool");
     std::uint32_t seen = 0;
     for (;;) {
       std::uint32_t now = wake_.load(std::memory_order_acquire);

@@ -4,9 +4,9 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
-#include <cstddef>      // std::size_t
+#include <cstddef>      // std::byte, std::size_t
 #include <memory>       // std::make_unique, std::unique_ptr
-#include <span>         // std::span
+#include <span>         // std::as_bytes, std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
@@ -142,6 +142,11 @@ class gradients_on final : public gradient_channel {
                             gradients_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   }
 
+  /// The memory of such a part that travels.
+  [[nodiscard]] std::span<const std::byte> memory(index_t begin, index_t end) const noexcept {
+    return std::as_bytes(gradients_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  }
+
   /// Called when an all-reduce is complete, before its sums are used.
   void arrived(index_t /*begin*/, index_t /*end*/) noexcept {}
 
@@ -207,6 +212,15 @@ class all_reduce_state {
   }
 
   [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
+
+  /// Calls visit(number, memory that travels) for every bucket.
+  template <class Visit>
+  void visit_buckets(const Visit& visit) const {
+    for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->buckets().size(); ++i) {
+      const bucket& one = exchange_->buckets()[i];
+      visit(i, channel_.memory(one.begin, one.end));
+    }
+  }
 
   /// The plan: the buckets in the order in which they travel.
   [[nodiscard]] std::string describe() const {

@@ -54,6 +54,11 @@ class rounded_gradients_on final : public gradient_channel {
     return comm::all_reduce(channel_, part(begin, end));
   }
 
+  /// The memory of such a part that travels.
+  [[nodiscard]] std::span<const std::byte> memory(index_t begin, index_t end) const noexcept {
+    return std::as_bytes(std::span{travelling_.data() + begin, static_cast<std::size_t>(end - begin)});
+  }
+
   void arrived(index_t begin, index_t end) noexcept {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       gradients_[i] = static_cast<Element>(static_cast<float>(travelling_[i]));

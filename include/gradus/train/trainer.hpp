@@ -13,7 +13,7 @@
 #include "gradus/parallel/synchronization.hpp"   // explain_synchronization
 #include "gradus/train/detail/parts.hpp"         // callback_of, describe_rule, takes_trainer
 #include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of
-#include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base
+#include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base, training_watch
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
 namespace gradus::train {
@@ -33,7 +33,8 @@ namespace gradus::train {
 ///   on_step(const step_report&)
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
-/// A step allocates nothing and sends nothing but what the synchronization sends.
+/// A step allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced
+/// the steps are recorded (train/traced.hpp).
 template <class Network, class Update, class Communicator, class Synchronization = parallel::all_reduce>
 class trainer final : public detail::trainer_base<Network> {
   using base = detail::trainer_base<Network>;
@@ -48,6 +49,9 @@ class trainer final : public detail::trainer_base<Network> {
   trainer(Network& network, const Update& rule, Communicator& communicator, const Synchronization& options = {})
       : base{network}, step_{network.device(), detail::trained_parameters_of(network), rule, communicator, options} {
     this->require_same(step_.group(), detail::describe_rule(rule), step_.description());
+    if constexpr (watched) {
+      watch().made(step_.synchronization());
+    }
     step_.start();
   }
 
@@ -56,7 +60,14 @@ class trainer final : public detail::trainer_base<Network> {
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
   void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
-    this->fit_on(step_.group(), step_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
+    if constexpr (watched) {
+      watch().fit(this->network(), step_, loader, this->steps(), {adapter<Callbacks>{callbacks, this}.self()...},
+                  [&](detail::synchronized_update& update, auto& input, detail::callback_list list) {
+                    this->fit_on(step_.group(), update, input, options, list);
+                  });
+    } else {
+      this->fit_on(step_.group(), step_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
+    }
   }
 
   /// The mean loss and accuracy over a loader's data set, with the examples shared as the loader shares them. With a
@@ -65,7 +76,12 @@ class trainer final : public detail::trainer_base<Network> {
   template <class Loader>
   [[nodiscard]] evaluation_report evaluate(Loader& loader) {
     step_.complete_update();
-    return this->evaluate_on(step_.group(), loader);
+    if constexpr (watched) {
+      const auto seen = watch().evaluation();
+      return this->evaluate_on(step_.group(), loader);
+    } else {
+      return this->evaluate_on(step_.group(), loader);
+    }
   }
 
   [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
@@ -73,6 +89,11 @@ class trainer final : public detail::trainer_base<Network> {
   [[nodiscard]] auto& update_state() noexcept { return step_.state(); }
 
  private:
+  static constexpr bool watched = detail::watched_communicator<Communicator>;
+  [[nodiscard]] auto watch() {
+    return detail::training_watch<typename Communicator::recorder_type>{step_.communicator().recorder()};
+  }
+
   /// The trainer is part of the type only where the callback asks for it.
   template <class Callback>
   using adapter = detail::callback_of<

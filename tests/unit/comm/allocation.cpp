@@ -3,37 +3,15 @@
 // Once a communicator is warm, communication allocates nothing: this program counts the calls of operator new.
 #include <boost/test/unit_test.hpp>
 
-#include <array>    // std::array
-#include <atomic>   // std::atomic
-#include <cstddef>  // std::size_t
-#include <cstdlib>  // std::free, std::malloc
-#include <memory>   // std::make_unique
-#include <new>      // std::bad_alloc
-#include <vector>   // std::vector
+#include <array>   // std::array
+#include <memory>  // std::make_unique
+#include <vector>  // std::vector
 
 #include "gradus/comm/collectives.hpp"  // collectives
 #include "gradus/comm/threads.hpp"      // run_ranks, threads
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-// Not inlined, or the compiler compares them with the ones of the library.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes); memory != nullptr) {
-    return memory;
-  }
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+#include "../../support/count_allocations.hpp"
 
 namespace {
 
@@ -61,9 +39,6 @@ long allocations_when_warm(Communicator& world) {
   std::vector<float> large(40000, 1.0F);
   std::vector<float> block(300, 1.0F);
   std::vector<float> blocks(block.size() * static_cast<std::size_t>(world.size()));
-  for (int i = 0; i < 20; ++i) {
-    exchange(world, large, blocks, block);
-  }
   {  // more under way than ever again, whatever the ranks' speeds are
     std::vector<std::vector<float>> copies(10, large);
     std::vector<std::vector<float>> gathered(10, blocks);
@@ -78,6 +53,9 @@ long allocations_when_warm(Communicator& world) {
     for (comm::request& each : pending) {
       each.wait();
     }
+  }
+  for (int i = 0; i < 20; ++i) {
+    exchange(world, large, blocks, block);
   }
   comm::barrier(world).wait();
   const long before = allocations;

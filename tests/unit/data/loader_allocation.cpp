@@ -1,36 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // After construction a loader allocates nothing: this program counts the calls of operator new.
-#include <atomic>
 #include <boost/test/unit_test.hpp>
-#include <cstddef>
-#include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/layout/layouts.hpp"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-namespace {
-std::atomic<long> allocations{0};
-}
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {  // inlined, GCC takes the pair below for a mistake
-  ++allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) {
-    return memory;
-  }
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
-  std::free(memory);
-}
+#include "../../support/count_allocations.hpp"
 
 BOOST_AUTO_TEST_SUITE(loader_allocation)
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../../support/transfer_orders.hpp"
 #include "gradus/models/inception.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/nn/layers.hpp"
@@ -27,7 +28,6 @@ namespace nn = gradus::nn;
 namespace parallel = gradus::parallel;
 using gradus::kernels::pass;
 using parallel::step_graph;
-using numbers = std::vector<std::size_t>;
 
 /// The layers of a network without its memory: what the functions of models/ build on.
 class network_outline {
@@ -63,17 +63,6 @@ void build(Network& net) {
   const nn::value left = net.add("left", nn::conv2d{.out_channels = 2, .kernel = {1, 1}}, x);
   x = net.add("sum", nn::add{}, nn::input_list{left, x});
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, x));
-}
-
-/// Positions: the number of the transfer that goes first, second, ...
-numbers sequence(const numbers& priorities) {
-  numbers result(priorities.size(), priorities.size());
-  for (std::size_t k = 0; k < priorities.size(); ++k) {
-    BOOST_TEST_REQUIRE(priorities[k] < priorities.size());
-    BOOST_TEST(result[priorities[k]] == priorities.size(), "priority " << priorities[k] << " twice");
-    result[priorities[k]] = k;
-  }
-  return result;
 }
 
 nn::graph& resnet(network_outline& outline, int depth) {

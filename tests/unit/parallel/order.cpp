@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "../../support/transfer_orders.hpp"
 #include "gradus/parallel/order.hpp"
 
 namespace {
 
 namespace parallel = gradus::parallel;
 using parallel::step_graph;
-using numbers = std::vector<std::size_t>;
 
 void check_equal(const numbers& have, const numbers& want) {
   BOOST_CHECK_EQUAL_COLLECTIONS(have.begin(), have.end(), want.begin(), want.end());
@@ -27,17 +27,6 @@ step_graph chain(const std::vector<double>& transfers, const std::vector<double>
     before = {graph.add_computation("op" + std::to_string(k + 1), inputs, computations[k])};
   }
   return graph;
-}
-
-/// Positions: the number of the transfer that goes first, second, ...
-numbers sequence(const numbers& priorities) {
-  numbers result(priorities.size(), priorities.size());
-  for (std::size_t k = 0; k < priorities.size(); ++k) {
-    BOOST_TEST_REQUIRE(priorities[k] < priorities.size());
-    BOOST_TEST(result[priorities[k]] == priorities.size(), "priority " << priorities[k] << " twice");
-    result[priorities[k]] = k;
-  }
-  return result;
 }
 
 }  // namespace

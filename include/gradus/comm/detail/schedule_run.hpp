@@ -10,23 +10,24 @@
 #include <cstdint>          // std::uint8_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
-#include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
+#include <memory>           // std::shared_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/communicator.hpp"     // largest_tag
-#include "gradus/comm/detail/call.hpp"      // call
-#include "gradus/comm/detail/schedule.hpp"  // arrival, schedule, scheduled_receive, scheduled_send
-#include "gradus/comm/detail/wait.hpp"      // backoff, clock, ranks_text, seconds_text
-#include "gradus/comm/reduction.hpp"        // accumulate, reduction
-#include "gradus/comm/request.hpp"          // operation, request
-#include "gradus/core/error.hpp"            // communication_error
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/text.hpp"             // append, text
-#include "gradus/core/vector.hpp"           // vector
+#include "gradus/comm/communicator.hpp"           // largest_tag
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/detail/schedule.hpp"        // arrival, schedule, scheduled_receive, scheduled_send
+#include "gradus/comm/detail/wait.hpp"            // backoff, clock, ranks_text, seconds_text
+#include "gradus/comm/reduction.hpp"              // accumulate, reduction
+#include "gradus/comm/request.hpp"                // operation, request
+#include "gradus/core/error.hpp"                  // communication_error
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/core/text.hpp"                   // append, text
+#include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm::detail {
 
@@ -111,8 +112,7 @@ class schedule_runs {
  private:
   byte_channel* channel_;
   int tag_ = -1;
-  gradus::detail::vector<std::unique_ptr<schedule_run>> all_;
-  gradus::detail::vector<schedule_run*> idle_;
+  operation_pool<schedule_run> runs_;
   gradus::detail::vector<schedule_run*> active_;  // in the order in which they began
 };
 
@@ -310,18 +310,14 @@ class schedule_run final : public operation {
 };
 
 inline schedule_run& schedule_runs::idle() {
-  if (idle_.empty()) {
-    all_.push_back(std::make_unique<schedule_run>(*this));
-    idle_.reserve(all_.size());
-    active_.reserve(all_.size());
-    idle_.push_back(all_.back().get());
-  }
-  return *idle_.back();
+  schedule_run& each = runs_.idle(*this);
+  active_.reserve(runs_.size());
+  return each;
 }
 
 /// @pre `begun` is what idle() returned last
 inline void schedule_runs::activate(schedule_run& begun) noexcept {
-  idle_.pop_back();
+  runs_.take();
   active_.push_back(&begun);  // within its reserved capacity
 }
 
@@ -341,7 +337,7 @@ inline void schedule_runs::retire(schedule_run& done) noexcept {
   while (active_.size() > kept) {
     active_.pop_back();
   }
-  idle_.push_back(&done);  // within its reserved capacity
+  runs_.put_back(done);
 }
 
 }  // namespace gradus::comm::detail

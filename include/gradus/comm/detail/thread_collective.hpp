@@ -14,7 +14,7 @@
 
 #include "gradus/comm/detail/call.hpp"          // call
 #include "gradus/comm/detail/thread_world.hpp"  // thread_world, wait_in
-#include "gradus/comm/reduction.hpp"            // reduction_block
+#include "gradus/comm/reduction.hpp"            // reduce_contributions
 #include "gradus/comm/request.hpp"              // operation
 #include "gradus/core/error.hpp"                // communication_error
 #include "gradus/core/index.hpp"                // index_t
@@ -293,34 +293,13 @@ class thread_collective {
 /// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
 template <class Element, class Combine>
 void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last, index_t shift) {
-  const Combine combine{};
-  const int ranks = meeting.ranks();
-  const auto input = [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); };
-  const auto output = [&](int rank) { return static_cast<Element*>(meeting.at(rank).output); };
-  constexpr index_t block = reduction_block<Element>;
-  index_t i = begin;
-  for (; i + block <= end; i += block) {
-    Element values[block];
-    std::memcpy(values, input(0) + i, sizeof(values));
-    for (int rank = 1; rank < ranks; ++rank) {
-      const Element* const source = input(rank) + i;
-      for (index_t k = 0; k < block; ++k) {
-        values[k] = combine(values[k], source[k]);
-      }
-    }
-    for (int rank = first; rank < last; ++rank) {
-      std::memcpy(output(rank) + i + shift, values, sizeof(values));
-    }
-  }
-  for (; i < end; ++i) {
-    Element value = input(0)[i];
-    for (int rank = 1; rank < ranks; ++rank) {
-      value = combine(value, input(rank)[i]);
-    }
-    for (int rank = first; rank < last; ++rank) {
-      output(rank)[i + shift] = value;
-    }
-  }
+  reduce_contributions<Element, Combine>(
+      meeting.ranks(), begin, end, [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
+      [=, &meeting](index_t i, const Element* values, auto count) {
+        for (int rank = first; rank < last; ++rank) {
+          std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, count * sizeof(Element));
+        }
+      });
 }
 
 /// Calls part(block, from, to) for the parts of [begin, end) in blocks of `block` elements.

@@ -58,7 +58,13 @@ class batch_memory : public loader_base {
         filled_(slots()),
         planes_(static_cast<std::size_t>(example().size())) {
     start([](loader_base& loader, std::size_t number, const sample& mine) {
-      static_cast<batch_memory&>(loader).fill(number, mine);
+      auto& self = static_cast<batch_memory&>(loader);
+      if constexpr (requires { set.watch_batch(); }) {
+        const auto watch = static_cast<const Dataset*>(self.source_.set)->watch_batch();
+        self.fill(number, mine);
+      } else {
+        self.fill(number, mine);
+      }
     });
   }
 

@@ -19,6 +19,7 @@
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
+#include "gradus/core/thread_name.hpp"  // name_this_thread
 #include "gradus/data/detail/hash.hpp"  // hexadecimal
 #include "gradus/data/sampler.hpp"      // sampler, shard
 
@@ -182,6 +183,7 @@ class loader_base {
 
   /// The thread that prepares batches.
   void produce(fill_function fill) {
+    gradus::detail::name_this_thread("gradus loader");
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {

@@ -16,13 +16,14 @@
 #include <thread>           // std::thread, std::this_thread
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/request.hpp"     // request
-#include "gradus/core/config.hpp"      // GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"       // configuration_error, error
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/core/vector.hpp"      // vector
-#include "gradus/optim/segment.hpp"    // optim::segment
-#include "gradus/parallel/bucket.hpp"  // bucket, bucket_list, describe
+#include "gradus/comm/request.hpp"      // request
+#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"        // configuration_error, error
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/thread_name.hpp"  // name_this_thread
+#include "gradus/core/vector.hpp"       // vector
+#include "gradus/optim/segment.hpp"     // optim::segment
+#include "gradus/parallel/bucket.hpp"   // bucket, bucket_list, describe
 
 namespace gradus::parallel::detail {
 
@@ -162,6 +163,7 @@ class bucket_exchange {
   }
 
   void poll() noexcept {
+    gradus::detail::name_this_thread("gradus buckets");
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
       if (move_while_data_flows()) {

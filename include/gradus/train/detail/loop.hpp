@@ -13,7 +13,7 @@
 #include <string>            // std::string
 
 #include "gradus/comm/any_group.hpp"   // comm::any_group
-#include "gradus/core/config.hpp"      // GRADUS_COLD
+#include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"       // numeric_error
 #include "gradus/core/index.hpp"       // index_t
 #include "gradus/kernels/softmax.hpp"  // loss_sums
@@ -103,7 +103,7 @@ struct sums {
 };
 
 /// @param group  ranks that share the data set, or nullptr
-inline evaluation_report evaluate(pass& data, comm::any_group* group, clock::time_point began) {
+GRADUS_NEVER_INLINE inline evaluation_report evaluate(pass& data, comm::any_group* group, clock::time_point began) {
   sums total;
   batch_facts batch;
   data.start_epoch(0);

@@ -67,6 +67,7 @@ class step_update final : public synchronized_update {
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   [[nodiscard]] comm::any_group& group() noexcept { return group_; }
   [[nodiscard]] rule_state& state() noexcept { return rule_; }
+  [[nodiscard]] auto& synchronization() noexcept { return synchronization_; }
   [[nodiscard]] std::string description() const { return synchronization_.describe(); }
 
   /// Makes the values those of rank 0.

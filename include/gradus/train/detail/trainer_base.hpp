@@ -26,6 +26,21 @@ struct fit_options {
 
 namespace detail {
 
+/// What a trainer does when its communicator has a recorder that watches trainings: a class with
+///   made(state)                                                   when the synchronization is ready;
+///   fit(network, update, loader, first_step, callbacks, fit)      which calls fit(update, loader, callbacks);
+///   evaluation()                                                  the result lives as long as an evaluation takes.
+template <class Recorder>
+class training_watch {
+  static_assert(sizeof(Recorder) == 0,
+                "gradus: to train over a communicator of trace::traced, include gradus/train/traced.hpp");
+};
+
+template <class Communicator>
+concept watched_communicator = requires {
+  requires Communicator::recorder_type::watches_training;
+};
+
 /// The trainer that derives from it brings gradients together and updates.
 template <class Network>
 class trainer_base {

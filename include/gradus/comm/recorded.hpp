@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A communicator that tells a recorder what it does.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte
+#include <cstdint>          // std::uint8_t
+#include <exception>        // std::exception
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::as_bytes, std::span
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+
+#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/checks.hpp"          // require_open
+#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/core/element.hpp"                // element_name
+#include "gradus/core/index.hpp"                  // index_t
+
+namespace gradus::comm {
+
+class flight_recorder;
+
+namespace detail {
+
+/// An operation of another communicator, watched.
+template <class Recorder>
+class recorded_operation final : public operation {
+ public:
+  using entry = typename Recorder::entry;
+  using pool = operation_pool<recorded_operation>;
+
+  recorded_operation(Recorder& recorder, pool& home) noexcept : recorder_{&recorder}, home_{&home} {}
+
+  request begin(const entry& what, request&& inner) noexcept {
+    what_ = what;
+    inner_ = std::move(inner);
+    return request{*this};
+  }
+
+  bool test(const std::source_location& where) override {
+    return watched([&] { return inner_.test(where); });
+  }
+  void wait(const std::source_location& where) override {
+    watched([&] {
+      if constexpr (requires { recorder_->wait_begins(what_); }) {
+        recorder_->wait_begins(what_);
+      }
+      inner_.wait(where);
+      return true;
+    });
+  }
+  void abandon(bool unwinding) noexcept override {
+    if (unwinding) {
+      inner_.cancel();
+      recorder_->fail(what_, "taken back because of an exception");
+    } else {
+      inner_ = {};
+      recorder_->end(what_);
+    }
+  }
+  void release() noexcept override { home_->put_back(*this); }
+
+ private:
+  template <class Function>
+  bool watched(const Function& function) {
+    try {
+      const bool over = function();
+      if (over) {
+        recorder_->end(what_);
+      }
+      return over;
+    } catch (const std::exception& failure) {
+      recorder_->fail(what_, failure.what());
+      throw;
+    }
+  }
+
+  Recorder* recorder_;
+  pool* home_;
+  entry what_{};
+  request inner_;
+};
+
+}  // namespace detail
+
+/// A communicator whose operations, and those of its duplicates, are told to a recorder: to a flight_recorder, which
+/// keeps the last ones for the case of a failure, or to trace::transfers.
+///
+/// @code
+///   auto recorder = std::make_shared<comm::flight_recorder>("flight_" + std::to_string(rank) + ".tsv");
+///   comm::recorded world{comm::mpi{environment}, recorder};
+/// @endcode
+///
+/// A recorder has
+///   1. a type `channel` of what it keeps of one communicator, made from the number of the duplicate;
+///   2. a type `entry` of what it keeps of an operation, and `entry begin(channel&, const detail::call&,
+///      std::span<const std::byte> memory)`, where the memory is the larger one of the operation's;
+///   3. `end(entry&)` and `fail(entry&, std::string_view reason)`, which do not throw, one of which is called once;
+///   4. perhaps `wait_begins(entry&)`: from now on a thread stands still until the operation ends.
+template <class Communicator, class Recorder = flight_recorder>
+class recorded {
+  static_assert(explain_communicator<Communicator>());
+
+ public:
+  using recorder_type = Recorder;
+  static constexpr std::string_view name = Communicator::name;
+  template <class Element>
+  static constexpr bool supports = Communicator::template supports<Element>;
+
+  explicit recorded(Communicator base, std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>())
+      : recorded{std::move(base), std::move(recorder), std::make_shared<int>(0)} {}
+
+  [[nodiscard]] Recorder& recorder() noexcept { return *recorder_; }
+
+  [[nodiscard]] int rank() const noexcept { return base_.rank(); }
+  [[nodiscard]] int size() const noexcept { return base_.size(); }
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
+  void set_time_limit(std::chrono::milliseconds limit) { base_.set_time_limit(limit); }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return watch<Element>(
+        {.kind = detail::call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
+        std::as_bytes(data), [&] { return base_.send(peer, data, tag); });
+  }
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return watch<Element>(
+        {.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
+        std::as_bytes(data), [&] { return base_.receive(peer, data, tag); });
+  }
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    return watch<Element>(
+        {.kind = detail::call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
+        std::as_bytes(data), [&] { return base_.all_reduce(data, operation); });
+  }
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    return watch<Element>(
+        {.kind = detail::call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
+        std::as_bytes(data), [&] { return base_.broadcast(data, root); });
+  }
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    return watch<Element>({.kind = detail::call_kind::reduce_scatter,
+                           .operation = operation,
+                           .count = static_cast<index_t>(output.size())},
+                          std::as_bytes(input), [&] { return base_.reduce_scatter(input, output, operation); });
+  }
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return watch<Element>({.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(input.size())},
+                          std::as_bytes(output), [&] { return base_.all_gather(input, output); });
+  }
+  [[nodiscard]] request barrier() {
+    return watch<std::uint8_t>({.kind = detail::call_kind::barrier}, {}, [&] { return base_.barrier(); });
+  }
+  [[nodiscard]] recorded duplicate() {
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
+    entry what = recorder_->begin(channel_, {.kind = detail::call_kind::duplicate}, {});
+    try {
+      recorded copy{base_.duplicate(), recorder_, channels_};
+      recorder_->end(what);
+      return copy;
+    } catch (const std::exception& failure) {
+      recorder_->fail(what, failure.what());
+      throw;
+    }
+  }
+  void fail(std::string_view reason) noexcept { base_.fail(reason); }
+
+ private:
+  using entry = typename Recorder::entry;
+  using pool = typename detail::recorded_operation<Recorder>::pool;
+
+  recorded(Communicator base, std::shared_ptr<Recorder> recorder, std::shared_ptr<int> channels)
+      : base_{std::move(base)},
+        recorder_{std::move(recorder)},
+        channels_{std::move(channels)},
+        channel_{(*channels_)++},
+        operations_{std::make_unique<pool>()} {}
+
+  template <class Element, class Begin>
+  request watch(detail::call call, std::span<const std::byte> memory, const Begin& begin) {
+    call.element = element_name<Element>;
+    detail::recorded_operation<Recorder>& under_way = operations_->idle(*recorder_, *operations_);
+    entry what = recorder_->begin(channel_, call, memory);
+    try {
+      request inner = begin();
+      operations_->take();
+      return under_way.begin(what, std::move(inner));
+    } catch (const std::exception& failure) {
+      recorder_->fail(what, failure.what());
+      throw;
+    }
+  }
+
+  Communicator base_;
+  std::shared_ptr<Recorder> recorder_;
+  std::shared_ptr<int> channels_;  // made so far
+  typename Recorder::channel channel_;
+  std::unique_ptr<pool> operations_;
+};
+
+}  // namespace gradus::comm

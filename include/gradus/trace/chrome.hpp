@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Writes a timeline in the trace event format of Chrome, which Perfetto and gradus_report open.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <array>        // std::array
+#include <cerrno>       // errno
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int64_t, std::uint32_t, std::uint64_t
+#include <cstdio>       // std::FILE, std::fclose, std::fopen, std::fwrite
+#include <cstring>      // std::strerror
+#include <map>          // std::map
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::exchange, std::move
+#include <vector>       // std::vector
+
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // device_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/text.hpp"          // text
+#include "gradus/trace/detail/json.hpp"  // json_writer, text_sink
+#include "gradus/trace/recorder.hpp"     // recorder
+#include "gradus/trace/span.hpp"         // category, lane, span
+#include "gradus/trace/timeline.hpp"     // collect, timeline
+
+namespace gradus::trace {
+
+/// What a file says of the program that was traced.
+struct program_facts {
+  std::string model = {};
+  index_t batch_size = 0;  ///< of a rank
+  int threads = 0;         ///< of a rank
+};
+
+/// A file.
+class file_sink final : public text_sink {
+ public:
+  /// @throws device_error when the file cannot be made
+  explicit file_sink(std::string path) : path_{std::move(path)}, file_{std::fopen(path_.c_str(), "wb")} {
+    if (file_ == nullptr) {
+      fail();
+    }
+  }
+  file_sink(const file_sink&) = delete;
+  file_sink& operator=(const file_sink&) = delete;
+  ~file_sink() {
+    if (file_ != nullptr) {
+      std::fclose(file_);
+    }
+  }
+
+  void write(std::string_view text) override {
+    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) {
+      fail();
+    }
+  }
+
+  /// The end. @throws device_error when not everything could be written
+  void close() {
+    std::FILE* const file = std::exchange(file_, nullptr);
+    if (file != nullptr && std::fclose(file) != 0) {
+      fail();
+    }
+  }
+
+ private:
+  [[noreturn]] GRADUS_COLD void fail() const {
+    throw device_error{"trace::write", {"a file '", path_, "' that can be written"}, std::strerror(errno)};
+  }
+
+  std::string path_;
+  std::FILE* file_;
+};
+
+namespace detail {
+
+/// The rows of a lane: spans that overlap without being nested are shown in different ones.
+class row_layout {
+ public:
+  /// Spans come in the order in which they begin, of those that begin together the longest first.
+  [[nodiscard]] std::size_t row_of(const span& one) {
+    for (std::size_t row = 0; row < open_.size(); ++row) {
+      std::vector<std::int64_t>& ends = open_[row];
+      while (!ends.empty() && ends.back() <= one.begin) {
+        ends.pop_back();
+      }
+      if (ends.empty() || ends.back() >= one.end) {
+        ends.push_back(one.end);
+        return row;
+      }
+    }
+    open_.push_back({one.end});
+    return open_.size() - 1;
+  }
+
+  [[nodiscard]] std::size_t rows() const noexcept { return open_.size(); }
+
+ private:
+  std::vector<std::vector<std::int64_t>> open_;  // the ends of the spans that lie around the next one
+};
+
+/// Numbers of the arrows from sends to receives.
+class message_arrows {
+ public:
+  explicit message_arrows(const timeline& all) {
+    for (std::size_t rank = 0; rank < all.ranks().size(); ++rank) {
+      for (const span& one : all.ranks()[rank].spans) {
+        if (one.is_message()) {
+          arrow& found = arrows_[key_of(one, rank)];
+          (one.kind() == comm::detail::call_kind::send ? found.sent : found.received) = true;
+        }
+      }
+    }
+    std::uint64_t next = 0;
+    for (auto& each : arrows_) {
+      each.second.number = ++next;
+    }
+  }
+
+  /// The number of a message of which both ends were recorded; 0 for others.
+  [[nodiscard]] std::uint64_t number_of(const span& one, std::size_t rank) const {
+    const auto found = arrows_.find(key_of(one, rank));
+    return found == arrows_.end() || !found->second.sent || !found->second.received ? 0 : found->second.number;
+  }
+
+ private:
+  using key = std::array<std::uint32_t, 5>;
+  struct arrow {
+    bool sent = false;
+    bool received = false;
+    std::uint64_t number = 0;
+  };
+
+  static key key_of(const span& one, std::size_t rank) noexcept {
+    const auto own = static_cast<std::uint32_t>(rank);
+    const auto other = static_cast<std::uint32_t>(one.peer);
+    const bool send = one.kind() == comm::detail::call_kind::send;
+    return {one.channel, send ? own : other, send ? other : own, static_cast<std::uint32_t>(one.tag), one.sequence};
+  }
+
+  std::map<key, arrow> arrows_;
+};
+
+/// One file's events.
+class chrome_writer {
+ public:
+  chrome_writer(text_sink& out, const timeline& all) : json_{out}, all_{all}, arrows_{all} {}
+
+  void write(const program_facts& facts) {
+    json_.raw("{\"traceEvents\":[\n");
+    for (std::size_t rank = 0; rank < all_.ranks().size(); ++rank) {
+      write_rank(rank);
+    }
+    json_.raw("\n],\"displayTimeUnit\":\"ms\",\"otherData\":{\"gradus\":\"1\"");
+    json_.number(",\"ranks\":", static_cast<std::int64_t>(all_.ranks().size()));
+    json_.number(",\"threads\":", facts.threads);
+    json_.text(",\"model\":", facts.model);
+    json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size));
+    write_ranks(",\"hosts\":", [&](const rank_timeline& rank) { json_.text("", rank.host); });
+    write_ranks(",\"clock_error_us\":", [&](const rank_timeline& rank) {
+      json_.microseconds("", static_cast<std::int64_t>(rank.clock_error));
+    });
+    write_ranks(",\"dropped\":",
+                [&](const rank_timeline& rank) { json_.number("", static_cast<std::int64_t>(rank.dropped)); });
+    json_.raw("}}\n");
+    json_.flush();
+  }
+
+ private:
+  static constexpr std::size_t tids_apart = 8;  // between the rows of a lane
+
+  template <class Write>
+  void write_ranks(std::string_view key, const Write& write) {
+    json_.raw(key);
+    for (std::size_t rank = 0; rank < all_.ranks().size(); ++rank) {
+      json_.raw(rank == 0 ? "[" : ",");
+      write(all_.ranks()[rank]);
+    }
+    json_.raw(all_.ranks().empty() ? "[]" : "]");
+  }
+
+  void begin_event(std::string_view phase, std::size_t rank, std::size_t tid) {
+    json_.raw(first_ ? "{\"ph\":\"" : ",\n{\"ph\":\"");
+    first_ = false;
+    json_.raw(phase);
+    json_.number("\",\"pid\":", static_cast<std::int64_t>(rank));
+    json_.number(",\"tid\":", static_cast<std::int64_t>(tid));
+  }
+
+  void write_rank(std::size_t rank) {
+    const rank_timeline& own = all_.ranks()[rank];
+    begin_event("M", rank, 0);
+    json_.text(",\"name\":\"process_name\",\"args\":{\"name\":",
+               gradus::detail::text({"rank ", rank, " (", own.host, ")"}));
+    json_.raw("}}");
+    std::array<row_layout, lanes> rows;
+    for (const span& one : own.spans) {
+      const auto where = static_cast<std::size_t>(one.where);
+      write_span(one, rank, where + tids_apart * rows[where].row_of(one));
+    }
+    for (std::size_t where = 0; where < rows.size(); ++where) {
+      for (std::size_t row = 0; row < rows[where].rows(); ++row) {
+        const std::string_view title = name_of(static_cast<lane>(where));
+        begin_event("M", rank, where + tids_apart * row);
+        json_.text(",\"name\":\"thread_name\",\"args\":{\"name\":",
+                   row == 0 ? std::string{title} : gradus::detail::text({title, " ", row + 1}));
+        json_.raw("}}");
+        begin_event("M", rank, where + tids_apart * row);
+        json_.number(",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":",
+                     static_cast<std::int64_t>(100 * where + row));
+        json_.raw("}}");
+      }
+    }
+  }
+
+  void write_span(const span& one, std::size_t rank, std::size_t tid) {
+    begin_event("X", rank, tid);
+    json_.microseconds(",\"ts\":", one.begin);
+    json_.microseconds(",\"dur\":", one.end - one.begin);
+    json_.text(",\"cat\":", name_of(one.what));
+    const char* const title = one.title.empty() ? "" : one.title.text();
+    const bool shows_subject = !one.subject.empty() && (one.is_transfer() || one.what == category::wait);
+    json_.text(",\"name\":", shows_subject ? gradus::detail::text({title, " ", one.subject.text()}) : title);
+    std::string_view comma = ",\"args\":{";
+    const auto key = [&](std::string_view text) {
+      json_.raw(comma);
+      json_.raw(text);
+      comma = ",";
+    };
+    if (one.is_transfer()) {
+      key("\"operation\":");
+      json_.text("", title);
+    }
+    if (!one.subject.empty()) {
+      key(one.is_transfer() ? "\"bucket\":" : one.what == category::wait ? "\"for\":" : "\"layer\":");
+      json_.text("", one.subject.text());
+    }
+    if (one.bytes >= 0) {
+      key("\"bytes\":");
+      json_.number("", one.bytes);
+    }
+    if (one.peer >= 0) {
+      key("\"peer\":");
+      json_.number("", one.peer);
+    }
+    if (one.step >= 0) {
+      key("\"step\":");
+      json_.number("", one.step);
+    }
+    if (const arrival* const last = all_.all_arrived(one); last != nullptr) {
+      key("\"all_arrived_us\":");
+      json_.microseconds("", last->time);
+      key("\"last_rank\":");
+      json_.number("", last->rank);
+    }
+    json_.raw(comma == "," ? "}}" : ",\"args\":{}}");
+    if (one.is_message()) {
+      write_arrow(one, rank, tid);
+    }
+  }
+
+  void write_arrow(const span& one, std::size_t rank, std::size_t tid) {
+    const std::uint64_t number = arrows_.number_of(one, rank);
+    if (number == 0) {
+      return;
+    }
+    const bool send = one.kind() == comm::detail::call_kind::send;
+    begin_event(send ? "s" : "f", rank, tid);
+    json_.number(send ? ",\"id\":" : ",\"bp\":\"e\",\"id\":", static_cast<std::int64_t>(number));
+    json_.microseconds(",\"ts\":", send || one.end == one.begin ? one.begin : one.end - 1);
+    json_.raw(",\"cat\":\"flow\",\"name\":\"message\"}");
+  }
+
+  json_writer json_;
+  const timeline& all_;
+  message_arrows arrows_;
+  bool first_ = true;
+};
+
+}  // namespace detail
+
+/// Writes a timeline as one JSON object: a process for each rank, a thread for each lane (and more where spans of a
+/// lane overlap: their numbers are the lane plus multiples of 8), arrows from sends to receives, times in microseconds.
+/// @throws device_error when the sink cannot be written
+GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
+  detail::chrome_writer{out, all}.write(facts);
+}
+
+namespace detail {
+
+template <class Sink, class Communicator>
+timeline write_to(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts) {
+  timeline all = collect(from, communicator);
+  if (communicator.rank() == 0) {
+    Sink out{path};
+    write_chrome(out, all, facts);
+    out.close();
+  }
+  return all;
+}
+
+}  // namespace detail
+
+/// Brings the recordings of all ranks together, and rank 0 writes them to a file. All ranks call it; recording is off
+/// afterwards. Returns the timeline, which is empty but on rank 0.
+/// @throws device_error on rank 0 when the file cannot be written
+/// @throws communication_error when a rank fails or does not come
+template <class Communicator>
+timeline write(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts = {}) {
+  return detail::write_to<file_sink>(path, from, communicator, facts);
+}
+
+}  // namespace gradus::trace

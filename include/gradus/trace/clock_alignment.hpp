@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// How far the ranks' clocks are apart, measured by messages.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <algorithm>  // std::max
+#include <cmath>      // std::abs
+#include <cstdint>    // std::int64_t
+#include <span>       // std::span
+
+#include "gradus/comm/communicator.hpp"   // barrier, receive, send
+#include "gradus/core/config.hpp"         // GRADUS_COLD
+#include "gradus/trace/detail/clock.hpp"  // steady_nanoseconds
+
+namespace gradus::trace {
+
+/// How far a clock was ahead of that of rank 0 at one moment. In nanoseconds.
+struct clock_offset {
+  std::int64_t at = 0;  ///< of the clock itself
+  double ahead = 0;
+  double error = 0;  ///< at most: half of the time that the fastest message and its answer took
+};
+
+/// Compares the clocks of all ranks with that of rank 0 and returns what holds for the calling rank; all ranks call it.
+///
+/// Each rank in turn gets `rounds` messages from rank 0 and answers each. Of the round that took least, with t0 and t3
+/// the times of rank 0 when it sent and received, and t1 that of the other rank when it answered, the clock is ahead by
+/// ((t1 - t0) + (t1 - t3)) / 2, off by at most (t3 - t0) / 2 (D. Mills, RFC 5905, section 8).
+///
+/// @param now  returns the nanoseconds of this rank's clock
+/// @throws communication_error when a rank fails or does not come
+template <class Communicator, class Clock>
+[[nodiscard]] clock_offset measure_clock(Communicator& communicator, const Clock& now, int rounds = 24) {
+  constexpr int tag = 1;
+  clock_offset own{.at = now()};
+  comm::barrier(communicator).wait();
+  for (int peer = 1; peer < communicator.size(); ++peer) {
+    if (communicator.rank() == 0) {
+      for (int round = 0; round < rounds; ++round) {
+        // The other rank computes; so it is told when its answer came.
+        std::int64_t sent[1] = {now()};
+        comm::send(communicator, peer, std::span{sent}, tag).wait();
+        std::int64_t answer[1] = {};
+        comm::receive(communicator, peer, std::span{answer}, tag).wait();
+        const std::int64_t received[1] = {now()};
+        comm::send(communicator, peer, std::span{received}, tag).wait();
+      }
+    } else if (communicator.rank() == peer) {
+      own.error = -1;
+      for (int round = 0; round < rounds; ++round) {
+        std::int64_t sent[1] = {};
+        comm::receive(communicator, 0, std::span{sent}, tag).wait();
+        const std::int64_t answered[1] = {now()};
+        comm::send(communicator, 0, std::span{answered}, tag).wait();
+        std::int64_t received[1] = {};
+        comm::receive(communicator, 0, std::span{received}, tag).wait();
+        const auto there = static_cast<double>(answered[0] - sent[0]);
+        const auto back = static_cast<double>(answered[0] - received[0]);
+        const double error = (there - back) / 2;  // half of received - sent
+        if (own.error < 0 || error < own.error) {
+          own = {.at = answered[0], .ahead = (there + back) / 2, .error = error};
+        }
+      }
+    }
+  }
+  comm::barrier(communicator).wait();
+  return own;
+}
+
+/// Turns times of a rank's clock into those of rank 0, from offsets at two moments: what lies between them drifts
+/// evenly.
+class clock_alignment {
+ public:
+  clock_alignment() = default;
+
+  /// Offsets that may as well be 0 are 0: most ranks of one machine have one clock.
+  clock_alignment(const clock_offset& first, const clock_offset& last) noexcept
+      : error_{std::max(first.error, last.error)} {
+    if (std::abs(first.ahead) > first.error || std::abs(last.ahead) > last.error) {
+      start_ = first.at;
+      ahead_ = first.ahead;
+      drift_ = last.at > first.at ? (last.ahead - first.ahead) / static_cast<double>(last.at - first.at) : 0;
+    }
+  }
+
+  [[nodiscard]] std::int64_t of_rank_0(std::int64_t time) const noexcept {
+    return time - static_cast<std::int64_t>(ahead_ + drift_ * static_cast<double>(time - start_));
+  }
+
+  /// By how many nanoseconds times may be off, at most.
+  [[nodiscard]] double error() const noexcept { return error_; }
+
+ private:
+  std::int64_t start_ = 0;
+  double ahead_ = 0;
+  double drift_ = 0;  // per nanosecond
+  double error_ = 0;
+};
+
+}  // namespace gradus::trace

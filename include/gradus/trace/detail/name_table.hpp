@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Keeps the names of a trace that are not literals.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <functional>   // std::less
+#include <set>          // std::set
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/trace/span.hpp"   // name
+
+namespace gradus::trace::detail {
+
+/// Equal texts are kept once, and none moves.
+class name_table {
+ public:
+  [[nodiscard]] GRADUS_COLD name intern(std::string_view text) {
+    auto found = texts_.find(text);
+    if (found == texts_.end()) {
+      found = texts_.emplace(text).first;
+    }
+    return {name::interned{}, found->c_str()};
+  }
+
+ private:
+  std::set<std::string, std::less<>> texts_;
+};
+
+}  // namespace gradus::trace::detail

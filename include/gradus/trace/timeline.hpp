@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The recordings of all ranks with one clock, brought together on rank 0.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <algorithm>  // std::min
+#include <array>      // std::array
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
+#include <cstring>    // std::strlen
+#include <map>        // std::map
+#include <memory>     // std::make_shared, std::shared_ptr
+#include <span>       // std::span
+#include <string>     // std::string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>  // gethostname
+#endif
+
+#include "gradus/comm/communicator.hpp"        // all_gather, receive, send
+#include "gradus/core/config.hpp"              // GRADUS_COLD
+#include "gradus/trace/clock_alignment.hpp"    // clock_alignment, measure_clock
+#include "gradus/trace/detail/clock.hpp"       // steady_nanoseconds
+#include "gradus/trace/detail/name_table.hpp"  // name_table
+#include "gradus/trace/detail/wire.hpp"        // byte_reader, byte_writer, wire_span
+#include "gradus/trace/recorder.hpp"           // recorder, recording
+#include "gradus/trace/span.hpp"               // span
+
+namespace gradus::trace {
+
+/// What one rank did.
+struct rank_timeline {
+  std::string host;
+  std::vector<span> spans;    ///< as recording::spans, in nanoseconds since timeline::begin
+  std::uint64_t dropped = 0;  ///< spans that are missing, older than those here
+  double clock_error = 0;     ///< by how many nanoseconds times may be off against rank 0, at most
+};
+
+/// When the last rank came to a collective.
+struct arrival {
+  std::int64_t time = 0;
+  int rank = 0;
+};
+
+/// What all ranks did, in the time of rank 0.
+class timeline {
+ public:
+  timeline() = default;
+
+  /// Takes over recordings whose times are of one clock.
+  /// @param names  what keeps the names of the spans, if it has to
+  explicit timeline(std::vector<rank_timeline> ranks, std::shared_ptr<const void> names = nullptr)
+      : ranks_{std::move(ranks)}, names_{std::move(names)} {
+    move_to_zero();
+    find_arrivals();
+  }
+
+  [[nodiscard]] const std::vector<rank_timeline>& ranks() const noexcept { return ranks_; }
+
+  /// When the last rank came to the collective of which this span is one rank's part: until then a rank waited, from
+  /// then on data were transferred. Null if it is no collective, or if not all ranks have recorded it.
+  [[nodiscard]] const arrival* all_arrived(const span& part) const {
+    if (!part.is_transfer() || part.is_message()) {
+      return nullptr;
+    }
+    const auto found = arrivals_.find(key_of(part));
+    return found == arrivals_.end() || found->second.parts != ranks_.size() ? nullptr : &found->second.last;
+  }
+
+ private:
+  using key = std::array<std::uint32_t, 3>;  // channel, operation, sequence
+  struct arrived {
+    arrival last{};
+    std::size_t parts = 0;
+  };
+
+  static key key_of(const span& one) noexcept { return {one.channel, one.operation, one.sequence}; }
+
+  void move_to_zero() {
+    std::int64_t begin = 0;
+    bool any = false;
+    for (const rank_timeline& rank : ranks_) {
+      for (const span& one : rank.spans) {
+        begin = any ? std::min(begin, one.begin) : one.begin;
+        any = true;
+      }
+    }
+    for (rank_timeline& rank : ranks_) {
+      for (span& one : rank.spans) {
+        one.begin -= begin;
+        one.end -= begin;
+      }
+    }
+  }
+
+  void find_arrivals() {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const span& one : ranks_[rank].spans) {
+        if (one.is_transfer() && !one.is_message()) {
+          arrived& found = arrivals_[key_of(one)];
+          if (found.parts++ == 0 || one.begin > found.last.time) {
+            found.last = {one.begin, static_cast<int>(rank)};
+          }
+        }
+      }
+    }
+  }
+
+  std::vector<rank_timeline> ranks_;
+  std::map<key, arrived> arrivals_;
+  std::shared_ptr<const void> names_;
+};
+
+namespace detail {
+
+[[nodiscard]] GRADUS_COLD inline std::string host_name() {
+#if defined(__unix__) || defined(__APPLE__)
+  char text[256] = {};
+  if (gethostname(text, sizeof(text) - 1) == 0 && text[0] != '\0') {
+    return text;
+  }
+#endif
+  return "localhost";
+}
+
+/// A rank's spans in the time of rank 0.
+[[nodiscard]] GRADUS_COLD inline std::vector<std::uint8_t> pack(const recording& own, const clock_alignment& clock) {
+  name_numbers names;
+  std::vector<wire_span> spans;
+  spans.reserve(own.spans.size());
+  for (const span& one : own.spans) {
+    wire_span packed{.content = one, .title = names.number(one.title), .subject = names.number(one.subject)};
+    packed.content.begin = clock.of_rank_0(one.begin);
+    packed.content.end = clock.of_rank_0(one.end);
+    packed.content.title = {};
+    packed.content.subject = {};
+    spans.push_back(packed);
+  }
+  byte_writer out;
+  const std::string host = host_name();
+  out.put_text(host.data(), host.size());
+  out.put(own.dropped);
+  out.put(clock.error());
+  out.put(static_cast<std::uint64_t>(names.texts().size()));
+  for (const char* const text : names.texts()) {
+    out.put_text(text, std::strlen(text));
+  }
+  out.put(static_cast<std::uint64_t>(spans.size()));
+  for (const wire_span& one : spans) {
+    out.put(one);
+  }
+  return std::move(out.bytes());
+}
+
+[[nodiscard]] GRADUS_COLD inline rank_timeline unpack(std::span<const std::uint8_t> bytes, name_table& names) {
+  byte_reader in{bytes};
+  rank_timeline rank;
+  rank.host = in.get_text();
+  rank.dropped = in.get<std::uint64_t>();
+  rank.clock_error = in.get<double>();
+  std::vector<name> known(in.get_count(sizeof(std::uint64_t)));
+  for (name& each : known) {
+    each = names.intern(in.get_text());
+  }
+  const auto name_at = [&](std::uint32_t number) { return number < known.size() ? known[number] : name{}; };
+  rank.spans.resize(in.get_count(sizeof(wire_span)));
+  for (span& each : rank.spans) {
+    const auto packed = in.get<wire_span>();
+    each = packed.content;
+    each.title = name_at(packed.title);
+    each.subject = name_at(packed.subject);
+  }
+  return rank;
+}
+
+/// The bytes of every rank, one after another, to `take` on rank 0.
+template <class Communicator, class Take>
+void gather_bytes(Communicator& communicator, std::span<const std::uint8_t> own, const Take& take) {
+  constexpr std::size_t most_at_once = std::size_t{1} << 24U;
+  constexpr int tag = 1;
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(communicator.size()));
+  const std::int64_t size[] = {static_cast<std::int64_t>(own.size())};
+  comm::all_gather(communicator, std::span{size}, sizes).wait();
+  if (communicator.rank() != 0) {
+    for (std::size_t done = 0; done < own.size(); done += most_at_once) {
+      comm::send(communicator, 0, own.subspan(done, std::min(most_at_once, own.size() - done)), tag).wait();
+    }
+    return;
+  }
+  take(own);
+  std::vector<std::uint8_t> bytes;
+  for (int peer = 1; peer < communicator.size(); ++peer) {
+    bytes.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(peer)]));
+    for (std::size_t done = 0; done < bytes.size(); done += most_at_once) {
+      const auto part = std::span{bytes}.subspan(done, std::min(most_at_once, bytes.size() - done));
+      comm::receive(communicator, peer, part, tag).wait();
+    }
+    take(std::span<const std::uint8_t>{bytes});
+  }
+}
+
+}  // namespace detail
+
+/// Brings the ranks' recordings together on rank 0, which gets all of them; the others get an empty timeline. All ranks
+/// call it; recording is off afterwards. Clocks are compared once more, and what they drifted since the communicator
+/// was traced is taken to be even. Rank 0 holds 64 bytes for each span of all ranks.
+/// @throws communication_error when a rank fails or does not come
+template <class Communicator>
+[[nodiscard]] timeline collect(recorder& from, Communicator& communicator) {
+  from.enable(false);
+  const clock_offset last = measure_clock(communicator, &detail::steady_nanoseconds);
+  const clock_alignment clock{from.first_clock().value_or(last), last};
+  const auto names = std::make_shared<detail::name_table>();
+  std::vector<rank_timeline> ranks;
+  detail::gather_bytes(communicator, detail::pack(from.read(), clock),
+                       [&](std::span<const std::uint8_t> bytes) { ranks.push_back(detail::unpack(bytes, *names)); });
+  return timeline{std::move(ranks), names};
+}
+
+}  // namespace gradus::trace

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Records the transfers of a communicator and of its duplicates.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
+#include <memory>       // std::make_shared, std::shared_ptr
+#include <span>         // std::span
+#include <string_view>  // std::string_view
+#include <utility>      // std::move, std::swap
+
+#include "gradus/comm/detail/call.hpp"       // call, call_kind
+#include "gradus/comm/recorded.hpp"          // recorded
+#include "gradus/core/vector.hpp"            // vector
+#include "gradus/trace/clock_alignment.hpp"  // measure_clock
+#include "gradus/trace/recorder.hpp"         // recorder
+#include "gradus/trace/span.hpp"             // category, lane, span
+
+namespace gradus::trace {
+
+namespace detail {
+
+/// How many messages there have been with each peer and tag: a hash table with open addressing that never shrinks.
+class message_counts {
+ public:
+  /// Counts one more and returns how many there were before.
+  std::uint32_t next(bool sent, int peer, int tag) {
+    // A peer and a tag have at most 31 bits.
+    const std::uint64_t key = (std::uint64_t{sent} << 63U) |
+                              (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32U) |
+                              static_cast<std::uint32_t>(tag);
+    if (2 * (used_ + 1) > entries_.size()) {
+      grow();
+    }
+    entry& found = find(entries_, key);
+    if (!found.used) {
+      found = {.key = key, .count = 0, .used = true};
+      ++used_;
+    }
+    return found.count++;
+  }
+
+ private:
+  struct entry {
+    std::uint64_t key = 0;
+    std::uint32_t count = 0;
+    bool used = false;
+  };
+
+  static entry& find(gradus::detail::vector<entry>& entries, std::uint64_t key) noexcept {
+    const std::size_t mask = entries.size() - 1;
+    auto at = static_cast<std::size_t>((key * 0x9e3779b97f4a7c15U) >> 32U) & mask;
+    while (entries[at].used && entries[at].key != key) {
+      at = (at + 1) & mask;
+    }
+    return entries[at];
+  }
+
+  void grow() {
+    gradus::detail::vector<entry> larger(entries_.empty() ? 16 : 2 * entries_.size());
+    for (const entry& each : entries_) {
+      if (each.used) {
+        find(larger, each.key) = each;
+      }
+    }
+    std::swap(entries_, larger);
+  }
+
+  gradus::detail::vector<entry> entries_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace detail
+
+/// What comm::recorded tells of its operations, as spans: each transfer from its beginning until a thread saw that it
+/// was complete, and each wait for one. Transfers of memory that the recorder knows by name carry that name.
+///
+/// The k-th collective of a communicator is the k-th on every rank; messages are counted for each sender, receiver and
+/// tag. So the parts of a transfer find each other when the ranks' traces are brought together, and nothing is sent for
+/// it in a step.
+class transfers {
+ public:
+  static constexpr bool watches_training = true;  // a trainer records its steps
+
+  struct channel {
+    explicit channel(int duplicate) noexcept : number{static_cast<std::uint32_t>(duplicate)} {}
+
+    std::uint32_t number;
+    std::uint32_t collectives = 0;
+    detail::message_counts messages{};
+  };
+
+  struct entry {
+    span transfer{};
+    std::int64_t wait_began = 0;  // 0: nobody waits
+  };
+
+  /// The recorder must outlive the communicator.
+  explicit transfers(recorder& to) : recorder_{&to}, first_channel_{to.next_channels()} {}
+
+  [[nodiscard]] recorder& spans() const noexcept { return *recorder_; }
+
+  entry begin(channel& on, const comm::detail::call& what, std::span<const std::byte> memory) {
+    using comm::detail::call_kind;
+    const bool message = what.kind == call_kind::send || what.kind == call_kind::receive;
+    entry made;
+    span& one = made.transfer;
+    // Counted while recording is off, too: the ranks may differ in when it is on.
+    one.sequence = message ? on.messages.next(what.kind == call_kind::send, what.peer, what.tag) : on.collectives++;
+    if (!recorder_->enabled()) {
+      return made;
+    }
+    one.subject = recorder_->memory_name(memory.data(), memory.size());
+    one.title = name::of(what.kind);
+    one.bytes = static_cast<std::int64_t>(memory.size());
+    one.step = recorder_->step();
+    one.peer = message || what.kind == call_kind::broadcast ? static_cast<std::int32_t>(what.peer) : -1;
+    one.tag = static_cast<std::int32_t>(what.tag);
+    one.channel = first_channel_ + on.number;
+    one.what = category::communicate;
+    one.where = lane::communicate;
+    one.operation = static_cast<std::uint8_t>(what.kind);
+    one.begin = recorder_->now();
+    return made;
+  }
+
+  void wait_begins(entry& of) const noexcept {
+    if (of.transfer.is_transfer()) {
+      of.wait_began = recorder_->now();
+    }
+  }
+
+  void end(entry& of) const {
+    if (of.transfer.is_transfer()) {
+      const std::int64_t now = recorder_->now();
+      of.transfer.end = now;
+      recorder_->push(of.transfer);
+      if (of.wait_began != 0) {
+        span wait{.begin = of.wait_began,
+                  .end = now,
+                  .title = "wait",
+                  .subject = of.transfer.subject.empty() ? of.transfer.title : of.transfer.subject,
+                  .step = of.transfer.step,
+                  .what = category::wait};
+        recorder_->push_here(wait);
+      }
+    }
+  }
+
+  void fail(entry& of, std::string_view /*reason*/) const { end(of); }
+
+ private:
+  recorder* recorder_;
+  std::uint32_t first_channel_;
+};
+
+/// A communicator whose transfers are recorded. All ranks call it, and compare their clocks over the communicator.
+/// A recorder may trace several communicators of the same ranks, in the same order on all of them.
+/// @throws communication_error when a rank fails or does not come
+template <class Communicator>
+[[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder& to) {
+  to.note_clock(measure_clock(communicator, &detail::steady_nanoseconds));
+  return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
+}
+
+}  // namespace gradus::trace

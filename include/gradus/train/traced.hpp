@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Trainings whose steps are recorded: those over a communicator of trace::traced.
+// Module: train. Depends on: parallel, data, trace.
+#pragma once
+
+#include <cstddef>  // std::byte, std::size_t
+#include <cstdint>  // std::int32_t, std::int64_t, std::uint64_t
+#include <span>     // std::span
+#include <string>   // std::string
+#include <utility>  // std::move
+
+#include "gradus/core/config.hpp"                // GRADUS_COLD
+#include "gradus/core/extents.hpp"               // image_extents
+#include "gradus/core/index.hpp"                 // index_t
+#include "gradus/core/text.hpp"                  // text
+#include "gradus/core/vector.hpp"                // vector
+#include "gradus/kernels/conv2d.hpp"             // kernels::pass
+#include "gradus/trace/breakdown.hpp"            // breakdown_of
+#include "gradus/trace/chrome.hpp"               // write
+#include "gradus/trace/recorder.hpp"             // recorder, scope
+#include "gradus/trace/transfers.hpp"            // traced, transfers
+#include "gradus/train/detail/loop.hpp"          // any_callback, callback_list
+#include "gradus/train/detail/parts.hpp"         // synchronized_update
+#include "gradus/train/detail/trainer_base.hpp"  // training_watch
+#include "gradus/train/report.hpp"               // epoch_report, run_information, step_report
+
+namespace gradus::train {
+
+namespace detail {
+
+/// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
+/// passes through here.
+class step_tracer final : public synchronized_update {
+ public:
+  /// @param late    parameters may be updated when the next forward pass comes to their layer
+  /// @param layers  the names of the network's layers
+  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late,
+              gradus::detail::vector<trace::name> layers, std::uint64_t first_step) noexcept
+      : recorder_{&recorder}, inner_{&inner}, late_{late}, layers_{std::move(layers)}, step_{first_step} {}
+
+  // ---- the loader
+
+  /// A step begins with the wait for its batch, and the one before has ended.
+  void input_begins() {
+    finish_step();
+    recorder_->set_step(static_cast<std::int32_t>(step_));
+    step_began_ = recorder_->now();
+  }
+  void input_ends(bool more) {
+    in_step_ = more;
+    if (!more) {
+      recorder_->set_step(-1);
+      return;
+    }
+    phase_began_ = recorder_->now();
+    phase_ = trace::category::forward;
+    put("input", step_began_, phase_began_, trace::category::input);
+  }
+
+  // ---- the network
+
+  void before_layer(std::size_t layer, kernels::pass which) override {
+    const bool forward = which == kernels::pass::forward;
+    change_phase(forward ? trace::category::forward : trace::category::backward);
+    if (late_ && forward) {
+      const std::int64_t began = recorder_->now();
+      inner_->before_layer(layer, which);
+      put_if_long("update", began, trace::category::update);
+    } else {
+      inner_->before_layer(layer, which);
+    }
+    if (open_layers_++ == 0) {
+      first_layer_ = layer;
+      side_by_side_ = false;
+      recorder_->push_range(layers_[layer]);
+      layer_began_ = recorder_->now();
+    } else {
+      side_by_side_ = true;
+    }
+  }
+
+  void after_layer(std::size_t layer, kernels::pass which) override {
+    if (--open_layers_ == 0) {
+      const std::int64_t now = recorder_->now();
+      recorder_->pop_range();
+      trace::span one{.begin = layer_began_,
+                      .end = now,
+                      .title = side_by_side_ ? trace::name{"layers side by side"} : layers_[first_layer_],
+                      .subject = layers_[first_layer_],
+                      .step = recorder_->step(),
+                      .what = phase_,
+                      .where = trace::lane::compute};
+      recorder_->push(one);
+    }
+    inner_->after_layer(layer, which);
+  }
+
+  void gradients_ready(std::size_t first, std::size_t count) override { inner_->gradients_ready(first, count); }
+
+  // ---- the update
+
+  void update(double rate) override {
+    const std::int64_t began = end_phase();
+    inner_->update(rate);
+    last_ = recorder_->now();
+    put("update", began, last_, trace::category::update);
+  }
+
+  void complete_update() override {
+    const std::int64_t began = recorder_->now();
+    inner_->complete_update();
+    if (late_) {
+      put_if_long("update", began, trace::category::update);
+    }
+  }
+
+  // ---- callbacks
+
+  void callback_ended(trace::name title, std::int64_t began) { put_if_long(title, began, trace::category::log); }
+  [[nodiscard]] std::int64_t now() const noexcept { return recorder_->now(); }
+
+ private:
+  static constexpr std::int64_t too_short = 1000;  // ticks: half a microsecond or so is not worth a span
+
+  void put(trace::name title, std::int64_t began, std::int64_t ended, trace::category what) {
+    trace::span one{.begin = began, .end = ended, .title = title, .step = recorder_->step(), .what = what};
+    recorder_->push_here(one);
+  }
+  void put_if_long(trace::name title, std::int64_t began, trace::category what) {
+    const std::int64_t now = recorder_->now();
+    if (now - began >= too_short) {
+      put(title, began, now, what);
+      last_ = now;
+    }
+  }
+
+  std::int64_t end_phase() {
+    const std::int64_t now = recorder_->now();
+    put(phase_ == trace::category::forward ? trace::name{"forward"} : trace::name{"backward"}, phase_began_, now,
+        phase_);
+    phase_began_ = now;
+    return now;
+  }
+  void change_phase(trace::category to) {
+    if (phase_ != to) {
+      end_phase();
+      phase_ = to;
+    }
+  }
+  void finish_step() {
+    if (in_step_) {
+      put("step", step_began_, last_, trace::category::step);
+      in_step_ = false;
+      ++step_;
+    }
+  }
+
+  trace::recorder* recorder_;
+  synchronized_update* inner_;
+  bool late_;
+  gradus::detail::vector<trace::name> layers_;
+  std::uint64_t step_;
+  bool in_step_ = false;
+  trace::category phase_ = trace::category::forward;
+  std::size_t open_layers_ = 0;  // announced and not yet done
+  std::size_t first_layer_ = 0;  // of those
+  bool side_by_side_ = false;
+  std::int64_t step_began_ = 0;
+  std::int64_t phase_began_ = 0;
+  std::int64_t layer_began_ = 0;
+  std::int64_t last_ = 0;  // the end of what a step did last
+};
+
+/// A loader whose batches are waited for under a tracer's eyes.
+template <class Loader>
+class traced_loader {
+ public:
+  traced_loader(Loader& loader, step_tracer& tracer) noexcept : loader_{&loader}, tracer_{&tracer} {}
+
+  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+  [[nodiscard]] auto next() {
+    tracer_->input_begins();
+    auto* const batch = loader_->next();
+    tracer_->input_ends(batch != nullptr);
+    return batch;
+  }
+  [[nodiscard]] index_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
+  [[nodiscard]] index_t examples_per_epoch() const { return loader_->examples_per_epoch(); }
+  [[nodiscard]] std::string description() const { return std::string{loader_->description()}; }
+
+ private:
+  Loader* loader_;
+  step_tracer* tracer_;
+};
+
+/// Callbacks whose time is recorded.
+class traced_callbacks final : public any_callback {
+ public:
+  traced_callbacks(callback_list callbacks, step_tracer& tracer) noexcept : callbacks_(callbacks), tracer_{&tracer} {}
+
+  void on_start(const run_information& run) override {
+    for (any_callback* const each : callbacks_) {
+      each->on_start(run);
+    }
+  }
+  void on_step(const step_report& step) override {
+    for (any_callback* const each : callbacks_) {
+      const std::int64_t began = tracer_->now();
+      each->on_step(step);
+      tracer_->callback_ended("on_step", began);
+    }
+  }
+  bool on_epoch(epoch_report& epoch) override {
+    bool stop = false;
+    for (any_callback* const each : callbacks_) {
+      const std::int64_t began = tracer_->now();
+      stop = each->on_epoch(epoch) || stop;
+      tracer_->callback_ended("on_epoch", began);
+    }
+    return stop;
+  }
+  void on_finish() override {
+    for (any_callback* const each : callbacks_) {
+      const std::int64_t began = tracer_->now();
+      each->on_finish();
+      tracer_->callback_ended("on_finish", began);
+    }
+  }
+
+ private:
+  callback_list callbacks_;
+  step_tracer* tracer_;
+};
+
+/// What a trainer does for a communicator of trace::traced.
+template <>
+class training_watch<trace::transfers> {
+ public:
+  explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
+
+  /// Gives the parts of the gradients that travel their names.
+  template <class State>
+  GRADUS_COLD void made(State& synchronization) {
+    if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
+      synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
+        recorder_->name_memory(memory, gradus::detail::text({"gradients ", index}));
+      });
+    }
+  }
+
+  /// Calls fit(update, loader, callbacks) with parts that record what goes through them.
+  template <class Network, class Update, class Loader, class Fit>
+  void fit(const Network& network, Update& update, Loader& loader, std::uint64_t first_step, callback_list callbacks,
+           const Fit& fit) {
+    gradus::detail::vector<trace::name> layers;
+    for (std::size_t i = 0; i < network.layers(); ++i) {
+      layers.push_back(recorder_->intern(network.layer_name(i)));
+    }
+    bool late = false;
+    if constexpr (requires { update.synchronization().may_be_late(); }) {
+      late = update.synchronization().may_be_late();
+    }
+    step_tracer tracer{*recorder_, update, late, std::move(layers), first_step};
+    traced_loader<Loader> traced{loader, tracer};
+    traced_callbacks watched{callbacks, tracer};
+    fit(static_cast<synchronized_update&>(tracer), traced, callback_list{watched.self()});
+  }
+
+  /// A span around an evaluation.
+  [[nodiscard]] trace::scope evaluation() const noexcept { return {*recorder_, trace::category::evaluate, "evaluate"}; }
+
+ private:
+  trace::recorder* recorder_;
+};
+
+}  // namespace detail
+
+/// A data set whose loader records how its thread prepares batches, each as a span of trace::lane::input.
+///
+/// @code
+///   train::traced_set traced{recorder, images};
+///   data::loader<float, nhwc> loader{device, traced, {.batch_size = 64}};
+/// @endcode
+///
+/// The recorder and the data set must outlive it, and it the loader.
+template <class Dataset>
+class traced_set {
+ public:
+  traced_set(trace::recorder& recorder, const Dataset& set) noexcept : recorder_{&recorder}, set_{&set} {}
+
+  [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }
+  [[nodiscard]] image_extents example() const { return set_->example(); }
+  [[nodiscard]] int classes() const { return static_cast<int>(set_->classes()); }
+  [[nodiscard]] std::uint64_t hash() const { return static_cast<std::uint64_t>(set_->hash()); }
+  [[nodiscard]] std::int32_t label(index_t i) const { return set_->label(i); }
+  template <class Element>
+  requires requires(const Dataset& set, index_t i, Element* planes) { set.read(i, planes); }
+  void read(index_t i, Element* planes) const { set_->read(i, planes); }
+
+  /// Called by the loader's thread before it prepares a batch; the result lives until the batch is ready.
+  [[nodiscard]] trace::scope watch_batch() const {
+    recorder_->set_lane(trace::lane::input);
+    return {*recorder_, trace::category::input, "batch"};
+  }
+
+ private:
+  trace::recorder* recorder_;
+  const Dataset* set_;
+};
+
+}  // namespace gradus::train
