@@ -53,13 +53,22 @@ struct training_setup {
   double learning_rate = 0.1;
   gradus::parallel::all_reduce synchronization{};
   gradus::index_t micro_batch_size = 0;
+  gradus::optim::sgd rule{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
 };
 
-/// Trains and returns what one rank has at the end.
-template <class Layout, class Element = double, class Communicator>
-training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
+struct ignore_trainer {
+  template <class Trainer>
+  void operator()(Trainer& /*trainer*/) const {}
+};
+
+/// Trains with any synchronization and returns what one rank has at the end.
+/// @param mine  the share of this rank among those that train
+/// @param look  called with the trainer after training
+template <class Layout, class Element = double, class Communicator, class Synchronization, class Look = ignore_trainer>
+training_result run_training_with(Communicator& communicator, const training_setup& setup,
+                                  const Synchronization& synchronization, const gradus::data::shard& mine,
+                                  const Look& look = {}) {
   gradus::cpu device{{.intra_op_threads = 1}};
-  const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
   gradus::data::loader<Element, Layout> loader{
       device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
   gradus::nn::network<Element, Layout> net{device, {2, 9, 8}};
@@ -67,8 +76,7 @@ training_result run_training(Communicator& communicator, const training_setup& s
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
               .seed = setup.seed,
               .micro_batch_size = setup.micro_batch_size});
-  gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
-                                 communicator, setup.synchronization};
+  gradus::train::trainer trainer{net, setup.rule, communicator, synchronization};
   training_result result;
   struct recorder {
     std::vector<double>* losses;
@@ -77,7 +85,15 @@ training_result run_training(Communicator& communicator, const training_setup& s
   trainer.fit(loader, {.epochs = setup.epochs, .learning_rate = setup.learning_rate}, recorder{&result.losses});
   result.accuracy = trainer.evaluate(loader).accuracy;
   result.weights.assign(net.values().begin(), net.values().end());
+  look(trainer);
   return result;
+}
+
+/// Trains and returns what one rank has at the end.
+template <class Layout, class Element = double, class Communicator>
+training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
+  return run_training_with<Layout, Element>(communicator, setup, setup.synchronization,
+                                            {.rank = communicator.rank(), .ranks = communicator.size()});
 }
 
 /// The largest |a - b| / (1e-3 + |b|).

@@ -30,6 +30,8 @@ namespace gradus::optim {
 /// local = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm 1.
 struct lars {
   static constexpr std::string_view name = "lars";
+  /// An update needs all elements of a parameter: it cannot be spread over parameter servers in parts.
+  static constexpr bool needs_whole_parameters = true;
 
   double momentum = 0.9;       ///< in [0, 1)
   double weight_decay = 5e-4;  ///< at least 0

@@ -85,8 +85,10 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
-  /// The optimizer's state, for checkpoints.
+  /// The optimizer's state, for checkpoints. Empty if the synchronization updates elsewhere, as parameter servers do.
   [[nodiscard]] auto& update_state() noexcept { return step_.state(); }
+  /// What the synchronization keeps: its plan, and what it has counted.
+  [[nodiscard]] auto& synchronization() noexcept { return step_.synchronization(); }
 
  private:
   static constexpr bool watched = detail::watched_communicator<Communicator>;

@@ -13,9 +13,10 @@
 #include "../../support/network_checks.hpp"
 #include "gradus/core/bfloat16.hpp"
 
-namespace {
-std::atomic<long> allocations{0};
-}
+#include "counter.hpp"
+
+std::atomic<long> gradus_test::allocations{0};
+using gradus_test::allocations;
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
 #define GRADUS_TEST_COUNTS_ALLOCATIONS

@@ -23,6 +23,13 @@
 
 namespace gradus::train::detail {
 
+/// The update is made elsewhere, by a rule of the same hyper-parameters: this rank keeps no state of the rule.
+template <class State, class Update>
+concept updates_elsewhere = requires(State& state, const Update& rule, double rate) {
+  state.use_rule(rule);
+  state.end_of_step(rate);
+};
+
 /// The flat buffers of a network, which parameters lie where, and which belong to which layer.
 template <class Element>
 struct trained_parameters {
@@ -47,6 +54,8 @@ template <class Element, class Device, class Update, class Communicator, class S
 class step_update final : public synchronized_update {
  public:
   using rule_state = typename Update::template state<Element, Device>;
+  using synchronization_state = typename Synchronization::template state<Element, Communicator>;
+  static constexpr bool elsewhere = updates_elsewhere<synchronization_state, Update>;
 
   GRADUS_NEVER_INLINE step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
                                   Communicator& communicator, const Synchronization& options)
@@ -54,20 +63,31 @@ class step_update final : public synchronized_update {
         communicator_{&communicator},
         group_{communicator},
         parameters_{std::move(parameters)},
-        rule_{device, rule, static_cast<index_t>(parameters_.values.size())},
+        rule_{device, rule, elsewhere ? index_t{0} : static_cast<index_t>(parameters_.values.size())},
         synchronization_{
             options,
             communicator,
-            {parameters_.values, parameters_.gradients, {parameters_.segments.data(), parameters_.segments.size()}}} {}
+            {parameters_.values, parameters_.gradients, {parameters_.segments.data(), parameters_.segments.size()}}} {
+    if constexpr (elsewhere) {
+      synchronization_.use_rule(rule);
+    }
+  }
 
   step_update(const step_update&) = delete;  // the synchronization refers to the segments
   step_update& operator=(const step_update&) = delete;
   GRADUS_NEVER_INLINE ~step_update() = default;
 
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
-  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  /// The ranks that train.
+  [[nodiscard]] comm::any_group& group() noexcept {
+    if constexpr (requires { synchronization_.group(); }) {
+      return synchronization_.group();
+    } else {
+      return group_;
+    }
+  }
   [[nodiscard]] rule_state& state() noexcept { return rule_; }
-  [[nodiscard]] auto& synchronization() noexcept { return synchronization_; }
+  [[nodiscard]] synchronization_state& synchronization() noexcept { return synchronization_; }
   [[nodiscard]] std::string description() const { return synchronization_.describe(); }
 
   /// Makes the values those of rank 0.
@@ -87,21 +107,31 @@ class step_update final : public synchronized_update {
   void update(double rate) override {
     rate_ = rate;
     late_ = true;
+    if constexpr (elsewhere) {
+      synchronization_.end_of_step(rate);
+    }
     if constexpr (requires { synchronization_.may_be_late(); }) {
       if (synchronization_.may_be_late()) {
         return;  // before_layer goes on
       }
     }
-    complete_update();
+    update_rest();
   }
 
   void complete_update() override {
+    update_rest();
+    if constexpr (requires { synchronization_.complete(); }) {
+      synchronization_.complete();
+    }
+  }
+
+ private:
+  void update_rest() {
     if (late_) {
       update_until(0, parameters_.segments.size());
     }
   }
 
- private:
   GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
     const auto apply = [this](std::span<const optim::segment> ready) {
       rule_.update(*device_, ready, parameters_.values.data(), parameters_.gradients.data(), rate_);
@@ -119,7 +149,7 @@ class step_update final : public synchronized_update {
   comm::group_of<Communicator> group_;
   trained_parameters<Element> parameters_;
   rule_state rule_;
-  typename Synchronization::template state<Element, Communicator> synchronization_;
+  synchronization_state synchronization_;
   double rate_ = 0;    // of the last update
   bool late_ = false;  // the last update has not been completed
 };

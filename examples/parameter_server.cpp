@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Trains a small network with parameter servers, on ranks in threads (--ranks N) or under mpiexec. Prints the plan, the
+// test accuracy, and what each server has done. The bound of a step is that of links of 1 Gbit/s.
+#include <getopt.h>  // getopt_long
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "gradus/comm/threads.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/data/synthetic.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/train/trainer.hpp"
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+#include "gradus/comm/mpi.hpp"
+#endif
+
+namespace {
+
+namespace parallel = gradus::parallel;
+
+/// What every rank does, worker or server.
+template <class Communicator>
+void train(Communicator& world, const parallel::parameter_server& servers) {
+  const gradus::optim::sgd rule{.momentum = 0.9, .weight_decay = 1e-4};
+  if (servers.is_server_only(world)) {
+    parallel::serve<float>(world, rule, servers);
+    return;
+  }
+  const parallel::roles who = servers.roles_among(world.size());
+  const gradus::data::shard mine{.rank = who.worker_index(world.rank()), .ranks = static_cast<int>(who.workers.size())};
+  const auto images = gradus::data::make_synthetic({.examples = 2048});
+  const auto unseen = gradus::data::make_synthetic({.examples = 512, .first = 2048});
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 64, .shard = mine}};
+  gradus::data::loader<float, gradus::nhwc> test_loader{device, unseen, {.batch_size = 64, .shuffle = false}};
+
+  namespace nn = gradus::nn;
+  nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
+  nn::value x = net.add("conv", nn::conv2d{.out_channels = 8, .kernel = {5, 5}, .stride = {2, 2}}, net.input());
+  x = net.add("relu", nn::relu{}, x);
+  x = net.add("scores", nn::dense{.out_features = 10}, x);
+  net.loss(nn::softmax_cross_entropy{}, x);
+  net.freeze({.batch_size = 64, .seed = 1});
+
+  gradus::train::trainer trainer{net, rule, world, servers};
+  if (mine.rank == 0) {
+    std::printf("%s\n%s", trainer.synchronization().describe().c_str(),
+                describe(trainer.synchronization().plan().placed, mine.ranks, 117e6).c_str());
+  }
+  trainer.fit(loader, {.epochs = 2, .learning_rate = 0.02});
+  if (mine.rank == 0) {
+    std::printf("test accuracy: %.4f\n", trainer.evaluate(test_loader).accuracy);
+    for (const parallel::server_summary& each : trainer.synchronization().summary()) {
+      std::printf("server: %ju bytes of variables, %ju received, %ju sent; pushes by staleness:",
+                  std::uintmax_t{each.variable_bytes}, std::uintmax_t{each.received_bytes},
+                  std::uintmax_t{each.sent_bytes});
+      for (std::size_t bin = 0; bin < parallel::staleness_bins; ++bin) {
+        if (each.staleness[bin] != 0) {
+          std::printf(" %zu: %ju", bin, std::uintmax_t{each.staleness[bin]});
+        }
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+/// The value among those of an enumeration that has this name.
+template <class Enumeration>
+Enumeration named(const std::string& name, Enumeration last) {
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    if (name_of(static_cast<Enumeration>(i)) == name) {
+      return static_cast<Enumeration>(i);
+    }
+  }
+  throw std::invalid_argument{"'" + name + "' is not a mode or placement"};
+}
+
+int run(int argc, char** argv) {
+  constexpr option known[] = {
+      {"servers", required_argument, nullptr, 's'}, {"colocate", no_argument, nullptr, 'c'},
+      {"mode", required_argument, nullptr, 'm'},    {"placement", required_argument, nullptr, 'p'},
+      {"ranks", required_argument, nullptr, 'r'},   {}};
+  parallel::parameter_server servers;
+  int ranks = 1;
+  for (int which = 0; (which = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
+    if (which == 's') {
+      servers.servers = std::stoi(optarg);
+    } else if (which == 'c') {
+      servers.colocate = true;
+    } else if (which == 'm') {
+      servers.mode = named(optarg, parallel::server_mode::compat);
+    } else if (which == 'p') {
+      servers.placed.policy = named(optarg, parallel::placement_policy::partitioned);
+    } else if (which == 'r') {
+      ranks = std::stoi(optarg);
+    } else {
+      throw std::invalid_argument{
+          "options are --servers N, --colocate, --placement round_robin|greedy|longest_first|partitioned, --mode "
+          "synchronous|asynchronous|bounded_staleness|compat and --ranks N"};
+    }
+  }
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+  if (ranks == 1) {
+    gradus::comm::mpi_environment environment{argc, argv};
+    environment.run([&](auto& world) { train(world, servers); });
+    return 0;
+  }
+#endif
+  gradus::comm::run_ranks(ranks, [&](auto& world) { train(world, servers); });
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "parameter_server: %s\n", failure.what());
+    return 1;
+  }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The parameters of a network as bytes: servers learn from worker 0 what they have to keep.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <charconv>      // std::from_chars
+#include <cstddef>       // std::size_t
+#include <cstdint>       // std::int64_t, std::uint8_t
+#include <span>          // std::span
+#include <string>        // std::string
+#include <string_view>   // std::string_view
+#include <system_error>  // std::errc
+#include <utility>       // std::move
+#include <vector>        // std::vector
+
+#include "gradus/comm/communicator.hpp"  // broadcast
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // format_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/text.hpp"          // append
+#include "gradus/core/vector.hpp"        // vector
+#include "gradus/optim/segment.hpp"      // optim::segment
+
+namespace gradus::parallel::detail {
+
+/// Parameters, and the priorities of their pulls if there are any.
+struct segment_list {
+  gradus::detail::vector<optim::segment> segments;
+  gradus::detail::vector<std::size_t> pull_priorities;
+};
+
+/// A line each: offset, size, decay, priority, name.
+[[nodiscard]] GRADUS_COLD inline std::string pack(std::span<const optim::segment> segments,
+                                                  std::span<const std::size_t> pull_priorities) {
+  std::string text;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    gradus::detail::append(text, {segments[i].offset, " ", segments[i].size, " ", segments[i].decay ? 1 : 0, " "});
+    gradus::detail::append(text, {i < pull_priorities.size() ? static_cast<long long>(pull_priorities[i]) : -1LL, " ",
+                                  segments[i].name, "\n"});
+  }
+  return text;
+}
+
+/// @throws format_error when it is not what pack made
+[[nodiscard]] GRADUS_COLD inline segment_list unpack_segments(std::string_view text) {
+  segment_list result;
+  const auto refuse = [] {
+    throw format_error{"parameter_server.serve", "the parameters of a network from worker 0", "something else",
+                       "start all ranks with the same program"};
+  };
+  const auto number = [&] {
+    long long value = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{} || end == text.data() + text.size() || *end != ' ') {
+      refuse();
+    }
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
+    return value;
+  };
+  while (!text.empty()) {
+    optim::segment each;
+    each.offset = static_cast<index_t>(number());
+    each.size = static_cast<index_t>(number());
+    each.decay = number() != 0;
+    const long long priority = number();
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos || each.offset < 0 || each.size < 0) {
+      refuse();
+    }
+    each.name = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    result.segments.push_back(std::move(each));
+    if (priority >= 0) {
+      result.pull_priorities.push_back(static_cast<std::size_t>(priority));
+    }
+  }
+  return result;
+}
+
+/// Worker 0's text on all ranks of the communicator.
+template <class Communicator>
+[[nodiscard]] std::string broadcast_text(Communicator& communicator, std::string text, int root) {
+  std::int64_t size[] = {static_cast<std::int64_t>(text.size())};
+  comm::broadcast(communicator, size, root).wait();
+  std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(static_cast<std::size_t>(size[0]));
+  comm::broadcast(communicator, bytes, root).wait();
+  return std::string{bytes.begin(), bytes.end()};
+}
+
+}  // namespace gradus::parallel::detail

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Each rank trains by itself; now and then the ranks average their weights.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/comm/communicator.hpp"         // all_reduce, broadcast
+#include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"                // configuration_error
+#include "gradus/core/text.hpp"                 // text
+#include "gradus/optim/segment.hpp"             // optim::segment
+#include "gradus/parallel/synchronization.hpp"  // flat_parameters, synchronization
+
+namespace gradus::parallel {
+
+namespace detail {
+
+template <class Element, class Communicator>
+class model_averaging_state;
+
+}  // namespace detail
+
+/// Local SGD: every rank makes its own steps with the mean gradient of its own examples, and the ranks average their
+/// weights every so many steps, or once an epoch. NOT the algorithm of the synchronous strategies: between averages the
+/// ranks have different weights, and the result depends on the number of ranks. With an average after every step it is
+/// the update of one process, if the rule is linear in the gradients (sgd).
+///
+/// Averages once an epoch: Vishnu, Siegel, Daily, "Distributed TensorFlow with MPI", 2016. Synchronous steps first:
+/// post-local SGD of Lin, Stich, Patel, Jaggi, "Don't use large mini-batches, use local SGD", 2020.
+///
+/// The optimizer's state is each rank's own and is not averaged. The ranks' shares of a batch are taken as equal.
+struct model_averaging {
+  static constexpr std::string_view name = "model_averaging";
+
+  /// Steps between averages; 0: once an epoch. The end of an epoch averages too, so that what is evaluated is one
+  /// model.
+  int every_steps = 0;
+  /// So many steps are synchronous first: the ranks' gradients are summed and all make the same update.
+  int synchronous_steps = 0;
+
+  template <class Element, class Communicator>
+  using state = detail::model_averaging_state<Element, Communicator>;
+};
+
+namespace detail {
+
+template <class Element, class Communicator>
+class model_averaging_state {
+ public:
+  /// Called by all ranks. @throws configuration_error when options make no sense
+  model_averaging_state(const model_averaging& options, Communicator& communicator,
+                        const flat_parameters<Element>& parameters)
+      : options_{checked(options)}, channel_{communicator.duplicate()}, parameters_{parameters} {}
+
+  void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+
+  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
+
+  template <class Update>
+  void finish(const Update& update) {
+    const bool together = steps_ < static_cast<std::uint64_t>(options_.synchronous_steps);
+    ++steps_;
+    if (channel_.size() == 1) {
+      update(parameters_.segments);
+      return;
+    }
+    if (together) {
+      comm::all_reduce(channel_, parameters_.gradients).wait();
+    } else {  // they are parts of a mean over all ranks' examples
+      scale(parameters_.gradients, static_cast<double>(channel_.size()));
+    }
+    update(parameters_.segments);
+    apart_ = apart_ || !together;
+    const std::uint64_t alone = steps_ - static_cast<std::uint64_t>(options_.synchronous_steps);
+    if (!together && options_.every_steps > 0 && alone % static_cast<std::uint64_t>(options_.every_steps) == 0) {
+      complete();
+    }
+  }
+
+  /// Averages the weights unless they are the same on all ranks. Called by all ranks.
+  GRADUS_NEVER_INLINE void complete() {
+    if (!apart_) {
+      return;
+    }
+    comm::all_reduce(channel_, parameters_.values).wait();
+    scale(parameters_.values, 1.0 / static_cast<double>(channel_.size()));
+    apart_ = false;
+    ++averages_;
+  }
+
+  /// How often the weights have been averaged.
+  [[nodiscard]] std::uint64_t averages() const noexcept { return averages_; }
+
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
+    std::string text = gradus::detail::text({model_averaging::name, " by ", Communicator::name, ", "});
+    if (options_.every_steps > 0) {
+      gradus::detail::append(text, {"every ", options_.every_steps, " steps"});
+    } else {
+      text += "once an epoch";
+    }
+    gradus::detail::append(text, {", after ", options_.synchronous_steps, " synchronous steps"});
+    return text;
+  }
+
+ private:
+  GRADUS_COLD static model_averaging checked(const model_averaging& options) {
+    if (options.every_steps < 0 || options.synchronous_steps < 0) {
+      throw configuration_error{"parallel::model_averaging",
+                                "every_steps and synchronous_steps of at least 0",
+                                {options.every_steps, " and ", options.synchronous_steps}};
+    }
+    return options;
+  }
+
+  static void scale(std::span<Element> elements, double factor) noexcept {
+    for (Element& each : elements) {
+      each = static_cast<Element>(static_cast<double>(each) * factor);
+    }
+  }
+
+  model_averaging options_;
+  Communicator channel_;
+  flat_parameters<Element> parameters_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t averages_ = 0;
+  bool apart_ = false;  // the ranks' weights may differ
+};
+
+}  // namespace detail
+
+static_assert(synchronization<model_averaging>);
+
+}  // namespace gradus::parallel

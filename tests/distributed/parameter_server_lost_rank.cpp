@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A worker process that is killed: asynchronous training and synchronous training with backup workers go on,
+// synchronous training without them ends with a message that names the rank, on all others. Nobody hangs. The job
+// cannot be finalised without the process: it ends by MPI_Abort.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../support/communicators_mpi.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/parameter_server.hpp"
+
+namespace {
+
+namespace comm = gradus::comm;
+namespace parallel = gradus::parallel;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) {
+    throw std::runtime_error{what};
+  }
+}
+
+constexpr int steps = 6;
+constexpr int killed_at = 2;  // steps that rank 1 completes
+std::unique_ptr<communicator_tests::content_ranks> everybody;
+
+/// Steps of a worker whose gradients are all 1. Rank 1 is killed before the end of one.
+void train(comm::mpi& world, const parallel::parameter_server& options) {
+  std::vector<float> values(30);
+  std::vector<float> gradients(30);
+  const std::vector<gradus::optim::segment> segments{{.name = "last.weights", .offset = 0, .size = 20},
+                                                     {.name = "first.weights", .offset = 20, .size = 10}};
+  parallel::parameter_server::state<float, comm::mpi> servers{options, world, {values, gradients, segments}};
+  servers.use_rule(gradus::optim::sgd{.momentum = 0, .weight_decay = 0});
+  servers.start();
+  for (int step = 0; step < steps; ++step) {
+    for (float& each : gradients) {
+      each = 1;
+    }
+    servers.gradients_ready(0, 1);
+    if (world.rank() == 1 && step == killed_at) {
+      everybody->count_this_rank();
+      std::raise(SIGKILL);
+    }
+    servers.gradients_ready(1, 1);
+    servers.end_of_step(0.25);
+    servers.finish([](std::span<const gradus::optim::segment>) {});
+  }
+}
+
+void train_to_the_end(comm::mpi& world, const parallel::parameter_server& options) {
+  if (options.is_server_only(world)) {
+    const parallel::server_summary done =
+        parallel::serve<float>(world, gradus::optim::sgd{.momentum = 0, .weight_decay = 0}, options);
+    require(done.lost_workers == 1, "the server counts " + std::to_string(done.lost_workers) + " lost workers");
+    require(done.left_workers == 2, "the server counts " + std::to_string(done.left_workers) + " that left");
+    const std::uint64_t pushes = options.backup_workers > 0 ? steps : 2 * steps + killed_at;
+    require(done.updates == 2 * pushes, "the server has made " + std::to_string(done.updates) + " updates");
+  } else {
+    train(world, options);
+  }
+}
+
+/// The last rank serves, rank 1 is killed.
+void run_case(const std::string& name, comm::mpi& world) {
+  world.set_time_limit(std::chrono::seconds{3});
+  if (name == "asynchronous") {
+    train_to_the_end(world, {.mode = parallel::server_mode::asynchronous});
+  } else if (name == "backup") {
+    train_to_the_end(world, {.backup_workers = 1});
+  } else {
+    require(name == "synchronous", "no case '" + name + "'");
+    const std::string message =
+        communicator_tests::failure_of([&] { train_to_the_end(world, parallel::parameter_server{}); });
+    for (const char* part : {"push of the gradient of 'last.weights', step 2", "rank 1 did not arrive within"}) {
+      require(message.find(part) != std::string::npos, "'" + std::string{part} + "' is not in: " + message);
+    }
+  }
+}
+
+/// Goes on as a child. mpiexec ends a job when one of its processes is killed, so its processes only look after the
+/// ranks: the one whose rank is killed stays until the job ends.
+void go_on_as_a_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    return;
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  while (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+    pause();
+  }
+  std::_Exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  go_on_as_a_child();
+  comm::mpi_environment environment{argc, argv, {.grace = std::chrono::seconds{5}, .exit_code = 0}};
+  communicator_tests::require_ranks(environment, argc, argv);
+  const communicator_tests::watchdog guard{std::chrono::seconds{60}};
+  everybody = std::make_unique<communicator_tests::content_ranks>();
+  std::string complaint = communicator_tests::failure_of([&] {
+    comm::mpi world{environment};
+    run_case(argv[argc - 1], world);
+  });
+  if (complaint.empty() && !everybody->all_content()) {
+    complaint = "other ranks do not come to an end";
+  }
+  if (!complaint.empty()) {
+    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), complaint.c_str());
+  } else {
+    std::printf("all ranks are content\n");  // what ctest looks for
+  }
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, complaint.empty() ? 0 : 1);
+}

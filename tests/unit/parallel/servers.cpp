@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Roles and hosts of parameter servers, their plan, and the order in which values go out.
+#include <atomic>
+#include <boost/test/unit_test.hpp>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradus/comm/threads.hpp"
+#include "gradus/optim/lars.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/detail/segment_list.hpp"
+#include "gradus/parallel/detail/server_loop.hpp"
+#include "gradus/parallel/detail/variable_store.hpp"
+#include "gradus/parallel/detail/worker_side.hpp"
+#include "gradus/parallel/hosts.hpp"
+#include "gradus/parallel/roles.hpp"
+#include "gradus/parallel/server_plan.hpp"
+
+namespace {
+
+namespace parallel = gradus::parallel;
+using gradus::optim::segment;
+using parallel::parse_host_list;
+using parallel::roles;
+using parallel::roles_of;
+
+/// Two layers, as backward completes them.
+const std::vector<segment>& segments() {
+  static const std::vector<segment> list{{.name = "dense2.weights", .offset = 0, .size = 1000},
+                                         {.name = "dense2.bias", .offset = 1008, .size = 10, .decay = false},
+                                         {.name = "dense1.weights", .offset = 1024, .size = 78400},
+                                         {.name = "dense1.bias", .offset = 79424, .size = 100, .decay = false}};
+  return list;
+}
+
+template <class Function>
+std::string message_of(const Function& function) {
+  try {
+    function();
+  } catch (const gradus::error& failure) {
+    return failure.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Notes the tags of what is sent.
+class noting_channel final : public parallel::detail::message_channel {
+ public:
+  explicit noting_channel(gradus::comm::threads channel) : inner_{std::move(channel)} {}
+  gradus::comm::request send(int peer, std::span<const std::uint8_t> data, int tag) override {
+    tags.push_back(tag);
+    return inner_.send(peer, data, tag);
+  }
+  gradus::comm::request receive(int peer, std::span<std::uint8_t> data, int tag) override {
+    return inner_.receive(peer, data, tag);
+  }
+  void fail(std::string_view reason) noexcept override { inner_.fail(reason); }
+  int rank() const noexcept override { return inner_.rank(); }
+  std::chrono::milliseconds time_limit() const noexcept override { return inner_.time_limit(); }
+
+  std::vector<int> tags;
+
+ private:
+  parallel::detail::messages_on<gradus::comm::threads> inner_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(servers)
+
+BOOST_AUTO_TEST_CASE(roles_by_number) {
+  BOOST_TEST((roles_of(4, 1, false) == roles{.workers = {0, 1, 2}, .servers = {3}}));
+  BOOST_TEST((roles_of(4, 2, true) == roles{.workers = {0, 1, 2, 3}, .servers = {0, 1}}));
+  BOOST_TEST((roles_of(2, 0, true) == roles{.workers = {0, 1}, .servers = {0, 1}}));
+  for (const auto& [ranks, servers, colocate] :
+       {std::tuple{2, 2, false}, {1, 1, false}, {2, 0, false}, {2, 3, true}, {2, -1, true}}) {
+    BOOST_CHECK_THROW(static_cast<void>(roles_of(ranks, servers, colocate)), gradus::configuration_error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(roles_by_host) {
+  const auto list = parse_host_list("worker=h0,h1,h1;server=h2,h0");
+  BOOST_TEST((list == parallel::host_list{.workers = {"h0", "h1", "h1"}, .servers = {"h2", "h0"}}));
+  // A role a rank on h0, and side by side.
+  const std::vector<std::string> apart{"h2", "h1", "h0", "h1", "h0"};
+  BOOST_TEST((roles_of(list, apart) == roles{.workers = {2, 1, 3}, .servers = {0, 4}}));
+  const std::vector<std::string> beside{"h0", "h1", "h1", "h2"};
+  BOOST_TEST((roles_of(list, beside) == roles{.workers = {0, 1, 2}, .servers = {3, 0}}));
+  const std::vector<std::string> too_few{"h0", "h1", "h2"};
+  BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, too_few)); }), "host 'h1'"));
+  const std::vector<std::string> unnamed{"h0", "h1", "h1", "h2", "h9"};
+  BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, unnamed)); }), "host 'h9'"));
+  for (const std::string_view wrong :
+       {"", "worker", "worker=;server=a", "worker=a", "server=a", "worker=a;server=b;", "worker=a,;server=b",
+        "boss=a;server=b", "worker=a;worker=b", "worker=a b;server=c"}) {
+    BOOST_TEST_CONTEXT(wrong) {
+      BOOST_TEST(contains(message_of([&] { static_cast<void>(parse_host_list(wrong)); }), "worker=h0,h1;server=h2"));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(hosts_of_ranks) {
+  gradus::comm::run_ranks(3, [](gradus::comm::threads& world) {
+    gradus::comm::group_of<gradus::comm::threads> group{world};
+    const auto names = parallel::gather_host_names(group, world.rank() == 1 ? std::string(300, 'x') : "host");
+    BOOST_TEST((names == std::vector<std::string>{"host", std::string(255, 'x'), "host"}));
+    BOOST_TEST((parallel::nodes_of(names) == std::vector<int>{0, 1, 0}));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(variables_are_placed_in_the_order_of_creation) {
+  const roles who = roles_of(4, 3, true);
+  const auto plan = [&](parallel::placement_policy policy, std::vector<std::size_t> priorities = {}) {
+    return parallel::make_server_plan(segments(), 4, who, {.policy = policy}, priorities);
+  };
+  const auto servers = [](const parallel::parameter_server_plan& of) {
+    std::vector<int> list;
+    for (const auto& part : of.parts) {
+      list.push_back(part.server);
+    }
+    return list;
+  };
+  // dense1.weights, dense1.bias, dense2.weights, dense2.bias on servers 0, 1, 2 and 1 (greedy) or 0 (round-robin)
+  BOOST_TEST((servers(plan(parallel::placement_policy::greedy)) == std::vector<int>{2, 1, 0, 1}));
+  BOOST_TEST((servers(plan(parallel::placement_policy::round_robin)) == std::vector<int>{2, 0, 0, 1}));
+  const auto cut = plan(parallel::placement_policy::partitioned, {0, 1, 2, 3});
+  BOOST_TEST(cut.parts.size() > 4U);
+  std::vector<gradus::index_t> filled(3);
+  std::vector<gradus::index_t> next{0, 1008, 1024, 79424};
+  for (const auto& part : cut.parts) {  // all elements once, and no gaps on a server
+    BOOST_TEST(part.offset == next[part.segment]);
+    next[part.segment] += part.size;
+    BOOST_TEST(part.server_offset == filled[static_cast<std::size_t>(part.server)]);
+    filled[static_cast<std::size_t>(part.server)] += part.size;
+  }
+  BOOST_TEST((next == std::vector<gradus::index_t>{1000, 1018, 79424, 79524}));
+  for (int server = 0; server < 3; ++server) {
+    BOOST_TEST(filled[static_cast<std::size_t>(server)] == cut.elements_of(server));
+  }
+  BOOST_TEST(contains(cut.describe(), "dense1.weights[0, "));
+  BOOST_TEST(contains(cut.describe(), "server 2 of 3: "));
+  BOOST_TEST(cut.hash() == plan(parallel::placement_policy::partitioned, {0, 1, 2, 3}).hash());
+  BOOST_TEST(cut.hash() != plan(parallel::placement_policy::partitioned, {0, 1, 3, 2}).hash());
+  BOOST_TEST(contains(message_of([&] { plan(parallel::placement_policy::greedy, {1, 2}); }), "one pull priority"));
+  // A rule that needs whole parameters refuses parts of them.
+  BOOST_TEST(contains(message_of([&] {
+                        parallel::detail::variables_of<float, gradus::optim::lars>{cut, 0, segments(), 1, {}};
+                      }),
+                      "whole parameters for the update rule 'lars', got the part dense1.weights["));
+}
+
+BOOST_AUTO_TEST_CASE(servers_learn_the_parameters_from_a_text) {
+  const std::vector<std::size_t> priorities{3, 1, 0, 2};
+  const auto list = parallel::detail::unpack_segments(parallel::detail::pack(segments(), priorities));
+  BOOST_TEST(std::equal(list.segments.begin(), list.segments.end(), segments().begin(), segments().end()));
+  BOOST_TEST(
+      std::equal(list.pull_priorities.begin(), list.pull_priorities.end(), priorities.begin(), priorities.end()));
+  for (const std::string_view wrong :
+       {"x", "1 2 1 -1 name", "1 2\n", "-1 2 1 -1 name\n", "1 2 1 99999999999999999999 a\n"}) {
+    BOOST_CHECK_THROW(static_cast<void>(parallel::detail::unpack_segments(wrong)), gradus::format_error);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
+  using namespace parallel::detail;
+  const std::vector<std::size_t> priorities{3, 1, 0, 2};
+  const auto plan = parallel::make_server_plan(segments(), 4, roles_of(2, 1, false),
+                                               {.policy = parallel::placement_policy::greedy}, priorities);
+  gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
+    noting_channel channel{world.duplicate()};
+    server_links links{channel, message_tag::count(plan.parts.size())};
+    if (world.rank() == 1) {
+      variables_of<float, gradus::optim::sgd> store{plan, 0, segments(), 1, {}};
+      server_loop loop{links, plan, 0, {.window = 1}, store};
+      while (!loop.done()) {
+        loop.poll();
+      }
+      const std::vector<int> want{message_tag::values(2), message_tag::values(1), message_tag::values(3),
+                                  message_tag::values(0)};
+      BOOST_TEST((channel.tags == want));
+      return;
+    }
+    std::vector<float> values(79524);
+    std::iota(values.begin(), values.end(), 0.0F);
+    const std::vector<float> before = values;
+    const std::span bytes{reinterpret_cast<std::uint8_t*>(values.data()), 4 * values.size()};
+    worker_side worker{links, plan, {.values = bytes, .gradients = {}}, false};
+    worker.open(round_kind::initial, 0);
+    worker.push(segments().size(), bytes);
+    do {
+      worker.poll();
+    } while (!worker.pushed());
+    std::fill(values.begin(), values.end(), -1.0F);
+    worker.close(0, true);
+    do {
+      worker.poll();
+    } while (!worker.pulled());
+    for (const segment& each : segments()) {
+      const auto first = static_cast<std::size_t>(each.offset);
+      BOOST_TEST(std::equal(values.begin() + each.offset, values.begin() + each.offset + each.size,
+                            before.begin() + static_cast<std::ptrdiff_t>(first)));
+    }
+    worker.open(round_kind::leave, 0);
+    do {
+      worker.poll();
+    } while (!worker.pushed());
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
+  using namespace parallel::detail;
+  const std::vector<segment> one{{.name = "dense.weights", .offset = 0, .size = 5}};
+  const auto plan = parallel::make_server_plan(one, 4, roles_of(3, 1, false), {}, {});
+  std::atomic<bool> answered{false};
+  gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
+    messages_on<gradus::comm::threads> channel{world.duplicate()};
+    server_links links{channel, message_tag::count(plan.parts.size())};
+    if (world.rank() == 2) {
+      variables_of<float, gradus::optim::sgd> store{plan, 0, one, 2, {.momentum = 0, .weight_decay = 0}};
+      server_loop loop{links, plan, 0, {.backup_workers = 1}, store};
+      while (!loop.done()) {
+        loop.poll();
+      }
+      return;
+    }
+    std::vector<float> values(5, static_cast<float>(10 * world.rank()));
+    const std::vector<float> gradients(5, 3.0F);
+    const auto bytes = [](const std::vector<float>& of) {
+      return std::span{reinterpret_cast<std::uint8_t*>(const_cast<float*>(of.data())), 4 * of.size()};
+    };
+    worker_side worker{links, plan, {.values = bytes(values), .gradients = bytes(gradients)}, false};
+    const auto finish = [&](double rate) {
+      worker.close(rate, true);
+      do {
+        worker.poll();
+      } while (!worker.pushed() || !worker.pulled());
+    };
+    worker.open(world.rank() == 0 ? round_kind::initial : round_kind::join, 0);
+    if (world.rank() == 0) {
+      worker.push(1, bytes(values));
+    }
+    finish(0);
+    BOOST_TEST((values == std::vector<float>(5, 0.0F)));  // those of worker 0
+    if (world.rank() == 0) {
+      worker.open(round_kind::push, 0);
+      worker.push(1, bytes(gradients));
+      finish(0.5);
+      BOOST_TEST((values == std::vector<float>(5, -0.5F * 2 * 3)));  // one of two workers
+      answered = true;
+    }
+    while (!answered) {
+      worker.poll();
+    }
+    worker.open(round_kind::leave, 0);
+    do {
+      worker.poll();
+    } while (!worker.pushed());
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
