@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "gradus/comm/agreement.hpp"
-#include "gradus/comm/self.hpp"
 #include "plan.hpp"
 #include "training.hpp"
 #include "watch.hpp"
@@ -162,6 +161,9 @@ void require_same_options(const settings& chosen, gradus::comm::any_group& group
                                       {"variable update", name_of(chosen.update)},
                                       {"all-reduce spec", chosen.all_reduce_spec},
                                       {"order", name_of(chosen.order)},
+                                      {"servers", number(chosen.servers)},
+                                      {"server mode", chosen.server_mode},
+                                      {"trace file", chosen.trace_file},
                                       {"optimizer", chosen.optimizer},
                                       {"warm-up batches", number(chosen.warmup_batches)},
                                       {"batches", number(chosen.batches)},
@@ -180,36 +182,37 @@ void print_phases(const breakdown& phases) {
 
 }  // namespace
 
-result measure(const settings& given, ranks& all, int local_ranks) {
-  gradus::comm::any_group& group = all.group();
+result measure(const settings& given, ranks& all, int local_ranks, gradus::trace::recorder& recorder) {
   settings chosen = completed(given);
-  require_same_options(chosen, group);
+  require_same_options(chosen, all.group());
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
 
+  if (all.serve({.chosen = &chosen})) {
+    return {};
+  }
   // Independent ranks do what each would do alone, on images of its own.
   const bool alone = chosen.update == variable_update::independent;
-  gradus::comm::self only_this;
-  gradus::comm::group_of<gradus::comm::self> own_group{only_this};
-  gradus::comm::any_group& training_group = alone ? static_cast<gradus::comm::any_group&>(own_group) : group;
+  const gradus::data::shard place = all.place();
   const batches plan{.of_rank = chosen.batch_size,
-                     .rank = alone ? 0 : group.rank(),
-                     .ranks = alone ? 1 : group.size(),
+                     .rank = place.rank,
+                     .ranks = place.ranks,
                      .steps = index_t{chosen.warmup_batches} + chosen.batches};
-  chosen.seed += alone ? static_cast<std::uint64_t>(group.rank()) : 0;
+  chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
   const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
   trained->freeze();
-  const bool profiled = chosen.order != transfer_order::none && group.size() > 1;
+  const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
-  const gradus::parallel::all_reduce transfers = plan_all_reduce(chosen, trained->structure(), profile, training_group);
+  const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());
 
   double rule_seconds = 0;
-  const any_rule rule{.chosen = &chosen, .seconds = &rule_seconds};
+  const any_rule rule{.chosen = &chosen, .seconds = uses_servers(chosen.update) ? nullptr : &rule_seconds};
   const step_end end = all.make_step_end(device, trained->parameters(), rule, transfers);
+  gradus::comm::any_group& group = alone ? all.group() : *end.group;
 
   result found;
   found.model = chosen.model;
@@ -229,10 +232,12 @@ result measure(const settings& given, ranks& all, int local_ranks) {
                                      {"synchronization", end.description}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
 
+  const bool traced = !chosen.trace_file.empty();
   printing_watch watch{chosen, group};
   watch.attach(*end.update, rule_seconds);
   watch.begin();
-  trained->fit(training_group, watch, chosen.repeats, chosen.learning_rate, watch);
+  trained->fit(*end.group, watch, chosen.repeats, chosen.learning_rate, watch, traced ? &recorder : nullptr,
+               transfers.gradients.overlap_forward || !transfers.pull_priorities.empty());
 
   std::vector<double> seconds;
   for (const step_times& each : watch.steps()) {

@@ -11,6 +11,7 @@
 #include "gradus/parallel/simulated_step.hpp"
 #include "gradus/parallel/step_graph.hpp"
 #include "plan.hpp"
+#include "servers.hpp"
 #include "training.hpp"
 
 namespace driver {
@@ -21,20 +22,6 @@ namespace parallel = gradus::parallel;
 
 double mebibytes(std::size_t bytes) {
   return static_cast<double>(bytes) / 1048576.0;
-}
-
-bool uses_servers(variable_update mode) {
-  return mode == variable_update::parameter_server || mode == variable_update::distributed_replicated;
-}
-
-parallel::placement_policy policy_of(const std::string& name) {
-  for (const auto each : {parallel::placement_policy::round_robin, parallel::placement_policy::greedy,
-                          parallel::placement_policy::longest_first}) {
-    if (name == parallel::name_of(each)) {
-      return each;
-    }
-  }
-  return parallel::placement_policy::partitioned;
 }
 
 /// What a rank sends and receives in a step, each.
@@ -52,7 +39,7 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
       variables.push_back(
           {.name = p->name, .rows = rows, .row_bytes = p->shape.size() / rows * index_t{sizeof(float)}});
     }
-    const auto placed = parallel::place(variables, chosen.servers, {.policy = policy_of(chosen.placement)});
+    const auto placed = parallel::place(variables, chosen.servers, {.policy = placement_of(chosen.placement)});
     std::printf("bytes:       a rank sends and receives %.0f a step\n%s", bytes,
                 parallel::describe(placed, ranks, chosen.link_bytes_per_second).c_str());
     return placed.step_seconds(ranks, chosen.link_bytes_per_second) * chosen.link_bytes_per_second;
@@ -84,12 +71,8 @@ void require_supported(const settings& chosen) {
   if (chosen.device != "cpu") {
     throw std::invalid_argument{"--device: this gradus_bench was built for the CPU alone, got '" + chosen.device + "'"};
   }
-  if (!chosen.trace_file.empty()) {
-    throw std::invalid_argument{"--trace-file: this gradus_bench cannot record a trace"};
-  }
-  if (!chosen.dry_run && (uses_servers(chosen.update) || chosen.update == variable_update::model_averaging)) {
-    throw std::invalid_argument{std::string{"--variable-update: "} + name_of(chosen.update) +
-                                " is not in this gradus_bench, but for --dry-run"};
+  if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
+    throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }
 }
 

@@ -6,10 +6,9 @@
 #include <stdexcept>
 
 #include "gradus/comm/mpi.hpp"
-#include "measure.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
-#include "update_on.hpp"
+#include "run_rank.hpp"
 
 namespace driver {
 
@@ -40,10 +39,8 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen) {
     } else if (environment.size() == 1) {
       measure_on_threads(chosen);
     } else {
-      environment.run([&](gradus::comm::mpi& world) {
-        ranks_on<gradus::comm::mpi> all{world, chosen, false};
-        measure(chosen, all, ranks_of_this_machine(world.native()));
-      });
+      environment.run(
+          [&](gradus::comm::mpi& world) { run_rank(world, chosen, false, ranks_of_this_machine(world.native())); });
     }
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "gradus_bench: %s\n", failure.what());

@@ -2,17 +2,14 @@
 //
 // Ranks in threads of one process.
 #include "gradus/comm/threads.hpp"
-#include "measure.hpp"
 #include "ranks.hpp"
-#include "update_on.hpp"
+#include "run_rank.hpp"
 
 namespace driver {
 
 void measure_on_threads(const settings& chosen) {
-  gradus::comm::run_ranks(chosen.ranks, [&](gradus::comm::threads& world) {
-    ranks_on<gradus::comm::threads> all{world, chosen, true};
-    measure(chosen, all, chosen.ranks);
-  });
+  gradus::comm::run_ranks(chosen.ranks,
+                          [&](gradus::comm::threads& world) { run_rank(world, chosen, true, chosen.ranks); });
 }
 
 }  // namespace driver

@@ -64,6 +64,10 @@ void add_training(CLI::App& app, settings& chosen) {
       ->check(CLI::Range(1, 1 << 21))
       ->capture_default_str();
   app.add_option("--servers", chosen.servers, "parameter servers")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_flag("--colocate-servers", chosen.colocate_servers, "servers beside the first ranks, not on the last ones");
+  app.add_option("--server-mode", chosen.server_mode, "when servers apply gradients")
+      ->check(CLI::IsMember({"synchronous", "asynchronous", "compat"}))
+      ->capture_default_str();
   app.add_option("--placement", chosen.placement, "how parameters are spread over servers")
       ->check(CLI::IsMember({"round_robin", "greedy", "longest_first", "partitioned"}))
       ->capture_default_str();

@@ -41,6 +41,8 @@ struct settings {
   std::string all_reduce_spec;  // empty: what the communicator does itself
   transfer_order order = transfer_order::none;
   int servers = 1;
+  bool colocate_servers = false;
+  std::string server_mode = "synchronous";
   std::string placement = "partitioned";
   int average_every = 10;  // steps between two averages of the parameters
   std::string optimizer = "sgd";

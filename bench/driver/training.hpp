@@ -13,6 +13,7 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/parallel/step_graph.hpp"
+#include "gradus/trace/recorder.hpp"
 #include "gradus/train/detail/loop.hpp"
 #include "gradus/train/detail/parts.hpp"
 #include "gradus/train/detail/step_update.hpp"
@@ -47,8 +48,11 @@ class training {
   /// The shortest times of the layers in some steps that change no parameters.
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
   /// Epochs of batches.steps steps; on_step and on_epoch of the callback are called.
+  /// @param recorder  of the steps, or nullptr
+  /// @param late      the update goes on behind the next forward pass
   virtual void fit(gradus::comm::any_group& group, gradus::train::detail::synchronized_update& update, int epochs,
-                   const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback) = 0;
+                   const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
+                   gradus::trace::recorder* recorder, bool late) = 0;
 };
 
 /// @param input  outlives the training

@@ -9,6 +9,7 @@
 #include "build_model.hpp"
 #include "gradus/data/parallel_loader.hpp"
 #include "gradus/train/detail/trainer_base.hpp"
+#include "gradus/train/traced.hpp"
 #include "training.hpp"
 
 namespace driver {
@@ -36,6 +37,31 @@ class one_batch {
   index_t steps_;
   index_t given_ = 0;
   const typename Loader::batch_type* batch_ = nullptr;
+};
+
+/// Begins to record with the first step that is measured. The spans of a step are kept from its input on, so it is the
+/// loader that knows when.
+template <class Loader>
+class recorded_loader {
+ public:
+  recorded_loader(Loader& loader, gradus::trace::recorder& recorder, index_t first)
+      : loader_{&loader}, recorder_{&recorder}, before_{first} {}
+
+  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+  [[nodiscard]] auto next() {
+    if (before_-- == 0) {
+      recorder_->enable(true);
+    }
+    return loader_->next();
+  }
+  [[nodiscard]] index_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
+  [[nodiscard]] index_t examples_per_epoch() const { return loader_->examples_per_epoch(); }
+  [[nodiscard]] std::string description() const { return std::string{loader_->description()}; }
+
+ private:
+  Loader* loader_;
+  gradus::trace::recorder* recorder_;
+  index_t before_;  // steps
 };
 
 /// As many examples as the steps of an epoch need: the set again and again.
@@ -101,14 +127,32 @@ class training_in final : public training {
   }
 
   void fit(gradus::comm::any_group& group, gradus::train::detail::synchronized_update& update, int epochs,
-           const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback) override {
+           const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
+           gradus::trace::recorder* recorder, bool late) override {
     const gradus::train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
     fitting trainer{net_};
+    const auto fit_from = [&](auto& input) {
+      if (recorder == nullptr) {
+        trainer.fit_on(group, update, input, options, {&callback});
+        return;
+      }
+      namespace detail = gradus::train::detail;
+      gradus::detail::vector<gradus::trace::name> layers;
+      for (std::size_t i = 0; i < net_.layers(); ++i) {
+        layers.push_back(recorder->intern(net_.layer_name(i)));
+      }
+      detail::step_tracer tracer{*recorder, update, late, std::move(layers), 0};
+      recorded_loader measured{input, *recorder, chosen_.warmup_batches};
+      detail::traced_loader traced{measured, tracer};
+      const detail::callback_list watched{&callback};  // has to outlive what refers to it
+      detail::traced_callbacks callbacks{watched, tracer};
+      trainer.fit_on(group, tracer, traced, options, {&callbacks});
+    };
     if (synthetic_) {
       one_batch<loader> input{opened_loader(), plan_.steps};
-      trainer.fit_on(group, update, input, options, {&callback});
+      fit_from(input);
     } else {
-      trainer.fit_on(group, update, opened_loader(), options, {&callback});
+      fit_from(opened_loader());
     }
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradus/comm/self.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/bucket_order.hpp"
@@ -67,23 +68,33 @@ std::string any_rule::description() const {
   return with_rule(*chosen, [](const auto& rule) { return std::string{rule.description()}; });
 }
 
-gradus::parallel::all_reduce plan_all_reduce(const settings& chosen, const gradus::nn::graph& network,
-                                             const gradus::parallel::step_profile& profile,
-                                             gradus::comm::any_group& group) {
+step_end make_independent_end(gradus::cpu& device, trained_parameters trained, const any_rule& rule) {
+  static gradus::comm::self alone;
+  return make_end(alone, device, std::move(trained), rule, gradus::parallel::all_reduce{});
+}
+
+transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
+                             const gradus::parallel::step_profile& profile, gradus::comm::any_group& group) {
   const index_t bytes = index_t{1024} * chosen.bucket_kilobytes;
-  gradus::parallel::all_reduce plan{.bucket_bytes = bytes, .first_bucket_bytes = std::min<index_t>(bytes, 1 << 20)};
+  transfer_plan plan{.gradients = {.bucket_bytes = bytes, .first_bucket_bytes = std::min<index_t>(bytes, 1 << 20)},
+                     .pull_priorities = {}};
   if (chosen.order == transfer_order::none || group.size() == 1) {
     return plan;
   }
-  plan.overlap_forward = true;  // an order is worth nothing if the next forward pass waits for everything
-  std::vector<std::uint64_t> order(gradus::parallel::buckets_of(plan, network, sizeof(float)).size());
+  if (uses_servers(chosen.update)) {
+    plan.pull_priorities = priorities_of(chosen, network, profile);
+    return plan;
+  }
+  gradus::parallel::all_reduce& gradients = plan.gradients;
+  gradients.overlap_forward = true;  // an order is worth nothing if the next forward pass waits for everything
+  std::vector<std::uint64_t> order(gradus::parallel::buckets_of(gradients, network, sizeof(float)).size());
   if (group.rank() == 0) {
-    const auto found =
-        gradus::parallel::bucket_order(plan, network, profile, priorities_of(chosen, network, profile), group.size());
+    const auto found = gradus::parallel::bucket_order(gradients, network, profile,
+                                                      priorities_of(chosen, network, profile), group.size());
     order.assign(found.begin(), found.end());
   }
   group.broadcast(std::as_writable_bytes(std::span{order}), 0);
-  plan.order.assign(order.begin(), order.end());
+  gradients.order.assign(order.begin(), order.end());
   return plan;
 }
 

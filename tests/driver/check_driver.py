@@ -100,6 +100,25 @@ class Measurement(unittest.TestCase):
             losses[mode] = result["loss"]
         self.assertEqual(losses["replicated"], losses["all_reduce"])
         self.assertNotEqual(losses["independent"], losses["all_reduce"])
+        # Servers make the same update, wherever they stand; averaging does not.
+        for ranks, options in ((3, ["--variable-update=parameter_server", "--servers=1", "--placement=greedy"]),
+                               (2, ["--variable-update=parameter_server", "--servers=2", "--colocate-servers"]),
+                               (3, ["--variable-update=distributed_replicated", "--servers=1"])):
+            text, result = self.measure("--ranks", ranks, "--optimizer=nesterov", *options)
+            self.assertEqual(result["ranks"], 2)  # those that train
+            self.assertIn("Batch size:  4 global\n", text)
+            self.assertAlmostEqual(result["loss"], losses["all_reduce"], delta=1e-4)
+        _, averaged = self.measure("--ranks=2", "--optimizer=nesterov", "--variable-update=model_averaging",
+                                   "--average-every=2")
+        self.assertNotAlmostEqual(averaged["loss"], losses["all_reduce"], delta=1e-4)
+
+    def test_trace_has_the_measured_steps_of_all_ranks(self):
+        file = self.path / "trace.json"
+        self.measure("--ranks", 2, "--trace-file", file)
+        events = json.loads(file.read_text())["traceEvents"]
+        steps = [event for event in events if event.get("ph") == "X" and event.get("name") == "step"]
+        self.assertEqual({event["pid"] for event in steps}, {0, 1})
+        self.assertEqual(len(steps), 2 * 4)  # not the one of the warm-up
 
     def test_spec_and_orders_change_how_gradients_travel_and_not_what_is_learnt(self):
         _, plain = self.measure("--ranks", 2)
@@ -140,8 +159,7 @@ class Measurement(unittest.TestCase):
                 (["--num-batches", "two"], r"--num-batches"),
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
                 (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
-                (["--trace-file", "trace.json"], r"--trace-file"),
-                (["--variable-update", "parameter_server"], r"parameter_server is not in this gradus_bench"),
+                (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["scale"], r"--ranks is required"),
                 (["scale", "--ranks", "1,0"], r"--ranks: .*0 not in range")):
             said = run(*options, status=2)
@@ -151,6 +169,7 @@ class Measurement(unittest.TestCase):
         for options, expected in ((["--all-reduce-spec", "ring:4Q:ring", "--ranks", 2], "'4Q'"),
                                   (["--data-dir", self.path / "nothing"], "there is no '"),
                                   (["--json", self.path / "no" / "where"], "--json: cannot write"),
+                                  (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
         self.assertIn("--batch-size", run("--help"))
