@@ -12,6 +12,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/gzip.hpp"
@@ -31,8 +32,8 @@
 namespace {
 
 struct options {
-  std::string data = "/usr/share/datasets/fashion-mnist";
-  std::string layout = "nhwc";
+  const char* data = "/usr/share/datasets/fashion-mnist";
+  std::string_view layout = "nhwc";
   int epochs = 2;
   gradus::index_t batch_size = 64;
   int ranks = 1;
@@ -82,8 +83,14 @@ void train(Communicator& communicator, const images& sets, const options& chosen
   }
 }
 
-[[noreturn]] void refuse(const char* name, const std::string& expected, const char* value) {
-  throw std::invalid_argument{"--" + std::string{name} + ": expected " + expected + ", got '" + value + "'"};
+[[noreturn]] void refuse(const char* name, const char* expected, const char* value) {
+  char text[400];
+  std::snprintf(text, sizeof(text), "--%s: expected %s, got '%s'", name, expected, value);
+  throw std::invalid_argument{text};
+}
+
+[[noreturn]] void refuse_option(const char* given) {
+  throw std::invalid_argument{"'" + std::string{given} + "' is not an option"};
 }
 
 /// Reads the whole text as a number from `least` to `most`.
@@ -93,7 +100,10 @@ std::uint64_t read(const char* name, const char* text, std::uint64_t least, std:
   const std::uint64_t number = std::strtoull(text, &end, 10);
   const bool digits = *text >= '0' && *text <= '9';  // strtoull would take a sign
   if (!digits || *end != '\0' || errno != 0 || number < least || number > most) {
-    refuse(name, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), text);
+    char expected[100];
+    std::snprintf(expected, sizeof(expected), "a whole number from %llu to %llu",
+                  static_cast<unsigned long long>(least), static_cast<unsigned long long>(most));
+    refuse(name, expected, text);
   }
   return number;
 }
@@ -113,7 +123,7 @@ void show_help() {
   --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
-              usual.data.c_str(), usual.epochs, usual.batch_size, usual.layout.c_str(), usual.ranks, usual.threads,
+              usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
               static_cast<unsigned long long>(usual.seed), usual.learning_rate);
 }
 
@@ -137,7 +147,7 @@ bool read_options(int argc, char** argv, options& chosen) {
     switch (getopt_long(argc, argv, "+:", known, nullptr)) {
       case -1:
         if (optind < argc) {
-          throw std::invalid_argument{"'" + std::string{argv[optind]} + "' is not an option"};
+          refuse_option(argv[optind]);
         }
         return true;
       case 'd':
@@ -181,7 +191,7 @@ bool read_options(int argc, char** argv, options& chosen) {
       case ':':
         throw std::invalid_argument{std::string{given} + ": expected a value, got none"};
       default:
-        throw std::invalid_argument{"'" + std::string{given} + "' is not an option"};
+        refuse_option(given);
     }
   }
 }

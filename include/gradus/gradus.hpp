@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Everything that needs no other library than Eigen: tensors, networks, training on the CPU, ranks in threads.
+// Everything that needs no other library than Eigen: tensors, networks, training on the CPU, ranks in threads. Tracing
+// is included by choice (gradus/train/traced.hpp).
 // Module: gradus. Depends on: all modules.
 #pragma once
 

@@ -82,7 +82,7 @@ std::vector<std::vector<float>> results_of_steps(const gradus::cpu_options& thre
   gradus::cpu device{threads};
   nn::network<float, Layout> net{device, input};
   build(net);
-  net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute});
+  net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute, .parallel_branches = true});
   std::vector<std::vector<float>> results;
   for (const gradus::index_t examples : {6, 5}) {
     const random_batch<float, Layout> batch{device, input.batch(examples), 5};

@@ -134,11 +134,8 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
       }
     }
     if (different > 1) {
-      throw configuration_error{what,
-                                {"the same ", name, " on all ranks"},
-                                values,
-                                "start all ranks with the same program, options and data",
-                                where};
+      raise<configuration_error>(what, {"the same ", name, " on all ranks"}, values,
+                                 "start all ranks with the same program, options and data", where);
     }
   }
 }

@@ -77,15 +77,15 @@ struct all_reduce_rule {
 inline void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
   if (rules.empty() || rules.back().largest_bytes != all_reduce_rule::no_limit ||
       rules.back().largest_elements != all_reduce_rule::no_limit) {
-    throw configuration_error{"all_reduce rules", "a last rule without a limit",
-                              rules.empty() ? std::string{"no rules"} : describe(rules)};
+    raise<configuration_error>("all_reduce rules", "a last rule without a limit",
+                               rules.empty() ? std::string{"no rules"} : describe(rules));
   }
   for (const all_reduce_rule& each : rules) {
     if (each.rings < 1 || each.rings > 64) {
-      throw configuration_error{"all_reduce rules", "1 to 64 rings", {each.rings}};
+      raise<configuration_error>("all_reduce rules", "1 to 64 rings", {each.rings});
     }
     if (static_cast<std::size_t>(each.algorithm) >= all_reduce_algorithm_names.size()) {
-      throw configuration_error{"all_reduce rules", "an algorithm of the list", {static_cast<int>(each.algorithm)}};
+      raise<configuration_error>("all_reduce rules", "an algorithm of the list", {static_cast<int>(each.algorithm)});
     }
   }
 }
@@ -136,8 +136,8 @@ inline constexpr std::array<spec_word, 9> spec_words{
     }
   }
   if (i == 0 || i != word.size() || value == 0 || value > all_reduce_rule::no_limit / unit) {
-    throw format_error{
-        {"all_reduce_spec '", spec, "'"}, "a limit such as 4096, 64K or 2M between two algorithms", {"'", word, "'"}};
+    raise<format_error>({"all_reduce_spec '", spec, "'"}, "a limit such as 4096, 64K or 2M between two algorithms",
+                        {"'", word, "'"});
   }
   return value * unit;
 }
@@ -152,8 +152,8 @@ inline constexpr std::array<spec_word, 9> spec_words{
       shards = digit >= '0' && digit <= '9' && shards <= 64 ? 10 * shards + (digit - '0') : 1000;
     }
     if (shards < 1 || shards > 64) {
-      throw format_error{
-          {"all_reduce_spec '", spec, "'"}, "a number from 1 to 64 after '#'", {"'", word.substr(sign), "'"}};
+      raise<format_error>({"all_reduce_spec '", spec, "'"}, "a number from 1 to 64 after '#'",
+                          {"'", word.substr(sign), "'"});
     }
     name = word.substr(0, sign);
   }
@@ -171,7 +171,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
     }
     gradus::detail::append(known, {", ", all_reduce_algorithm_names[i]});
   }
-  throw format_error{{"all_reduce_spec '", spec, "'"}, known, {"'", word, "'"}};
+  raise<format_error>({"all_reduce_spec '", spec, "'"}, known, {"'", word, "'"});
 }
 
 }  // namespace detail
@@ -202,7 +202,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
     if (limit_next) {
       const index_t limit = detail::parse_spec_limit(spec, word);
       if (rules.size() > 1 && limit <= rules[rules.size() - 2].largest_elements) {
-        throw format_error{{"all_reduce_spec '", spec, "'"}, "limits that ascend", {"'", word, "'"}};
+        raise<format_error>({"all_reduce_spec '", spec, "'"}, "limits that ascend", {"'", word, "'"});
       }
       rules.back().largest_elements = limit;
     } else {
@@ -215,7 +215,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
     begin = colon + 1;
   }
   if (!limit_next) {
-    throw format_error{{"all_reduce_spec '", spec, "'"}, "an algorithm after the last limit", "nothing"};
+    raise<format_error>({"all_reduce_spec '", spec, "'"}, "an algorithm after the last limit", "nothing");
   }
   return rules;
 }

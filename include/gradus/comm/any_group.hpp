@@ -11,6 +11,7 @@
 #include <string_view>      // std::string_view
 
 #include "gradus/comm/communicator.hpp"  // all_gather, all_reduce, broadcast
+#include "gradus/core/config.hpp"        // GRADUS_COLD
 
 namespace gradus::comm {
 
@@ -52,11 +53,11 @@ class group_of final : public any_group {
   explicit group_of(Communicator& communicator) noexcept
       : any_group{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
 
-  void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
-                  std::source_location where) override {
+  GRADUS_COLD void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
+                              std::source_location where) override {
     comm::all_gather(*communicator_, input, output, where).wait(where);
   }
-  void broadcast(std::span<std::byte> bytes, int root, std::source_location where) override {
+  GRADUS_COLD void broadcast(std::span<std::byte> bytes, int root, std::source_location where) override {
     const std::span data{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
     comm::broadcast(*communicator_, data, root, where).wait(where);
   }

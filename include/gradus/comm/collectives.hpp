@@ -69,7 +69,7 @@ class schedule_book {
       ranks_.push_back(i);
     }
     if (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(size)) {
-      throw configuration_error{"comm::collectives", {"a node for each of ", size, " ranks"}, {node_of_rank.size()}};
+      raise<configuration_error>("comm::collectives", {"a node for each of ", size, " ranks"}, {node_of_rank.size()});
     }
     gradus::detail::vector<int> numbers;  // of the nodes, in the order of their first ranks
     for (int i = 0; i < size; ++i) {
@@ -212,7 +212,7 @@ class collectives {
       : base_{std::move(base)}, options_{std::move(options)} {
     require_all_reduce_rules(options_.all_reduce);
     if (options_.segment_bytes < 1) {
-      throw configuration_error{"comm::collectives", "segment_bytes of at least 1", {options_.segment_bytes}};
+      raise<configuration_error>("comm::collectives", "segment_bytes of at least 1", {options_.segment_bytes});
     }
     std::string nodes;
     for (const int each : options_.node_of_rank) {
@@ -279,7 +279,7 @@ class collectives {
     detail::require_root(by, "reduce", root, std::source_location::current());
     const auto count = static_cast<index_t>(input.size());
     if (rank() == root && output.size() != input.size()) {
-      throw shape_error{"comm::collectives.reduce", {"an output of ", count, " elements"}, {output.size()}};
+      raise<shape_error>("comm::collectives.reduce", {"an output of ", count, " elements"}, {output.size()});
     }
     detail::schedule_run& run = own_->runs.idle();
     Element* const target =

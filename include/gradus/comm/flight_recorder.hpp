@@ -33,7 +33,7 @@ class flight_recorder {
   explicit flight_recorder(std::string file = {}, std::size_t capacity = 256)
       : file_{std::move(file)}, entries_(capacity) {
     if (capacity == 0) {
-      throw configuration_error{"flight_recorder", "a capacity of at least 1", "0"};
+      raise<configuration_error>("flight_recorder", "a capacity of at least 1", "0");
     }
   }
 

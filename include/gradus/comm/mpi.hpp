@@ -19,10 +19,11 @@
 
 #include "gradus/comm/communicator.hpp"     // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"      // call
+#include "gradus/comm/mpi_element.hpp"      // mpi_element, mpi_element_of
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
 #include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
-#include "gradus/comm/mpi_process.hpp"      // check_mpi, mpi_element, mpi_element_of
-#include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
+#include "gradus/comm/mpi_process.hpp"      // check_mpi
+#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t
 
@@ -48,7 +49,7 @@ class mpi {
 
   /// The ranks of `ranks`, on a channel of its own: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
-  mpi(mpi_environment& environment, MPI_Comm ranks) {
+  GRADUS_COLD mpi(mpi_environment& environment, MPI_Comm ranks) {
     MPI_Comm own = MPI_COMM_NULL;
     detail::check_mpi(environment.process_->enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi",
                       "MPI_Comm_dup");
@@ -65,7 +66,7 @@ class mpi {
     }
     return *this;
   }
-  GRADUS_NEVER_INLINE ~mpi() { leave(); }
+  GRADUS_COLD ~mpi() { leave(); }
 
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
@@ -79,7 +80,7 @@ class mpi {
   /// MPI counts with int: longer arrays go in parts of at most so many elements. For tests of that.
   void set_largest_count(int elements) {
     if (elements < 1) {
-      throw configuration_error{"comm::mpi.set_largest_count", "at least 1", {elements}};
+      raise<configuration_error>("comm::mpi.set_largest_count", "at least 1", {elements});
     }
     largest_count_ = elements;
   }
@@ -127,7 +128,7 @@ class mpi {
     return pending;
   }
 
-  [[nodiscard]] mpi duplicate() {
+  [[nodiscard]] GRADUS_COLD mpi duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::mpi_operation& operation = channel_->fresh({.kind = detail::call_kind::duplicate}, limit_);
     request pending{operation};
@@ -243,7 +244,8 @@ class mpi {
   }
 
   /// @param count  elements of a block
-  request begin_all_gather(const void* input, void* output, index_t count, const detail::mpi_element& element) {
+  GRADUS_NEVER_INLINE request begin_all_gather(const void* input, void* output, index_t count,
+                                               const detail::mpi_element& element) {
     detail::mpi_operation& operation = fresh({.kind = detail::call_kind::all_gather, .count = count}, element);
     request pending{operation};
     // MPI wants all ranks to do it in place or none, ours may differ: so put the own block into its place first.
@@ -277,7 +279,7 @@ class mpi {
     return pending;
   }
 
-  detail::mpi_operation& fresh(detail::call what, const detail::mpi_element& element) {
+  GRADUS_NEVER_INLINE detail::mpi_operation& fresh(detail::call what, const detail::mpi_element& element) {
     what.element = element.name;
     detail::mpi_operation& operation = channel_->fresh(what, limit_);
     operation.element_type(element.type);

@@ -12,6 +12,7 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 
 namespace gradus::comm {
 
@@ -46,7 +47,7 @@ class mpi_environment {
   mpi_environment(const mpi_environment&) = delete;
   mpi_environment& operator=(const mpi_environment&) = delete;
 
-  ~mpi_environment() {
+  GRADUS_COLD ~mpi_environment() {
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized != 0) {
@@ -85,7 +86,7 @@ class mpi_environment {
  private:
   friend class mpi;
 
-  mpi_environment(int* argc, char*** argv, mpi_options options)
+  GRADUS_COLD mpi_environment(int* argc, char*** argv, mpi_options options)
       : options_{options}, exceptions_at_start_{std::uncaught_exceptions()} {
     int initialized = 0;
     MPI_Initialized(&initialized);

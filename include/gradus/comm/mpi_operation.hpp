@@ -25,7 +25,7 @@
 #include "gradus/comm/detail/wait.hpp"            // backoff, clock
 #include "gradus/comm/mpi_process.hpp"            // check_mpi, mpi_process
 #include "gradus/comm/request.hpp"                // operation
-#include "gradus/core/config.hpp"                 // GRADUS_COLD
+#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // communication_error
 #include "gradus/core/text.hpp"                   // text
 #include "gradus/core/vector.hpp"                 // vector
@@ -74,6 +74,7 @@ class mpi_operation final : public operation {
   void release() noexcept override;
 
  private:
+  MPI_Request* next_request(int expected);
   void refuse(std::string_view function, int code);
   bool complete(const std::source_location& where);
   bool look(const std::source_location& where);
@@ -97,7 +98,7 @@ class mpi_operation final : public operation {
 class mpi_channel {
  public:
   /// Takes over the communicator.
-  mpi_channel(std::shared_ptr<mpi_process> process, MPI_Comm communicator)
+  GRADUS_COLD mpi_channel(std::shared_ptr<mpi_process> process, MPI_Comm communicator)
       : process_{std::move(process)}, communicator_{communicator} {
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(communicator_, &rank_);
@@ -110,7 +111,7 @@ class mpi_channel {
   mpi_channel(const mpi_channel&) = delete;
   mpi_channel& operator=(const mpi_channel&) = delete;
 
-  ~mpi_channel() {
+  GRADUS_COLD ~mpi_channel() {
     // After a failure MPI may still hold requests of this communicator; the job is about to end.
     if (!process_->over() && !process_->failed() && std::uncaught_exceptions() == 0) {
       process_->enter([this] { return MPI_Comm_free(&communicator_); });
@@ -132,8 +133,8 @@ class mpi_channel {
       process_->raise(what, world_, std::source_location::current());
     }
     if (process_->over()) {
-      throw communication_error{what.describe(), "a running MPI", "one that has been finalised",
-                                "keep the mpi_environment until the end of main"};
+      gradus::raise<communication_error>(what.describe(), "a running MPI", "one that has been finalised",
+                                         "keep the mpi_environment until the end of main");
     }
     const std::scoped_lock lock{mutex_};
     mpi_operation& operation = operations_.idle(*this);
@@ -159,13 +160,19 @@ class mpi_channel {
 
 template <class Begin>
 void mpi_operation::add(std::string_view function, const Begin& begin, int expected) {
+  MPI_Request* const handle = next_request(expected);
+  if (const int code = channel_->process().enter([&] { return begin(handle); }); code != MPI_SUCCESS) {
+    refuse(function, code);
+  }
+}
+
+/// Room for one more part.
+GRADUS_NEVER_INLINE inline MPI_Request* mpi_operation::next_request(int expected) {
   requests_.push_back(MPI_REQUEST_NULL);
   if (expected >= 0) {
     expected_.push_back(expected);
   }
-  if (const int code = channel_->process().enter([&] { return begin(&requests_.back()); }); code != MPI_SUCCESS) {
-    refuse(function, code);
-  }
+  return &requests_.back();
 }
 
 /// The last part did not begin.
@@ -196,7 +203,7 @@ inline bool mpi_operation::complete(const std::source_location& where) {
       const std::string reason = gradus::detail::text({"ranks disagree about a message: rank ", channel_->rank(),
                                                        " calls ", what_.describe(), ", but ", count, " elements came"});
       channel_->process().fail(reason);
-      throw communication_error{what_.describe(), {}, reason, {}, where};
+      gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
     }
   }
   if (copy_to_ != nullptr && copy_bytes_ != 0) {
@@ -218,7 +225,7 @@ GRADUS_COLD inline void mpi_operation::raise_mpi_error(int code, const std::sour
   const std::string reason = gradus::detail::text({"MPI reports: ", mpi_error_text(code)});
   channel_->process().fail(gradus::detail::text({what_.describe(), ": ", reason}));
   settle(std::chrono::milliseconds{100});
-  throw communication_error{what_.describe(), {}, reason, {}, where};
+  gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
 }
 
 /// Complete, failed, or neither.

@@ -9,7 +9,6 @@
 #include <algorithm>        // std::min
 #include <atomic>           // std::atomic
 #include <chrono>           // std::chrono::milliseconds
-#include <concepts>         // std::same_as
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::int32_t
 #include <cstdio>           // std::fflush
@@ -24,9 +23,7 @@
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, ranks_text, seconds_text
-#include "gradus/comm/reduction.hpp"    // accumulate, reduction, transferable
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/element.hpp"      // element_name
+#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // append, text
 #include "gradus/core/vector.hpp"       // vector
@@ -47,86 +44,7 @@ namespace gradus::comm::detail {
 GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
                                   std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
-    throw communication_error{operation, {}, {function, ": ", mpi_error_text(code)}, {}, where};
-  }
-}
-
-template <transferable Element>
-[[nodiscard]] MPI_Datatype mpi_type() noexcept {
-  if constexpr (std::same_as<Element, float>) {
-    return MPI_FLOAT;
-  } else if constexpr (std::same_as<Element, double>) {
-    return MPI_DOUBLE;
-  } else if constexpr (std::same_as<Element, std::int32_t>) {
-    return MPI_INT32_T;
-  } else if constexpr (std::same_as<Element, std::int64_t>) {
-    return MPI_INT64_T;
-  } else if constexpr (std::same_as<Element, bfloat16>) {
-    return MPI_UINT16_T;  // its bits; the reductions are ours
-  } else {
-    static_assert(std::same_as<Element, std::uint8_t>, "gradus::comm::mpi: no MPI type for this element type");
-    return MPI_UINT8_T;
-  }
-}
-
-[[nodiscard]] inline MPI_Op own_operation_of_mpi(reduction operation) noexcept {
-  switch (operation) {
-    case reduction::sum:
-      return MPI_SUM;
-    case reduction::product:
-      return MPI_PROD;
-    case reduction::minimum:
-      return MPI_MIN;
-    case reduction::maximum:
-      return MPI_MAX;
-  }
-  return MPI_OP_NULL;
-}
-
-/// A reduction of elements whose arithmetic MPI does not know. It stays until MPI is finalised.
-template <transferable Element, reduction Operation>
-[[nodiscard]] MPI_Op made_operation() noexcept {
-  static const MPI_Op made = [] {
-    MPI_Op fresh = MPI_OP_NULL;
-    MPI_Op_create(
-        [](void* source, void* target, int* count, MPI_Datatype*) {
-          accumulate(Operation, static_cast<Element*>(target), static_cast<const Element*>(source), *count);
-        },
-        1, &fresh);
-    return fresh;
-  }();
-  return made;
-}
-
-template <transferable Element>
-[[nodiscard]] MPI_Op operation_for_mpi(reduction operation) noexcept {
-  switch (operation) {
-    case reduction::sum:
-      return made_operation<Element, reduction::sum>();
-    case reduction::product:
-      return made_operation<Element, reduction::product>();
-    case reduction::minimum:
-      return made_operation<Element, reduction::minimum>();
-    case reduction::maximum:
-      return made_operation<Element, reduction::maximum>();
-  }
-  return MPI_OP_NULL;
-}
-
-/// An element type as the functions below see it.
-struct mpi_element {
-  MPI_Datatype type;
-  std::size_t bytes;
-  std::string_view name;
-  MPI_Op (*operation)(reduction) noexcept;
-};
-
-template <transferable Element>
-[[nodiscard]] mpi_element mpi_element_of() noexcept {
-  if constexpr (std::same_as<Element, bfloat16>) {
-    return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &operation_for_mpi<Element>};
-  } else {
-    return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &own_operation_of_mpi};
+    gradus::raise<communication_error>(operation, {}, {function, ": ", mpi_error_text(code)}, {}, where);
   }
 }
 
@@ -181,10 +99,7 @@ class mpi_process {
   /// Calls MPI; from one thread at a time if the MPI library asks for that.
   template <class Function>
   auto enter(Function&& function) {
-    if (one_thread_at_a_time_) {
-      const std::scoped_lock lock{entering_};
-      return function();
-    }
+    const turn mine{*this};
     return function();
   }
 
@@ -281,7 +196,7 @@ class mpi_process {
     const std::string reason =
         gradus::detail::text({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
-    throw communication_error{what.describe(), {}, reason, {}, where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
   /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
@@ -297,7 +212,7 @@ class mpi_process {
       raise(what, true, where);  // another rank was faster
     }
     fail(gradus::detail::text({what.describe(), ": ", reason}));
-    throw communication_error{what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   /// The end of a job that has failed: gives the other ranks the time to say what they know, then ends all processes.
@@ -348,6 +263,26 @@ class mpi_process {
   };
 
   static constexpr int notice_tag = 1;
+
+  /// While it lives, no other thread calls MPI if the MPI library asks for that.
+  class turn {
+   public:
+    GRADUS_NEVER_INLINE explicit turn(mpi_process& process) : process_{process} {
+      if (process.one_thread_at_a_time_) {
+        process.entering_.lock();
+      }
+    }
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+    GRADUS_NEVER_INLINE ~turn() {
+      if (process_.one_thread_at_a_time_) {
+        process_.entering_.unlock();
+      }
+    }
+
+   private:
+    mpi_process& process_;
+  };
 
   GRADUS_COLD bool record(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};

@@ -105,26 +105,26 @@ class mpi_shared {
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data(), reduction_of<Element>(operation));
+                               data.data(), data.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return collective<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
-                               data.data(), nullptr);
+                               data.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return collective<Element>(
         {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data(), reduction_of<Element>(operation));
+        output.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return collective<Element>({.kind = detail::call_kind::all_gather, .count = count(input)}, input.data(),
-                               output.data(), nullptr);
+                               output.data());
   }
 
   [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = detail::call_kind::barrier}}, limit_); }
@@ -155,21 +155,13 @@ class mpi_shared {
   }
 
   template <class Element>
-  static detail::shared_reduction reduction_of(reduction operation) noexcept {
-    detail::shared_reduction reduce = nullptr;
-    detail::with_reduction(operation,
-                           [&](auto combine) { reduce = &detail::reduce_shared<Element, decltype(combine)>; });
-    return reduce;
-  }
-
-  template <class Element>
-  request collective(detail::call what, const Element* input, Element* output, detail::shared_reduction reduce) {
+  request collective(detail::call what, const Element* input, Element* output) {
     what.element = element_name<Element>;
     return channel_->begin({.what = what,
                             .input = reinterpret_cast<const std::byte*>(input),
                             .output = reinterpret_cast<std::byte*>(output),
                             .element_bytes = static_cast<index_t>(sizeof(Element)),
-                            .reduce = reduce},
+                            .reduce = &detail::reduce_shared<Element>},
                            limit_);
   }
 
@@ -189,11 +181,11 @@ class mpi_shared {
     detail::check_mpi(MPI_Allreduce(range.data(), extremes.data(), 2, MPI_INT64_T, MPI_MAX, messages.native()), name,
                       "MPI_Allreduce");
     if (extremes[0] != -extremes[1]) {
-      throw configuration_error{
-          name, "the same segment_bytes on all ranks", {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where};
+      raise<configuration_error>(name, "the same segment_bytes on all ranks",
+                                 {"sizes from ", -extremes[1], " to ", extremes[0]}, {}, where);
     }
     if (options.segment_bytes < 1 || options.segment_bytes > (index_t{1} << 30)) {
-      throw configuration_error{name, "segment_bytes from 1 to 2^30", {options.segment_bytes}, {}, where};
+      raise<configuration_error>(name, "segment_bytes from 1 to 2^30", {options.segment_bytes}, {}, where);
     }
     const auto unit = static_cast<std::size_t>(size) * 64;
     const std::size_t bytes = (static_cast<std::size_t>(options.segment_bytes) + unit - 1) / unit * unit;
@@ -221,11 +213,9 @@ class mpi_shared {
       }
     }
     if (!elsewhere.empty()) {
-      throw configuration_error{name,
-                                "ranks on one node",
-                                {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
-                                "split the ranks by mpi_shared::split_by_node",
-                                where};
+      raise<configuration_error>(name, "ranks on one node",
+                                 {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
+                                 "split the ranks by mpi_shared::split_by_node", where);
     }
   }
 

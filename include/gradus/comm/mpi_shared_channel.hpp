@@ -206,8 +206,8 @@ class mpi_shared_channel {
     process_->glance_at_notices(what);
     require_unfailed(what, std::source_location::current());
     if (process_->over()) {
-      throw communication_error{what.describe(), "a running MPI", "one that has been finalised",
-                                "keep the mpi_environment until the end of main"};
+      gradus::raise<communication_error>(what.describe(), "a running MPI", "one that has been finalised",
+                                         "keep the mpi_environment until the end of main");
     }
   }
 
@@ -237,7 +237,7 @@ class mpi_shared_channel {
       process_->raise(what, world_, where);  // another rank was faster
     }
     process_->fail(gradus::detail::text({what.describe(), ": ", reason}));
-    throw communication_error{what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   [[noreturn]] GRADUS_COLD void refuse(const shared_collective& mine, const std::source_location& where) {
@@ -252,7 +252,7 @@ class mpi_shared_channel {
     const std::string call_text = mine.task.what.describe();
     give_up();
     process_->fail(reason);
-    throw communication_error{call_text, {}, reason, {}, where};
+    gradus::raise<communication_error>(call_text, {}, reason, {}, where);
   }
 
   /// Lets MPI move messages and the collectives of other communicators while this rank waits in memory.

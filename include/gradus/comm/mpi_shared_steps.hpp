@@ -13,7 +13,7 @@
 
 #include "gradus/comm/detail/call.hpp"        // call, call_kind
 #include "gradus/comm/mpi_shared_window.hpp"  // mpi_shared_window, packed_call
-#include "gradus/comm/reduction.hpp"          // reduce_contributions
+#include "gradus/comm/reduction.hpp"          // reduce_contributions, reduction
 #include "gradus/core/config.hpp"             // GRADUS_COLD
 #include "gradus/core/index.hpp"              // index_t
 #include "gradus/core/vector.hpp"             // vector
@@ -22,18 +22,18 @@ namespace gradus::comm::detail {
 
 /// result[i] = sources[0][i] op ... op sources[ranks - 1][i] for i in [0, count), and the same to `copy` unless it is
 /// null. The result may lie on one of the sources.
-using shared_reduction = void (*)(const std::byte* const* sources, int ranks, std::byte* result, std::byte* copy,
-                                  index_t count) noexcept;
+using shared_reduction = void (*)(reduction operation, const std::byte* const* sources, int ranks, std::byte* result,
+                                  std::byte* copy, index_t count) noexcept;
 
-template <class Element, class Combine>
-void reduce_shared(const std::byte* const* sources, int ranks, std::byte* result, std::byte* copy,
+template <class Element>
+void reduce_shared(reduction operation, const std::byte* const* sources, int ranks, std::byte* result, std::byte* copy,
                    index_t count) noexcept {
-  reduce_contributions<Element, Combine>(
-      ranks, 0, count, [&](int rank) { return reinterpret_cast<const Element*>(sources[rank]); },
-      [&](index_t i, const Element* values, auto number) {
-        std::memcpy(reinterpret_cast<Element*>(result) + i, values, number * sizeof(Element));
+  reduce_contributions<Element>(
+      operation, ranks, 0, count, [&](int rank) { return reinterpret_cast<const Element*>(sources[rank]); },
+      [&](index_t i, const Element* values, std::size_t bytes) {
+        std::memcpy(reinterpret_cast<Element*>(result) + i, values, bytes);
         if (copy != nullptr) {
-          std::memcpy(reinterpret_cast<Element*>(copy) + i, values, number * sizeof(Element));
+          std::memcpy(reinterpret_cast<Element*>(copy) + i, values, bytes);
         }
       });
 }
@@ -372,7 +372,7 @@ class shared_steps {
     for (int other = 0; other < size_; ++other) {
       sources_[static_cast<std::size_t>(other)] = other == rank_ ? own : window_.data(other, step) + offset;
     }
-    task.reduce(sources_.data(), size_, result, copy_of_result, count);
+    task.reduce(task.what.operation, sources_.data(), size_, result, copy_of_result, count);
   }
 
   static void copy(std::byte* to, const std::byte* from, index_t bytes) noexcept {

@@ -129,7 +129,7 @@ class mpi_shared_window {
     }
     check_mpi(MPI_Barrier(ranks), what, "MPI_Barrier");
     if (!aligned) {
-      throw communication_error{what, "shared memory on pages in all processes", "memory that lies otherwise"};
+      gradus::raise<communication_error>(what, "shared memory on pages in all processes", "memory that lies otherwise");
     }
   }
 

@@ -4,12 +4,14 @@
 // Module: comm. Depends on: core.
 #pragma once
 
+#include <algorithm>    // std::min
 #include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
 #include <cstring>      // std::memcpy
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_arithmetic_v, std::is_integral_v, std::make_unsigned_t
 
-#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
+#include "gradus/core/config.hpp"   // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"  // element, element_name
 #include "gradus/core/index.hpp"    // index_t
 
@@ -101,52 +103,57 @@ constexpr void with_reduction(reduction operation, Function&& function) {
 template <class Element>
 inline constexpr index_t reduction_block = static_cast<index_t>(128 / sizeof(Element));
 
-/// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks, and hands the
-/// results over in pieces: store(i, values, count) is given the results of [i, i + count), where `count` is a constant.
-/// @param source  source(rank) is the rank's contribution; `store` may write over it
-template <class Element, class Combine, class Source, class Store>
-GRADUS_ALWAYS_INLINE void reduce_contributions(int ranks, index_t begin, index_t end, Source source, Store store) {
-  const Combine combine{};
-  constexpr std::integral_constant<index_t, reduction_block<Element>> block;
-  index_t i = begin;
-  for (; i + block <= end; i += block) {
+/// target[i] = target[i] op source[i] for i in [0, blocks * reduction_block). The spans do not overlap.
+template <class Combine, class Element>
+GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* source, index_t blocks) noexcept {
+  constexpr index_t block = reduction_block<Element>;
+  for (const Element* const end = source + blocks * block; source != end; source += block, target += block) {
     Element values[block];
-    std::memcpy(values, source(0) + i, sizeof(values));
-    for (int rank = 1; rank < ranks; ++rank) {
-      const Element* const other = source(rank) + i;
-      for (index_t k = 0; k < block; ++k) {
-        values[k] = combine(values[k], other[k]);
-      }
+    std::memcpy(values, target, sizeof(values));
+    for (index_t k = 0; k < block; ++k) {
+      values[k] = Combine{}(values[k], source[k]);
     }
-    store(i, values, block);
-  }
-  for (; i < end; ++i) {
-    Element value = source(0)[i];
-    for (int rank = 1; rank < ranks; ++rank) {
-      value = combine(value, source(rank)[i]);
-    }
-    store(i, &value, std::integral_constant<index_t, 1>{});
+    std::memcpy(target, values, sizeof(values));
   }
 }
 
 /// target[i] = target[i] op source[i] for i in [0, count). The spans do not overlap.
 template <transferable Element>
-void accumulate(reduction operation, Element* target, const Element* source, index_t count) noexcept {
-  with_reduction(operation, [&](auto combine) {
-    constexpr index_t block = reduction_block<Element>;
-    index_t i = 0;
-    for (; i + block <= count; i += block) {
-      Element values[block];
-      std::memcpy(values, target + i, sizeof(values));
-      for (index_t k = 0; k < block; ++k) {
-        values[k] = combine(values[k], source[i + k]);
-      }
-      std::memcpy(target + i, values, sizeof(values));
+GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const Element* source,
+                                    index_t count) noexcept {
+  constexpr index_t block = reduction_block<Element>;
+  void (*whole_blocks)(Element*, const Element*, index_t) noexcept = nullptr;
+  with_reduction(operation, [&](auto combine) { whole_blocks = &accumulate_blocks<decltype(combine), Element>; });
+  const index_t blocks = count / block;
+  whole_blocks(target, source, blocks);
+  if (const index_t rest = count - blocks * block; rest != 0) {
+    const std::size_t bytes = static_cast<std::size_t>(rest) * sizeof(Element);
+    Element values[block] = {};
+    Element others[block] = {};
+    std::memcpy(values, target + blocks * block, bytes);
+    std::memcpy(others, source + blocks * block, bytes);
+    whole_blocks(values, others, 1);
+    std::memcpy(target + blocks * block, values, bytes);
+  }
+}
+
+/// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks, and hands the
+/// results over in pieces: store(i, values, bytes) is given those from element i on.
+/// @param source  source(rank) is the rank's contribution; `store` may write over it
+template <transferable Element, class Source, class Store>
+void reduce_contributions(reduction operation, int ranks, index_t begin, index_t end, const Source& source,
+                          const Store& store) {
+  constexpr index_t piece = 2048 / static_cast<index_t>(sizeof(Element));  // stays in the first-level cache
+  for (index_t i = begin; i < end; i += piece) {
+    const index_t count = std::min(piece, end - i);
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
+    Element values[piece];
+    std::memcpy(values, source(0) + i, bytes);
+    for (int rank = 1; rank < ranks; ++rank) {
+      accumulate(operation, values, source(rank) + i, count);
     }
-    for (; i < count; ++i) {
-      target[i] = combine(target[i], source[i]);
-    }
-  });
+    store(i, values, bytes);
+  }
 }
 
 }  // namespace detail

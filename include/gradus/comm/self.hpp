@@ -103,7 +103,7 @@ class self {
 
   void require_working(std::string_view operation) const {
     if (failure_ != nullptr && !failure_->empty()) {
-      throw communication_error{operation, {}, {"rank 0 failed: ", *failure_}};
+      gradus::raise<communication_error>(operation, {}, {"rank 0 failed: ", *failure_});
     }
   }
 

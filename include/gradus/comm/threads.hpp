@@ -7,24 +7,29 @@
 #include <atomic>     // std::atomic
 #include <chrono>     // std::chrono::milliseconds
 #include <exception>  // std::current_exception, std::exception_ptr, std::rethrow_exception, std::uncaught_exceptions
-#include <memory>     // std::make_shared, std::shared_ptr
+#include <memory>     // std::addressof, std::make_shared, std::shared_ptr
 #include <optional>   // std::optional
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 #include <thread>           // std::thread
-#include <type_traits>      // std::invoke_result_t, std::is_void_v
+#include <type_traits>      // std::invoke_result_t, std::is_void_v, std::remove_reference_t
 #include <utility>          // std::exchange, std::move
 #include <vector>           // std::vector
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"            // call
 #include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
-#include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error
+#include "gradus/core/thread.hpp"                 // start_thread
 #include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm {
+
+namespace detail {
+class rank_threads;
+}  // namespace detail
 
 /// A rank among threads of one process. Made by `run_ranks` or `threads::create`.
 ///
@@ -39,12 +44,9 @@ class threads {
 
   /// The handles of a group of ranks, the i-th for rank i; each is used by a thread of its own.
   /// @throws configuration_error unless 1 <= size <= 32767
-  [[nodiscard]] static std::vector<threads> create(int size,
-                                                   std::source_location where = std::source_location::current()) {
-    if (size < 1 || size > 32767) {
-      throw configuration_error{"comm::threads", "1 to 32767 ranks", {size}, {}, where};
-    }
-    const auto channel = std::make_shared<detail::thread_channel>(std::make_shared<detail::thread_world>(size));
+  [[nodiscard]] GRADUS_COLD static std::vector<threads> create(
+      int size, std::source_location where = std::source_location::current()) {
+    const auto channel = meet(size, where);
     std::vector<threads> ranks;
     ranks.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
@@ -66,7 +68,7 @@ class threads {
     return *this;
   }
 
-  GRADUS_NEVER_INLINE ~threads() { leave(); }
+  GRADUS_COLD ~threads() { leave(); }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->world().size(); }
@@ -89,11 +91,9 @@ class threads {
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    detail::thread_collective::kernel work = nullptr;
-    detail::with_reduction(operation,
-                           [&](auto combine) { work = &detail::all_reduce_chunk<Element, decltype(combine)>; });
     return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
-                               data.data(), data.data(), work, count(data), sizeof(Element));
+                               data.data(), data.data(), &detail::all_reduce_chunk<Element>, count(data),
+                               sizeof(Element));
   }
 
   template <transferable Element>
@@ -104,12 +104,9 @@ class threads {
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    detail::thread_collective::kernel work = nullptr;
-    detail::with_reduction(operation,
-                           [&](auto combine) { work = &detail::reduce_scatter_chunk<Element, decltype(combine)>; });
     return collective<Element>(
         {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data(), work, count(input), sizeof(Element));
+        output.data(), &detail::reduce_scatter_chunk<Element>, count(input), sizeof(Element));
   }
 
   template <transferable Element>
@@ -122,7 +119,7 @@ class threads {
     return collective<float>({.kind = detail::call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
   }
 
-  [[nodiscard]] GRADUS_NEVER_INLINE threads duplicate() {
+  [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE threads duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
   }
@@ -137,6 +134,15 @@ class threads {
   [[nodiscard]] int failed_rank() const { return channel_ == nullptr ? -1 : channel_->world().failed_rank(); }
 
  private:
+  friend class detail::rank_threads;
+
+  GRADUS_COLD static std::shared_ptr<detail::thread_channel> meet(int size, const std::source_location& where) {
+    if (size < 1 || size > 32767) {
+      raise<configuration_error>("comm::threads", "1 to 32767 ranks", {size}, {}, where);
+    }
+    return std::make_shared<detail::thread_channel>(std::make_shared<detail::thread_world>(size));
+  }
+
   threads(std::shared_ptr<detail::thread_channel> channel, int rank, std::chrono::milliseconds limit)
       : channel_{std::move(channel)}, rank_{rank}, limit_{limit} {}
 
@@ -185,7 +191,7 @@ namespace detail {
 
 /// Tells the other ranks why this one ends. To be called in a catch clause.
 template <class Communicator>
-void fail_with_current_exception(Communicator& communicator) noexcept {
+GRADUS_COLD void fail_with_current_exception(Communicator& communicator) noexcept {
   try {
     throw;
   } catch (const std::exception& failure) {
@@ -194,6 +200,73 @@ void fail_with_current_exception(Communicator& communicator) noexcept {
     communicator.fail("an exception that is not a std::exception");
   }
 }
+
+/// run_ranks without the type of its function.
+class rank_threads {
+ public:
+  using function = void (*)(void* object, threads& world);
+
+  rank_threads(int size, const std::source_location& where)
+      : channel_{threads::meet(size, where)}, failures_(static_cast<std::size_t>(size)) {}
+
+  /// Calls body(object, communicator) on every rank.
+  GRADUS_COLD void run(function body, void* object) {
+    body_ = body;
+    object_ = object;
+    {
+      struct joining_threads {
+        gradus::detail::vector<std::thread> list;
+        ~joining_threads() {
+          for (std::thread& each : list) {
+            each.join();
+          }
+        }
+      } others;
+      others.list.reserve(failures_.size());
+      try {
+        for (std::size_t rank = 1; rank < failures_.size(); ++rank) {
+          others.list.push_back(gradus::detail::start_thread(
+              "gradus rank",
+              [](void* self) {
+                auto& all = *static_cast<rank_threads*>(self);
+                all.run_rank(all.next_rank_.fetch_add(1));
+              },
+              this));
+        }
+      } catch (const std::exception& failure) {
+        channel_->world().fail(0, failure.what());
+        throw;
+      }
+      run_rank(0);
+    }
+    if (first_failed_ >= 0) {
+      std::exception_ptr first = failures_[static_cast<std::size_t>(first_failed_)];
+      for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first to fail threw nothing: it left too early
+        first = failures_[rank];
+      }
+      std::rethrow_exception(first);
+    }
+  }
+
+ private:
+  GRADUS_COLD void run_rank(int rank) noexcept {
+    threads world{channel_, rank, default_time_limit};
+    try {
+      body_(object_, world);
+    } catch (...) {
+      failures_[static_cast<std::size_t>(rank)] = std::current_exception();
+      fail_with_current_exception(world);
+      first_failed_ = world.failed_rank();
+    }
+  }
+
+  std::shared_ptr<thread_channel> channel_;
+  gradus::detail::vector<std::exception_ptr> failures_;  // of the ranks
+  function body_ = nullptr;
+  void* object_ = nullptr;
+  std::atomic<int> next_rank_{1};
+  std::atomic<int> first_failed_{-1};
+};
 
 }  // namespace detail
 
@@ -212,64 +285,22 @@ void fail_with_current_exception(Communicator& communicator) noexcept {
 template <class Function>
 auto run_ranks(int size, Function&& function, std::source_location where = std::source_location::current()) {
   using result = std::invoke_result_t<Function&, threads&>;
-  constexpr bool returns_nothing = std::is_void_v<result>;
-  struct outcome {
-    std::optional<std::conditional_t<returns_nothing, char, result>> value;
-    std::exception_ptr failure;
+  detail::rank_threads ranks{size, where};
+  const auto run = [&ranks](auto& body) {
+    using type = std::remove_reference_t<decltype(body)>;
+    ranks.run([](void* object, threads& world) { (*static_cast<type*>(object))(world); },
+              const_cast<void*>(static_cast<const void*>(std::addressof(body))));
   };
-
-  std::vector<threads> handles = threads::create(size, where);
-  const std::size_t count = handles.size();
-  gradus::detail::vector<outcome> outcomes(count);
-  std::atomic<int> first_failed{-1};
-
-  const auto run = [&](std::size_t rank) noexcept {
-    threads world{std::move(handles[rank])};
-    try {
-      if constexpr (returns_nothing) {
-        function(world);
-      } else {
-        outcomes[rank].value.emplace(function(world));
-      }
-    } catch (...) {
-      outcomes[rank].failure = std::current_exception();
-      detail::fail_with_current_exception(world);
-      first_failed = world.failed_rank();
-    }
-  };
-
-  {
-    struct joining_threads {
-      gradus::detail::vector<std::thread> list;
-      ~joining_threads() {
-        for (std::thread& each : list) {
-          each.join();
-        }
-      }
-    } others;
-    others.list.reserve(count);
-    try {
-      for (std::size_t rank = 1; rank < count; ++rank) {
-        others.list.emplace_back(run, rank);
-      }
-    } catch (...) {
-      detail::fail_with_current_exception(handles[0]);
-      throw;
-    }
-    run(0);
-  }
-  if (first_failed >= 0) {
-    std::exception_ptr first = outcomes[static_cast<std::size_t>(first_failed)].failure;
-    for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first to fail threw nothing: it left too early
-      first = outcomes[rank].failure;
-    }
-    std::rethrow_exception(first);
-  }
-  if constexpr (!returns_nothing) {
+  if constexpr (std::is_void_v<result>) {
+    run(function);
+  } else {
+    gradus::detail::vector<std::optional<result>> results(static_cast<std::size_t>(size));
+    const auto keep = [&](threads& world) { results[static_cast<std::size_t>(world.rank())].emplace(function(world)); };
+    run(keep);
     std::vector<result> values;
-    values.reserve(count);
-    for (outcome& each : outcomes) {
-      values.push_back(std::move(*each.value));
+    values.reserve(results.size());
+    for (std::optional<result>& each : results) {
+      values.push_back(std::move(*each));
     }
     return values;
   }

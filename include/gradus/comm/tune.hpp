@@ -50,9 +50,8 @@ struct tuning {
 template <class Communicator>
 [[nodiscard]] tuning tune_all_reduce(Communicator& communicator, const tune_options& options = {}) {
   if (options.smallest_bytes < 4 || options.largest_bytes < options.smallest_bytes || options.repeats < 1) {
-    throw configuration_error{"tune_all_reduce",
-                              "4 <= smallest_bytes <= largest_bytes and at least 1 repeat",
-                              {options.smallest_bytes, ", ", options.largest_bytes, " and ", options.repeats}};
+    raise<configuration_error>("tune_all_reduce", "4 <= smallest_bytes <= largest_bytes and at least 1 repeat",
+                               {options.smallest_bytes, ", ", options.largest_bytes, " and ", options.repeats});
   }
   tuning result;
   std::vector<collectives<Communicator>> candidates;

@@ -12,7 +12,7 @@
 #if defined(__GNUC__) || defined(__clang__)
 #define GRADUS_ALWAYS_INLINE [[gnu::always_inline]] inline
 #define GRADUS_NEVER_INLINE [[gnu::noinline]]
-#define GRADUS_COLD [[gnu::cold, gnu::noinline]]  // messages and failures: small code instead of fast code
+#define GRADUS_COLD [[gnu::cold, gnu::noinline]]  // what runs at most once a layer: small code, not fast code
 #define GRADUS_RESTRICT __restrict__
 #else
 #define GRADUS_ALWAYS_INLINE inline

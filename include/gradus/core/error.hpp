@@ -120,4 +120,13 @@ class numeric_error : public error {
       : error{operation, expected, actual, hint, where} {}
 };
 
+/// Throws an `Error`: raise<shape_error>("conv2d", "an image", {"the vector ", shape}). A throw expression is the code
+/// of an allocation, a constructor and their cleaning up at every place that has one; this is a call.
+template <class Error>
+[[noreturn]] GRADUS_COLD void raise(detail::message operation, detail::message expected, detail::message actual,
+                                    detail::message hint = {},
+                                    std::source_location where = std::source_location::current()) {
+  throw Error{operation, expected, actual, hint, where};
+}
+
 }  // namespace gradus

@@ -21,15 +21,15 @@ namespace gradus {
 namespace detail {
 
 [[noreturn]] GRADUS_COLD inline void refuse_product() {
-  throw shape_error{"extents", "a number of elements that fits 64 bits", "a larger product"};
+  raise<shape_error>("extents", "a number of elements that fits 64 bits", "a larger product");
 }
 
 [[noreturn]] GRADUS_COLD inline void refuse_extent(index_t value) {
-  throw shape_error{"extents", "extents of at least 0", {value}};
+  raise<shape_error>("extents", "extents of at least 0", {value});
 }
 
 [[noreturn]] GRADUS_COLD inline void refuse_count(int rank, std::size_t count) {
-  throw shape_error{"extents", {rank, " values"}, {count}};
+  raise<shape_error>("extents", {rank, " values"}, {count});
 }
 
 /// a * b for non-negative extents.

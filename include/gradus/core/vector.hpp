@@ -5,15 +5,41 @@
 #pragma once
 
 #include <cstddef>           // std::ptrdiff_t, std::size_t
+#include <cstring>           // std::memcpy, std::memset
 #include <initializer_list>  // std::initializer_list
 #include <new>               // std::align_val_t, placement new
 #include <stdexcept>         // std::out_of_range
-#include <type_traits>       // std::is_nothrow_move_constructible_v
+#include <type_traits>       // std::is_nothrow_move_constructible_v, std::is_trivially_copyable_v
 #include <utility>           // std::exchange, std::forward, std::move, std::swap
 
 #include "gradus/core/config.hpp"  // GRADUS_ASSERT, GRADUS_NEVER_INLINE
 
 namespace gradus::detail {
+
+// What arrays do with elements that are nothing but bytes is compiled once for all of them.
+
+/// @throws std::bad_alloc
+[[nodiscard]] GRADUS_NEVER_INLINE inline void* allocate_array(std::size_t count, std::size_t element_bytes,
+                                                              std::size_t alignment) {
+  if (count > static_cast<std::size_t>(-1) / 2 / element_bytes) {
+    throw std::bad_array_new_length{};
+  }
+  return ::operator new (count* element_bytes, std::align_val_t{alignment});
+}
+GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignment) noexcept {
+  ::operator delete (data, std::align_val_t{alignment});
+}
+/// All bytes are 0.
+[[nodiscard]] GRADUS_NEVER_INLINE inline void* zero_array(std::size_t count, std::size_t element_bytes,
+                                                          std::size_t alignment) {
+  return std::memset(allocate_array(count, element_bytes, alignment), 0, count * element_bytes);
+}
+/// Copies the first `size` elements into new memory for `capacity`.
+[[nodiscard]] GRADUS_NEVER_INLINE inline void* copy_array(const void* from, std::size_t size, std::size_t capacity,
+                                                          std::size_t element_bytes, std::size_t alignment) {
+  void* const copied = allocate_array(capacity, element_bytes, alignment);
+  return size == 0 ? copied : std::memcpy(copied, from, size * element_bytes);
+}
 
 /// Elements one after another in memory of its own; members do what those of std::vector do.
 ///
@@ -35,9 +61,11 @@ class vector {
   // The destructor takes back what the constructors below made if an element's constructor throws: they delegate.
   constexpr vector() noexcept = default;
   explicit vector(std::size_t size) : vector{} {
-    data_ = allocate(size);
-    for (capacity_ = size; size_ < size; ++size_) {
-      ::new (place(size_)) Element();
+    if constexpr (std::is_trivially_default_constructible_v<Element> && std::is_trivially_copyable_v<Element>) {
+      data_ = static_cast<Element*>(zero_array(size, sizeof(Element), alignof(Element)));
+      size_ = capacity_ = size;
+    } else {
+      make(size);
     }
   }
   vector(std::size_t size, const Element& value) : vector{} {
@@ -58,9 +86,12 @@ class vector {
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  GRADUS_NEVER_INLINE ~vector() {
-    clear();
-    deallocate(data_);
+  ~vector() {
+    if constexpr (std::is_trivially_destructible_v<Element>) {
+      deallocate(data_);
+    } else {
+      destroy();
+    }
   }
 
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
@@ -93,8 +124,12 @@ class vector {
   [[nodiscard]] const Element& back() const noexcept { return (*this)[size_ - 1]; }
 
   void clear() noexcept {
-    while (size_ != 0) {
-      pop_back();
+    if constexpr (std::is_trivially_destructible_v<Element>) {
+      size_ = 0;
+    } else {
+      while (size_ != 0) {
+        pop_back();
+      }
     }
   }
   void pop_back() noexcept { data_[--size_].~Element(); }
@@ -105,7 +140,7 @@ class vector {
   template <class... Arguments>
   Element& emplace_back(Arguments&&... arguments) {
     if (size_ == capacity_) {
-      reserve(capacity_ == 0 ? 4 : 2 * capacity_);
+      grow(capacity_ == 0 ? 4 : 2 * capacity_);
     }
     Element* const made = ::new (place(size_)) Element(std::forward<Arguments>(arguments)...);
     ++size_;
@@ -122,37 +157,59 @@ class vector {
     return data_ + at;
   }
 
-  GRADUS_NEVER_INLINE void reserve(std::size_t capacity) {
-    static_assert(std::is_nothrow_move_constructible_v<Element>, "gradus: elements move when their array grows");
-    if (capacity <= capacity_) {
-      return;
+  void reserve(std::size_t capacity) {
+    if (capacity > capacity_) {
+      grow(capacity);
     }
-    Element* const larger = allocate(capacity);
-    for (std::size_t i = 0; i < size_; ++i) {
-      ::new (static_cast<void*>(larger + i)) Element(std::move(data_[i]));
-      data_[i].~Element();
-    }
-    deallocate(data_);
-    data_ = larger;
-    capacity_ = capacity;
   }
 
  private:
   static Element* allocate(std::size_t count) {
-    if (count > static_cast<std::size_t>(-1) / 2 / sizeof(Element)) {
-      throw std::bad_array_new_length{};
-    }
-    return static_cast<Element*>(::operator new (count * sizeof(Element), std::align_val_t{alignof(Element)}));
+    return static_cast<Element*>(allocate_array(count, sizeof(Element), alignof(Element)));
   }
-  static void deallocate(Element* data) noexcept { ::operator delete (data, std::align_val_t{alignof(Element)}); }
+  static void deallocate(Element* data) noexcept { deallocate_array(data, alignof(Element)); }
 
   [[nodiscard]] void* place(std::size_t i) noexcept { return data_ + i; }
 
-  void copy(const Element* from, std::size_t count) {
-    data_ = allocate(count);
-    for (capacity_ = count; size_ < count; ++size_) {
-      ::new (place(size_)) Element(from[size_]);
+  GRADUS_NEVER_INLINE void make(std::size_t size) {
+    data_ = allocate(size);
+    for (capacity_ = size; size_ < size; ++size_) {
+      ::new (place(size_)) Element();
     }
+  }
+
+  GRADUS_NEVER_INLINE void destroy() noexcept {
+    clear();
+    deallocate(data_);
+  }
+
+  GRADUS_NEVER_INLINE void copy(const Element* from, std::size_t count) {
+    if constexpr (std::is_trivially_copyable_v<Element>) {
+      data_ = static_cast<Element*>(copy_array(from, count, count, sizeof(Element), alignof(Element)));
+      size_ = capacity_ = count;
+    } else {
+      data_ = allocate(count);
+      for (capacity_ = count; size_ < count; ++size_) {
+        ::new (place(size_)) Element(from[size_]);
+      }
+    }
+  }
+
+  GRADUS_NEVER_INLINE void grow(std::size_t capacity) {
+    static_assert(std::is_nothrow_move_constructible_v<Element>, "gradus: elements move when their array grows");
+    Element* larger = nullptr;
+    if constexpr (std::is_trivially_copyable_v<Element>) {
+      larger = static_cast<Element*>(copy_array(data_, size_, capacity, sizeof(Element), alignof(Element)));
+    } else {
+      larger = allocate(capacity);
+      for (std::size_t i = 0; i < size_; ++i) {
+        ::new (static_cast<void*>(larger + i)) Element(std::move(data_[i]));
+        data_[i].~Element();
+      }
+    }
+    deallocate(data_);
+    data_ = larger;
+    capacity_ = capacity;
   }
 
   Element* data_ = nullptr;

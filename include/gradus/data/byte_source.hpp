@@ -19,8 +19,9 @@
 #include <sys/stat.h>  // stat
 #endif
 
-#include "gradus/core/error.hpp"  // format_error
-#include "gradus/core/text.hpp"   // text
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // format_error
+#include "gradus/core/text.hpp"    // text
 
 namespace gradus::data {
 
@@ -49,7 +50,7 @@ class byte_source {
 class file_source final : public byte_source {
  public:
   /// @throws format_error when the path names no file, something else than a file, or one that cannot be opened
-  explicit file_source(const std::string& path) : byte_source{path} {
+  GRADUS_COLD explicit file_source(const std::string& path) : byte_source{path} {
     require_regular();
     errno = 0;
     file_.reset(std::fopen(name().c_str(), "rb"));
@@ -61,14 +62,14 @@ class file_source final : public byte_source {
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
     if (count < into.size() && std::ferror(file_.get()) != 0) {
-      throw format_error{{"read '", name(), "'"}, "bytes", std::strerror(errno)};
+      raise<format_error>({"read '", name(), "'"}, "bytes", std::strerror(errno));
     }
     return count;
   }
 
  private:
   /// Opening a pipe would wait for a writer, and a directory can be opened but not read.
-  void require_regular() const {
+  GRADUS_COLD void require_regular() const {
 #if defined(__unix__) || defined(__APPLE__)
     struct stat facts;
     if (stat(name().c_str(), &facts) != 0) {
@@ -87,7 +88,7 @@ class file_source final : public byte_source {
   }
 
   [[noreturn]] void refuse(std::string_view expected, std::string_view actual, std::string_view hint = {}) const {
-    throw format_error{{"open '", name(), "'"}, expected, actual, hint};
+    raise<format_error>({"open '", name(), "'"}, expected, actual, hint);
   }
 
   struct closer {

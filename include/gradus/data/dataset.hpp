@@ -13,6 +13,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
@@ -89,8 +90,8 @@ class image_dataset {
   /// @throws shape_error when the sizes disagree
   /// @throws format_error when a label is out of range
   /// @throws configuration_error when classes < 1 or the normalisation makes no sense
-  image_dataset(const image_extents& shape, std::vector<std::uint8_t> pixels, std::vector<std::int32_t> labels,
-                int classes, normalisation values = {})
+  GRADUS_COLD image_dataset(const image_extents& shape, std::vector<std::uint8_t> pixels,
+                            std::vector<std::int32_t> labels, int classes, normalisation values = {})
       : shape_{shape},
         pixels_{std::move(pixels)},
         labels_{std::move(labels)},
@@ -159,45 +160,41 @@ class image_dataset {
     }
   }
 
-  void check_sizes() const {
+  GRADUS_COLD void check_sizes() const {
     if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
-      throw shape_error{"image_dataset", "at least one channel, row and column", to_string(shape_)};
+      raise<shape_error>("image_dataset", "at least one channel, row and column", to_string(shape_));
     }
     if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
-      throw shape_error{"image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()}};
+      raise<shape_error>("image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()});
     }
     if (static_cast<index_t>(labels_.size()) != shape_.n) {
-      throw shape_error{"image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()}};
+      raise<shape_error>("image_dataset", {shape_.n, " labels, one for each image"}, {labels_.size()});
     }
   }
 
-  void check_labels() const {
+  GRADUS_COLD void check_labels() const {
     if (classes_ < 1) {
-      throw configuration_error{"image_dataset", "classes of at least 1", {classes_}};
+      raise<configuration_error>("image_dataset", "classes of at least 1", {classes_});
     }
     for (std::size_t i = 0; i < labels_.size(); ++i) {
       if (labels_[i] < 0 || labels_[i] >= classes_) {
-        throw format_error{"image_dataset",
-                           {"labels from 0 to ", classes_ - 1},
-                           {"label ", labels_[i], " of example ", i},
-                           "check the number of classes"};
+        raise<format_error>("image_dataset", {"labels from 0 to ", classes_ - 1},
+                            {"label ", labels_[i], " of example ", i}, "check the number of classes");
       }
     }
   }
 
-  void make_tables() {
+  GRADUS_COLD void make_tables() {
     const auto channels = static_cast<std::size_t>(shape_.c);
     check_values("mean", normalisation_.mean);
     check_values("deviation", normalisation_.deviation);
     if (!std::isfinite(normalisation_.scale) || normalisation_.scale == 0) {
-      throw configuration_error{"normalisation", "a scale that is finite and not 0", {normalisation_.scale}};
+      raise<configuration_error>("normalisation", "a scale that is finite and not 0", {normalisation_.scale});
     }
     for (const double deviation : normalisation_.deviation) {
       if (deviation <= 0) {
-        throw configuration_error{"normalisation",
-                                  "deviations above 0",
-                                  {deviation},
-                                  "a channel that never varies has no deviation: use 1 for it"};
+        raise<configuration_error>("normalisation", "deviations above 0", {deviation},
+                                   "a channel that never varies has no deviation: use 1 for it");
       }
     }
     float_tables_ = gradus::detail::vector<float>(channels * bytes_values);
@@ -213,19 +210,19 @@ class image_dataset {
     }
   }
 
-  void check_values(const char* what, const std::vector<double>& values) const {
+  GRADUS_COLD void check_values(const char* what, const std::vector<double>& values) const {
     if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
-      throw configuration_error{
-          "normalisation", {"a ", what, " for each of ", shape_.c, " channels, or none"}, {values.size()}};
+      raise<configuration_error>("normalisation", {"a ", what, " for each of ", shape_.c, " channels, or none"},
+                                 {values.size()});
     }
     for (const double value : values) {
       if (!std::isfinite(value)) {
-        throw configuration_error{"normalisation", {"a finite ", what}, {value}};
+        raise<configuration_error>("normalisation", {"a finite ", what}, {value});
       }
     }
   }
 
-  [[nodiscard]] std::uint64_t hash_content() const noexcept {
+  [[nodiscard]] GRADUS_NEVER_INLINE std::uint64_t hash_content() const noexcept {
     const auto as_bytes = [](const auto& range) {
       return std::span{reinterpret_cast<const std::uint8_t*>(range.data()), range.size() * sizeof(range[0])};
     };

@@ -15,6 +15,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // format_error, device_error
 #include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_exists, file_in, file_source
@@ -28,13 +29,13 @@ namespace gradus::data {
 class gzip_source final : public byte_source {
  public:
   /// @throws format_error when the file cannot be opened
-  explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
+  GRADUS_COLD explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
     constexpr int gzip_only = 15 + 16;  // the largest window, with the head and the checksum of gzip
     if (inflateInit2(&stream_, gzip_only) != Z_OK) {
-      throw device_error{{"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed"};
+      raise<device_error>({"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed");
     }
   }
-  ~gzip_source() override { inflateEnd(&stream_); }
+  GRADUS_COLD ~gzip_source() override { inflateEnd(&stream_); }
 
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
     std::size_t done = 0;
@@ -65,10 +66,8 @@ class gzip_source final : public byte_source {
     }
     if (members_ > 0) {
       if (*stream_.next_in != 0x1f) {
-        throw format_error{{"gzip '", name(), "'"},
-                           "the end of the file after the compressed data",
-                           "more bytes",
-                           "the file was changed after it was made"};
+        raise<format_error>({"gzip '", name(), "'"}, "the end of the file after the compressed data", "more bytes",
+                            "the file was changed after it was made");
       }
       inflateReset(&stream_);
     }
@@ -83,24 +82,24 @@ class gzip_source final : public byte_source {
     stream_.avail_in = static_cast<uInt>(got);
   }
 
-  void check(int result) const {
+  GRADUS_COLD void check(int result) const {
     if (result == Z_OK || result == Z_STREAM_END) {
       return;
     }
     const std::string operation = gradus::detail::text({"gzip '", name(), "'"});
     if (result == Z_BUF_ERROR) {  // no progress is possible: there was room, so there is no input
-      throw format_error{operation, "compressed data to its end", "a file that ends before it",
-                         "the file was not copied completely"};
+      raise<format_error>(operation, "compressed data to its end", "a file that ends before it",
+                          "the file was not copied completely");
     }
     if (result == Z_MEM_ERROR) {
-      throw device_error{operation, "memory to decompress", "an allocation that failed"};
+      raise<device_error>(operation, "memory to decompress", "an allocation that failed");
     }
     const std::string reason = stream_.msg != nullptr ? stream_.msg : "data that cannot be decompressed";
     if (reason == "incorrect header check") {
-      throw format_error{operation, "a gzip file", "a file that does not begin like one",
-                         "an uncompressed file must not end in .gz"};
+      raise<format_error>(operation, "a gzip file", "a file that does not begin like one",
+                          "an uncompressed file must not end in .gz");
     }
-    throw format_error{operation, "intact compressed data", reason, "the file is damaged: copy it again"};
+    raise<format_error>(operation, "intact compressed data", reason, "the file is damaged: copy it again");
   }
 
   file_source file_;
@@ -112,7 +111,7 @@ class gzip_source final : public byte_source {
 
 /// Opens a file: its content decompressed if its name ends in .gz, as it is otherwise.
 /// @throws format_error when it cannot be opened
-[[nodiscard]] inline std::unique_ptr<byte_source> open_file(const std::string& path) {
+[[nodiscard]] GRADUS_COLD inline std::unique_ptr<byte_source> open_file(const std::string& path) {
   if (path.ends_with(".gz")) {
     return std::make_unique<gzip_source>(path);
   }
@@ -122,7 +121,7 @@ class gzip_source final : public byte_source {
 namespace detail {
 
 /// The file `name` of a folder, or `name`.gz if there is only that.
-inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
+GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
   const std::string plain = file_in(directory, name);
   for (const std::string_view ending : {"", ".gz"}) {
     std::string path = gradus::detail::text({plain, ending});
@@ -130,11 +129,9 @@ inline std::string plain_or_gzip(std::string_view directory, std::string_view na
       return path;
     }
   }
-  throw format_error{"load_mnist",
-                     {"'", plain, "' or the same with .gz"},
-                     "no such file",
-                     "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
-                     "/usr/share/datasets/fashion-mnist"};
+  raise<format_error>("load_mnist", {"'", plain, "' or the same with .gz"}, "no such file",
+                      "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
+                      "/usr/share/datasets/fashion-mnist");
 }
 
 }  // namespace detail
@@ -142,8 +139,8 @@ inline std::string plain_or_gzip(std::string_view directory, std::string_view na
 /// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz.
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline image_dataset load_mnist(const std::string& directory, split part,
-                                              const mnist_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline image_dataset load_mnist(const std::string& directory, split part,
+                                                          const mnist_options& options = {}) {
   const auto names = detail::names_of(part);
   const auto images = open_file(detail::plain_or_gzip(directory, names.images));
   const auto labels = open_file(detail::plain_or_gzip(directory, names.labels));

@@ -13,6 +13,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // format_error
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
@@ -33,13 +34,13 @@ struct idx_options {
 
 namespace detail {
 
-inline std::string hexadecimal(std::uint8_t byte) {
+GRADUS_COLD inline std::string hexadecimal(std::uint8_t byte) {
   constexpr std::string_view digits = "0123456789abcdef";
   return {'0', 'x', digits[byte >> 4U], digits[byte & 15U]};
 }
 
 /// "0x0d (float)"
-inline std::string idx_type(std::uint8_t code) {
+GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
   switch (code) {
     case 0x08:
       return "0x08 (unsigned byte)";
@@ -59,32 +60,28 @@ inline std::string idx_type(std::uint8_t code) {
 }
 
 /// Fills `into` or throws.
-inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
+GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
-    throw format_error{{"read_idx '", source.name(), "'"},
-                       "the header of an IDX file",
-                       "a file that ends inside the header",
-                       "the file is not IDX or was not copied completely"};
+    raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
+                        "a file that ends inside the header", "the file is not IDX or was not copied completely");
   }
 }
 
 /// The first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
-inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
+GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
-    throw format_error{operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
-                       "give the file the ending .gz and read it with gradus/data/gzip.hpp"};
+    raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
+                        "give the file the ending .gz and read it with gradus/data/gzip.hpp");
   }
   if (magic[0] != 0 || magic[1] != 0) {
-    throw format_error{operation,
-                       "the first bytes 0x00 0x00 of an IDX file",
-                       {hexadecimal(magic[0]), " ", hexadecimal(magic[1])},
-                       "the file is not IDX"};
+    raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file",
+                        {hexadecimal(magic[0]), " ", hexadecimal(magic[1])}, "the file is not IDX");
   }
   if (magic[2] != 0x08) {
-    throw format_error{operation, {"elements of type ", idx_type(0x08)}, {"type ", idx_type(magic[2])}};
+    raise<format_error>(operation, {"elements of type ", idx_type(0x08)}, {"type ", idx_type(magic[2])});
   }
   if (magic[3] < 1 || magic[3] > 4) {
-    throw format_error{operation, "1 to 4 axes", {magic[3]}};
+    raise<format_error>(operation, "1 to 4 axes", {magic[3]});
   }
   return magic[3];
 }
@@ -100,7 +97,7 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
 /// that never ends one byte more than declared is read.
 /// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
 ///         options.maximum_bytes, or has fewer or more bytes than it declares
-[[nodiscard]] inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
   const std::string operation = gradus::detail::text({"read_idx '", source.name(), "'"});
   std::array<std::uint8_t, 4> magic{};
   detail::read_idx_header(source, magic);
@@ -113,14 +110,12 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
     const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
                                  std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
     if (extent == 0) {
-      throw format_error{operation, "extents of at least 1", {"extent 0 of axis ", axis}};
+      raise<format_error>(operation, "extents of at least 1", {"extent 0 of axis ", axis});
     }
     array.extents[axis] = static_cast<index_t>(extent);
     if (extent > options.maximum_bytes / declared) {
-      throw format_error{operation,
-                         {"at most ", options.maximum_bytes, " bytes of values"},
-                         "a header that declares more",
-                         "raise idx_options::maximum_bytes if the file is right"};
+      raise<format_error>(operation, {"at most ", options.maximum_bytes, " bytes of values"},
+                          "a header that declares more", "raise idx_options::maximum_bytes if the file is right");
     }
     declared *= extent;
   }
@@ -132,25 +127,21 @@ inline std::size_t check_idx_magic(const std::string& operation, const std::arra
     values.resize(begin + static_cast<std::size_t>(piece));
     const std::size_t got = source.read(std::span{values}.subspan(begin));
     if (got < piece) {
-      throw format_error{operation,
-                         {declared, " bytes of values as its header declares"},
-                         {begin + got},
-                         "the file was not copied completely"};
+      raise<format_error>(operation, {declared, " bytes of values as its header declares"}, {begin + got},
+                          "the file was not copied completely");
     }
   }
   std::array<std::uint8_t, 1> more{};
   if (source.read(more) != 0) {
-    throw format_error{operation,
-                       {"the end after ", declared, " bytes of values"},
-                       "more bytes",
-                       "the header and the content do not belong together"};
+    raise<format_error>(operation, {"the end after ", declared, " bytes of values"}, "more bytes",
+                        "the header and the content do not belong together");
   }
   return array;
 }
 
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
-[[nodiscard]] inline idx_array read_idx(const std::string& path, const idx_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {}) {
   file_source source{path};
   return read_idx(source, options);
 }

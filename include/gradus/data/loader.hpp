@@ -8,6 +8,7 @@
 #include <memory>   // std::addressof
 #include <span>     // std::span
 
+#include "gradus/core/config.hpp"               // GRADUS_COLD
 #include "gradus/core/element.hpp"              // explain_network_element
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
@@ -50,7 +51,7 @@ class loader final : public detail::batch_memory<Element> {
   /// @throws configuration_error when the set is empty or options make no sense
   /// @throws device_error when there is not enough memory
   template <class Dataset>
-  loader(cpu& device, const Dataset& set, const loader_options& options)
+  GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options)
       : detail::batch_memory<Element>{device, set, options, &dense_strides<Layout, 4>} {}
   /// The data set must outlive the loader: give it a name.
   template <class Dataset>

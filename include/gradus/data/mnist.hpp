@@ -11,6 +11,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // format_error, configuration_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
@@ -33,37 +34,31 @@ struct mnist_options {
 namespace detail {
 
 /// Joins a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
-inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
+GRADUS_COLD inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
   if (options.classes < 1) {
-    throw configuration_error{"load_mnist", "classes of at least 1", {options.classes}};
+    raise<configuration_error>("load_mnist", "classes of at least 1", {options.classes});
   }
   idx_array pixels = read_idx(images, options.limits);
   const auto& shape = pixels.extents;
   if (shape.size() != 3 && shape.size() != 4) {
-    throw format_error{{"load_mnist '", images.name(), "'"},
-                       "images: 3 axes (n, h, w) or 4 (n, c, h, w)",
-                       {shape.size(), shape.size() == 1 ? " axis" : " axes"},
-                       shape.size() == 1 ? "this looks like a file of labels" : ""};
+    raise<format_error>({"load_mnist '", images.name(), "'"}, "images: 3 axes (n, h, w) or 4 (n, c, h, w)",
+                        {shape.size(), shape.size() == 1 ? " axis" : " axes"},
+                        shape.size() == 1 ? "this looks like a file of labels" : "");
   }
   const idx_array bytes = read_idx(labels, options.limits);
   if (bytes.extents.size() != 1) {
-    throw format_error{{"load_mnist '", labels.name(), "'"},
-                       "labels: 1 axis",
-                       {bytes.extents.size(), " axes"},
-                       "this looks like a file of images"};
+    raise<format_error>({"load_mnist '", labels.name(), "'"}, "labels: 1 axis", {bytes.extents.size(), " axes"},
+                        "this looks like a file of images");
   }
   if (bytes.extents[0] != shape[0]) {
-    throw format_error{{"load_mnist '", labels.name(), "'"},
-                       {shape[0], " labels as there are images in '", images.name(), "'"},
-                       {bytes.extents[0]},
-                       "the two files do not belong together"};
+    raise<format_error>({"load_mnist '", labels.name(), "'"},
+                        {shape[0], " labels as there are images in '", images.name(), "'"}, {bytes.extents[0]},
+                        "the two files do not belong together");
   }
   for (std::size_t i = 0; i < bytes.values.size(); ++i) {
     if (bytes.values[i] >= options.classes) {
-      throw format_error{{"load_mnist '", labels.name(), "'"},
-                         {"labels from 0 to ", options.classes - 1},
-                         {"label ", bytes.values[i], " of example ", i},
-                         "check the number of classes"};
+      raise<format_error>({"load_mnist '", labels.name(), "'"}, {"labels from 0 to ", options.classes - 1},
+                          {"label ", bytes.values[i], " of example ", i}, "check the number of classes");
     }
   }
   const image_extents all = shape.size() == 3 ? image_extents{shape[0], 1, shape[1], shape[2]}
@@ -88,8 +83,8 @@ constexpr mnist_names names_of(split part) noexcept {
 /// include gradus/data/gzip.hpp and call load_mnist.
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline image_dataset load_mnist_plain(const std::string& directory, split part,
-                                                    const mnist_options& options = {}) {
+[[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
+                                                                const mnist_options& options = {}) {
   const auto names = detail::names_of(part);
   file_source images{detail::file_in(directory, names.images)};
   file_source labels{detail::file_in(directory, names.labels)};

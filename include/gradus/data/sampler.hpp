@@ -69,7 +69,7 @@ class sampler {
  public:
   /// @throws configuration_error when the set is empty, the batch size is below 1 or above the size of the set, or the
   ///         shard is impossible
-  sampler(index_t examples, const sampler_options& options) : options_{options} {
+  GRADUS_COLD sampler(index_t examples, const sampler_options& options) : options_{options} {
     check(examples, options);
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);
@@ -129,22 +129,20 @@ class sampler {
 
   GRADUS_COLD static void check(index_t examples, const sampler_options& options) {
     if (examples < 1) {
-      throw configuration_error{"loader", "a set of at least 1 example", "an empty set"};
+      raise<configuration_error>("loader", "a set of at least 1 example", "an empty set");
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"loader", "a batch_size of at least 1", {options.batch_size}};
+      raise<configuration_error>("loader", "a batch_size of at least 1", {options.batch_size});
     }
     if (options.batch_size > examples) {
-      throw configuration_error{"loader",
-                                {"a batch_size of at most ", examples, ", the size of the set"},
-                                {options.batch_size},
-                                "use a smaller batch"};
+      raise<configuration_error>("loader", {"a batch_size of at most ", examples, ", the size of the set"},
+                                 {options.batch_size}, "use a smaller batch");
     }
     if (options.shard.ranks < 1) {
-      throw configuration_error{"loader", "shard.ranks of at least 1", {options.shard.ranks}};
+      raise<configuration_error>("loader", "shard.ranks of at least 1", {options.shard.ranks});
     }
     if (options.shard.rank < 0 || options.shard.rank >= options.shard.ranks) {
-      throw configuration_error{"loader", {"a shard.rank from 0 to ", options.shard.ranks - 1}, {options.shard.rank}};
+      raise<configuration_error>("loader", {"a shard.rank from 0 to ", options.shard.ranks - 1}, {options.shard.rank});
     }
   }
 

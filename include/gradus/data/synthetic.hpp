@@ -67,7 +67,7 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 [[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {}) {
   const auto require = [](bool holds, const char* name, index_t value, index_t least) {
     if (!holds) {
-      throw configuration_error{"make_synthetic", {name, " of at least ", least}, {value}};
+      raise<configuration_error>("make_synthetic", {name, " of at least ", least}, {value});
     }
   };
   require(options.examples >= 1, "examples", options.examples, 1);

@@ -66,10 +66,8 @@ class cpu : public kernels::overload_set {
     const std::size_t rounded = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
     void* pointer = rounded < bytes ? nullptr : std::aligned_alloc(unit, rounded);
     if (pointer == nullptr) {
-      throw device_error{"cpu.allocate",
-                         {bytes, " bytes of memory"},
-                         "an allocation that failed",
-                         "use a smaller batch or a smaller network"};
+      raise<device_error>("cpu.allocate", {bytes, " bytes of memory"}, "an allocation that failed",
+                          "use a smaller batch or a smaller network");
     }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (large) {
@@ -148,10 +146,10 @@ class cpu : public kernels::overload_set {
     const int threads = options.intra_op_threads;
     const int lanes = options.inter_op_threads;
     if (threads < 0 || threads > 4096) {
-      throw configuration_error{"cpu", "0 (all processors) to 4096 intra_op_threads", {threads}};
+      raise<configuration_error>("cpu", "0 (all processors) to 4096 intra_op_threads", {threads});
     }
     if (lanes < 1 || lanes > 4096 || lanes * std::max(threads, 1) > 4096) {
-      throw configuration_error{"cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {lanes}};
+      raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {lanes});
     }
     return lanes * (threads == 0 ? std::max(1, available_processors() / lanes) : threads);
   }

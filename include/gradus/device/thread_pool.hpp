@@ -18,10 +18,10 @@
 #include <sched.h>    // cpu_set_t, sched_getaffinity
 #endif
 
-#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/thread_name.hpp"  // name_this_thread
-#include "gradus/core/vector.hpp"       // vector
+#include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/thread.hpp"  // start_thread
+#include "gradus/core/vector.hpp"  // vector
 
 namespace gradus {
 
@@ -62,11 +62,12 @@ class thread_pool {
  public:
   /// @param threads  threads that take part in a loop, the caller included; at least 1
   /// @param pin      bind worker i to the i-th processor of the process's affinity mask
-  explicit thread_pool(int threads, bool pin = false) {
+  GRADUS_COLD explicit thread_pool(int threads, bool pin = false) {
     workers_.reserve(static_cast<std::size_t>(threads > 1 ? threads - 1 : 0));
     try {
       for (int worker = 1; worker < threads; ++worker) {
-        workers_.emplace_back([this] { work(); });
+        workers_.push_back(start_thread(
+            "gradus pool", [](void* pool) { static_cast<thread_pool*>(pool)->work(); }, this));
         if (pin) {
           pin_thread(workers_.back(), worker);
         }
@@ -178,7 +179,6 @@ class thread_pool {
   }
 
   void work() {
-    name_this_thread("gradus pool");
     std::uint32_t seen = 0;
     for (;;) {
       std::uint32_t now = wake_.load(std::memory_order_acquire);
@@ -198,7 +198,7 @@ class thread_pool {
     }
   }
 
-  void stop() noexcept {
+  GRADUS_COLD void stop() noexcept {
     stopping_.store(true, std::memory_order_release);
     wake_.fetch_add(1, std::memory_order_release);
     wake_.notify_all();
@@ -208,7 +208,7 @@ class thread_pool {
     workers_.clear();
   }
 
-  static void pin_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] int position) noexcept {
+  GRADUS_COLD static void pin_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] int position) noexcept {
 #if defined(__linux__)
     cpu_set_t allowed;
     CPU_ZERO(&allowed);

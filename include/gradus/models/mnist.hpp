@@ -4,10 +4,11 @@
 // Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/index.hpp"  // index_t
-#include "gradus/nn/layers.hpp"   // conv2d, relu, max_pool2d, flatten, dense, dropout
-#include "gradus/nn/loss.hpp"     // softmax_cross_entropy
-#include "gradus/nn/value.hpp"    // value
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/nn/layers.hpp"    // conv2d, relu, max_pool2d, flatten, dense, dropout
+#include "gradus/nn/loss.hpp"      // softmax_cross_entropy
+#include "gradus/nn/value.hpp"     // value
 
 namespace gradus::models {
 
@@ -23,7 +24,7 @@ struct mnist_options {
 /// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
 /// @throws shape_error when the images are smaller than 4 x 4
 template <class Network>
-void mnist(Network& net, const mnist_options& options = {}) {
+GRADUS_COLD void mnist(Network& net, const mnist_options& options = {}) {
   nn::value x = net.input();
   x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);

@@ -208,7 +208,7 @@ void resnet(Network& net, int depth, const resnet_options& options = {}) {
       blocks = {3, 8, 36, 3};
       break;
     default:
-      throw configuration_error{"models.resnet", "a depth of 50, 101 or 152", {depth}};
+      raise<configuration_error>("models.resnet", "a depth of 50, 101 or 152", {depth});
   }
   detail::resnet_builder<Network>{net, options}.imagenet(blocks);
 }
@@ -227,8 +227,8 @@ void cifar_resnet(Network& net, int depth,
   } else if (depth >= 11 && (depth - 2) % 9 == 0) {
     build.cifar_bottleneck((depth - 2) / 9);
   } else {
-    throw configuration_error{
-        "models.cifar_resnet", "a depth of 6 n + 2 (20, 32, ...) or 9 n + 2 (164, 1001, ...)", {depth}};
+    raise<configuration_error>("models.cifar_resnet", "a depth of 6 n + 2 (20, 32, ...) or 9 n + 2 (164, 1001, ...)",
+                               {depth});
   }
 }
 

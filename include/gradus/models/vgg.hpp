@@ -31,7 +31,7 @@ void vgg(Network& net, int depth, index_t classes = 1001) {
       repeats = {2, 2, 4, 4, 4};
       break;
     default:
-      throw configuration_error{"models.vgg", "a depth of 11, 16 or 19", {depth}};
+      raise<configuration_error>("models.vgg", "a depth of 11, 16 or 19", {depth});
   }
   block_builder build{net, normalization{}};
   nn::value x = build.input();

@@ -22,8 +22,10 @@
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // append, text
 #include "gradus/core/vector.hpp"     // vector
+#include "gradus/nn/lanes.hpp"        // branch_parallelism
 #include "gradus/nn/layer.hpp"        // layer_base, layer_memory
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
+#include "gradus/nn/micro_batch.hpp"  // micro_batches
 #include "gradus/nn/parameter.hpp"    // parameter_description
 #include "gradus/nn/plan.hpp"         // execution_plan, graph_description
 #include "gradus/nn/recompute.hpp"    // recomputation
@@ -50,8 +52,9 @@ struct freeze_options {
   std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
   /// Larger batches are computed in parts of so many examples, whose gradients add up, with the memory of one part; 0:
   /// all at once. Layers that look at the whole batch, such as batch normalisation, see one part at a time.
-  index_t micro_batch_size = 0;
-  recomputation recompute = {};  ///< true: less memory, and cheap layers run twice in a training step
+  micro_batches micro_batch_size = {};
+  recomputation recompute = {};               ///< true: less memory, and cheap layers run twice in a training step
+  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the lanes of the device
 };
 
 /// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the
@@ -72,9 +75,9 @@ class graph {
 
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
-  explicit graph(const value_shape& input) {
+  GRADUS_COLD explicit graph(const value_shape& input) {
     if (input.channels < 1 || input.height < 1 || input.width < 1) {
-      throw shape_error{"network", "an input of at least 1 channel, row and column", to_string(input)};
+      raise<shape_error>("network", "an input of at least 1 channel, row and column", to_string(input));
     }
     shapes_.push_back(input);
   }
@@ -83,50 +86,54 @@ class graph {
 
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
-  value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes, std::span<const value> inputs,
-               const std::source_location& where) {
+  GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
+                           std::span<const value> inputs, const std::source_location& where) {
     require_building("network.add");
     for (const node& other : nodes_) {
       if (other.name == name) {
-        throw configuration_error{"network.add", "a new name for the layer", {"'", name, "' again"}, {}, where};
+        raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
       }
     }
-    node made;
-    made.name = name;
     gradus::detail::vector<value_shape> input_shapes;
     for (const value input : inputs) {
       if (input.index >= shapes_.size()) {
-        throw configuration_error{
-            {"layer '", name, "'"}, "values of this network", "a value that it did not make", {}, where};
+        raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make", {},
+                                   where);
       }
-      made.inputs.push_back(input.index);
       input_shapes.push_back(shapes_[input.index]);
     }
+    node& made = nodes_.emplace_back();
     try {
       if (inputs.empty()) {
-        throw configuration_error{layer->kind(), "at least 1 input value", "0"};
+        raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
       }
-      const value_shape shape = layer->infer(input_shapes);
+      shapes_.push_back(layer->infer(input_shapes));
+      for (const value input : inputs) {
+        made.inputs.push_back(input.index);
+      }
+      made.name = name;
+      made.passes = passes;
       made.parameters = layer->parameters();
       for (parameter_description& p : made.parameters) {
         p.name = gradus::detail::text({name, ".", p.name});
       }
       made.layer = std::move(layer);
-      made.passes = passes;
-      shapes_.push_back(shape);
-      nodes_.push_back(std::move(made));
     } catch (error& failure) {
-      failure.add_context(place(made.name, input_shapes), where);
+      forget_last();
+      failure.add_context(place(name, input_shapes), where);
+      throw;
+    } catch (...) {
+      forget_last();
       throw;
     }
-    return {shapes_.size() - 1};
+    return {nodes_.size()};
   }
 
   /// @throws configuration_error when a loss cannot be put on the value
-  void require_scores(value scores, const std::source_location& where) const {
+  GRADUS_COLD void require_scores(value scores, const std::source_location& where) const {
     require_building("network.loss");
     if (scores.index >= shapes_.size() || scores.index == 0) {
-      throw configuration_error{"network.loss", "the output of a layer of this network", "another value", {}, where};
+      raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
     }
   }
 
@@ -138,16 +145,13 @@ class graph {
 
   /// Fixes the graph, and the places of parameters in a flat buffer, each on a boundary of memory_plan::alignment.
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
-  void freeze(const freeze_options& options, std::size_t element_bytes) {
+  GRADUS_COLD void freeze(const freeze_options& options, std::size_t element_bytes) {
     require_building("network.freeze");
     if (nodes_.empty()) {
-      throw configuration_error{"network.freeze", "a network with at least one layer", "none"};
+      raise<configuration_error>("network.freeze", "a network with at least one layer", "none");
     }
     if (options.batch_size < 1) {
-      throw configuration_error{"network.freeze", "a batch_size of at least 1", {options.batch_size}};
-    }
-    if (options.micro_batch_size < 0) {
-      throw configuration_error{"network.freeze", "a micro_batch_size of at least 0", {options.micro_batch_size}};
+      raise<configuration_error>("network.freeze", "a batch_size of at least 1", {options.batch_size});
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
@@ -183,8 +187,8 @@ class graph {
 
   /// What the plan is made from.
   /// @param memory  one entry a layer
-  [[nodiscard]] graph_description describe_for_plan(std::span<const layer_memory> memory,
-                                                    std::size_t element_bytes) const {
+  [[nodiscard]] GRADUS_COLD graph_description describe_for_plan(std::span<const layer_memory> memory,
+                                                                std::size_t element_bytes) const {
     graph_description description{.nodes = gradus::detail::vector<graph_description::node>(nodes_.size()),
                                   .scores = scores_,
                                   .has_loss = has_loss_};
@@ -207,8 +211,8 @@ class graph {
   [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
   /// The most examples that a layer computes at once.
   [[nodiscard]] index_t examples_at_once() const noexcept {
-    const bool in_parts = options_.micro_batch_size > 0 && options_.micro_batch_size < options_.batch_size;
-    return in_parts ? options_.micro_batch_size : options_.batch_size;
+    const index_t part = options_.micro_batch_size.examples;
+    return part > 0 && part < options_.batch_size ? part : options_.batch_size;
   }
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
   /// @throws std::out_of_range when there is no such layer
@@ -231,7 +235,7 @@ class graph {
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
   /// The position of the parameter "layer.name" in parameters(). @throws configuration_error when there is none
-  [[nodiscard]] std::size_t find_parameter(std::string_view name) const {
+  [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name) const {
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (parameters_[k]->name == name) {
         return k;
@@ -241,11 +245,11 @@ class graph {
     for (const parameter_description* const p : parameters_) {
       gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
     }
-    throw configuration_error{"network.find_parameter", known, {"'", name, "'"}};
+    raise<configuration_error>("network.find_parameter", known, {"'", name, "'"});
   }
 
   /// Learnable numbers.
-  [[nodiscard]] index_t parameter_count() const {
+  [[nodiscard]] GRADUS_COLD index_t parameter_count() const {
     index_t total = 0;
     for (const node& n : nodes_) {
       total += parameter_count(n);
@@ -254,7 +258,7 @@ class graph {
   }
 
   /// Multiply-adds of one forward pass over one example.
-  [[nodiscard]] index_t multiply_adds() const {
+  [[nodiscard]] GRADUS_COLD index_t multiply_adds() const {
     index_t total = 0;
     for (const node& n : nodes_) {
       total += n.layer->multiply_adds();
@@ -281,7 +285,7 @@ class graph {
   }
 
   /// "layer 'conv1' (conv2d)"
-  [[nodiscard]] std::string describe(std::size_t layer) const {
+  [[nodiscard]] GRADUS_COLD std::string describe(std::size_t layer) const {
     return gradus::detail::text({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
   }
 
@@ -290,8 +294,8 @@ class graph {
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
     require_frozen(operation);
     if (!has_loss_) {
-      throw configuration_error{operation, "a network with a loss", "none",
-                                "call loss(nn::softmax_cross_entropy{}, scores) before freeze"};
+      raise<configuration_error>(operation, "a network with a loss", "none",
+                                 "call loss(nn::softmax_cross_entropy{}, scores) before freeze");
     }
   }
 
@@ -303,18 +307,26 @@ class graph {
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
       image_extents largest = want.batch(most);
-      throw shape_error{operation,
-                        {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
-                        to_string(images)};
+      raise<shape_error>(
+          operation, {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
+          to_string(images));
     }
     if (static_cast<std::size_t>(images.n) != labels) {
-      throw shape_error{operation, {"one label an image: ", images.n}, {labels}};
+      raise<shape_error>(operation, {"one label an image: ", images.n}, {labels});
     }
   }
 
  private:
+  /// Takes back a layer that could not be appended.
+  void forget_last() noexcept {
+    nodes_.pop_back();
+    while (shapes_.size() > nodes_.size() + 1) {
+      shapes_.pop_back();
+    }
+  }
+
   /// "layer 'conv1' on (1, 28, 28)"
-  static std::string place(std::string_view name, std::span<const value_shape> inputs) {
+  GRADUS_COLD static std::string place(std::string_view name, std::span<const value_shape> inputs) {
     std::string text = gradus::detail::text({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       gradus::detail::append(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
@@ -337,21 +349,21 @@ class graph {
     return total;
   }
 
-  void require_building(std::string_view operation) const {
+  GRADUS_COLD void require_building(std::string_view operation) const {
     if (frozen()) {
-      throw configuration_error{operation, "a network that is not frozen", "a frozen one",
-                                "add layers and the loss before freeze, and freeze once"};
+      raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
+                                 "add layers and the loss before freeze, and freeze once");
     }
   }
 
   void require_frozen(std::string_view operation) const {
     if (!frozen()) {
-      throw configuration_error{operation, "a frozen network", "one that is still being built",
-                                "call freeze({.batch_size = ...}) first"};
+      raise<configuration_error>(operation, "a frozen network", "one that is still being built",
+                                 "call freeze({.batch_size = ...}) first");
     }
   }
 
-  void require_all_used() const {
+  GRADUS_COLD void require_all_used() const {
     for (std::size_t v = 1; v < shapes_.size(); ++v) {
       bool used = v == scores_;
       for (std::size_t i = v; i < nodes_.size() && !used; ++i) {
@@ -360,9 +372,8 @@ class graph {
         }
       }
       if (!used) {
-        throw configuration_error{"network.freeze",
-                                  "every layer's output to be read by a layer or the loss",
-                                  {"the output of layer '", nodes_[v - 1].name, "' unused"}};
+        raise<configuration_error>("network.freeze", "every layer's output to be read by a layer or the loss",
+                                   {"the output of layer '", nodes_[v - 1].name, "' unused"});
       }
     }
   }

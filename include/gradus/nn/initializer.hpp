@@ -32,7 +32,7 @@ class initializer {
   /// @throws configuration_error when the rule's number is not finite, or is negative where it is a deviation
   [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
     if (!std::isfinite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
-      throw configuration_error{"initializer", "a finite number, not negative for a deviation", {parameter_}};
+      raise<configuration_error>("initializer", "a finite number, not negative for a deviation", {parameter_});
     }
     const double deviation = parameter_ * scale(sizes);
     switch (distribution_) {

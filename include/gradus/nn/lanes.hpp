@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Layers that run side by side: which may, and how a pass runs them.
+// Layers that run side by side: which may, and how the lanes of a device run them.
 // Module: nn. Depends on: kernels.
 #pragma once
 
@@ -8,18 +8,19 @@
 #include <atomic>     // std::atomic
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint32_t
+#include <memory>     // std::make_shared, std::shared_ptr
 #include <span>       // std::span
 #include <utility>    // std::move
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/device/thread_pool.hpp"  // spin_pause
-#include "gradus/kernels/conv2d.hpp"      // kernels::pass
-#include "gradus/nn/graph.hpp"            // graph
 #include "gradus/nn/plan.hpp"             // execution_plan, graph_description
-#include "gradus/nn/step_observer.hpp"    // step_observer
+#include "gradus/nn/region_runner.hpp"    // pass_steps, region_runner
 
-namespace gradus::nn::detail {
+namespace gradus::nn {
+
+namespace detail {
 
 /// Finds the regions of a plan that have branches worth running side by side; see lane_schedule.
 class lane_planner {
@@ -241,31 +242,18 @@ GRADUS_COLD inline lane_schedule plan_lanes(const graph_description& graph, cons
   return lane_planner{graph, plan, gradient_of, lanes}.build();
 }
 
-/// What a pass over the layers calls.
-class pass_steps {
- public:
-  pass_steps() = default;
-  pass_steps(const pass_steps&) = delete;
-  pass_steps& operator=(const pass_steps&) = delete;
-
-  static constexpr std::size_t alone = execution_plan::none;
-
-  /// Runs one layer on a lane, or `alone`.
-  virtual void run(std::size_t layer, std::size_t lane) = 0;
-  /// Calls body(object, i) once for each lane i, at the same time as far as there are threads.
-  virtual void on_all_lanes(void (*body)(void* object, std::size_t lane), void* object) = 0;
-
- protected:
-  ~pass_steps() = default;
-};
-
 /// Runs the branches of a region. The lanes take them in their order, and a step waits only for steps of branches that
 /// were taken before, so that every wait ends whatever the number of threads is.
-class lane_runner {
+class lane_runner final : public region_runner {
  public:
-  explicit lane_runner(const execution_plan& plan) : plan_{plan}, done_(2 * plan.nodes.size() + 1) {}
+  explicit lane_runner(const execution_plan& plan)
+      : region_runner{[](region_runner& self, const lane_schedule::region& region, pass_steps& steps) {
+          static_cast<lane_runner&>(self).run(region, steps);
+        }},
+        plan_{plan},
+        done_(2 * plan.nodes.size() + 1) {}
 
-  /// @throws what the first layer that fails throws, when no lane runs any more
+ private:
   void run(const lane_schedule::region& region, pass_steps& steps) {
     ++round_;
     region_ = &region;
@@ -276,7 +264,6 @@ class lane_runner {
                        this);
   }
 
- private:
   static constexpr int spin_limit = 4000;
 
   void take_branches(std::size_t lane) {
@@ -335,51 +322,23 @@ class lane_runner {
   std::atomic<bool> failed_{false};
 };
 
-/// Runs all layers forward, or all backward, and tells the observer in the order of the layers: of those that run side
-/// by side, before all of them what is about to run, and afterwards what has.
-GRADUS_NEVER_INLINE inline void run_pass(const graph& net, const execution_plan& plan, lane_runner* lanes,
-                                         kernels::pass which, pass_steps& steps, step_observer* observer) {
-  const std::size_t count = plan.nodes.size();
-  const bool forward = which == kernels::pass::forward;
-  const std::size_t end = forward ? count : 2 * count + 1;
-  const lane_schedule::region* region = plan.lanes.regions.begin();
-  std::size_t apart_until = 0;  // the end of the region that ran last
-  const auto layer_at = [&](std::size_t time) { return forward ? time : 2 * count - time; };
-  const auto runs_at = [&](std::size_t time) {
-    const execution_plan::node& node = plan.nodes[layer_at(time)];
-    return forward ? node.forward : node.backward;
-  };
-  for (std::size_t time = forward ? 0 : count + 1; time < end; ++time) {
-    while (region != plan.lanes.regions.end() && region->first_time < time) {
-      ++region;
-    }
-    if (region != plan.lanes.regions.end() && region->first_time == time) {
-      apart_until = region->last_time + 1;
-      for (std::size_t inside = time; inside < apart_until && observer != nullptr; ++inside) {
-        if (runs_at(inside)) {
-          observer->before_layer(layer_at(inside), which);
-        }
-      }
-      lanes->run(*region, steps);
-    }
-    const std::size_t layer = layer_at(time);
-    const bool runs = runs_at(time);
-    if (runs && observer != nullptr && time >= apart_until) {
-      observer->before_layer(layer, which);
-    }
-    if (runs && time >= apart_until) {
-      steps.run(layer, pass_steps::alone);
-    }
-    if (observer == nullptr) {
-      continue;
-    }
-    if (runs) {
-      observer->after_layer(layer, which);
-    }
-    if (const graph::node& n = net.nodes()[layer]; !forward && !n.parameters.empty()) {
-      observer->gradients_ready(n.first_parameter, n.parameters.size());
-    }
-  }
+[[nodiscard]] inline std::shared_ptr<region_runner> make_lane_runner(const execution_plan& plan) {
+  return std::make_shared<lane_runner>(plan);
 }
 
-}  // namespace gradus::nn::detail
+}  // namespace detail
+
+/// Whether branches of a network that do not depend on each other, such as those of an Inception module, run side by
+/// side on the lanes of the device (cpu_options::inter_op_threads): true or false. Without lanes it changes nothing.
+///
+/// Only programs that set the option compile the code that plans and runs branches.
+struct branch_parallelism {
+  branch_parallelism() = default;
+  branch_parallelism(bool wanted) noexcept
+      : plan{wanted ? &detail::plan_lanes : nullptr}, make_runner{wanted ? &detail::make_lane_runner : nullptr} {}
+
+  lane_rule plan = nullptr;  ///< null: layers run one after another
+  std::shared_ptr<detail::region_runner> (*make_runner)(const execution_plan& plan) = nullptr;
+};
+
+}  // namespace gradus::nn

@@ -185,7 +185,7 @@ namespace detail {
 /// @throws configuration_error when a layer that takes `expected` values is given another number
 GRADUS_NEVER_INLINE inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
   if (expected != actual) {
-    throw configuration_error{kind, {expected, " input value(s)"}, {actual}};
+    raise<configuration_error>(kind, {expected, " input value(s)"}, {actual});
   }
 }
 
@@ -193,14 +193,14 @@ GRADUS_NEVER_INLINE inline void require_inputs(std::string_view kind, std::size_
 GRADUS_NEVER_INLINE inline void require_at_least(std::string_view kind, std::string_view option, index_t least,
                                                  index_t actual) {
   if (actual < least) {
-    throw configuration_error{kind, {option, " of at least ", least}, {actual}};
+    raise<configuration_error>(kind, {option, " of at least ", least}, {actual});
   }
 }
 
 /// @throws shape_error when a layer of images is given a vector
 GRADUS_NEVER_INLINE inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
   if (input.flattened) {
-    throw shape_error{kind, "an image", {"the vector ", to_string(input)}, hint};
+    raise<shape_error>(kind, "an image", {"the vector ", to_string(input)}, hint);
   }
 }
 

@@ -46,8 +46,8 @@ namespace detail {
 /// @throws shape_error when the value is no vector with one score a class
 GRADUS_NEVER_INLINE inline void require_class_scores(std::string_view kind, const value_shape& scores) {
   if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
-    throw shape_error{kind, "a vector with one score a class", to_string(scores),
-                      "end the network with nn::dense{.out_features = classes}"};
+    raise<shape_error>(kind, "a vector with one score a class", to_string(scores),
+                       "end the network with nn::dense{.out_features = classes}");
   }
 }
 
@@ -56,10 +56,8 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
                                                index_t classes) {
   for (const std::int32_t label : labels) {
     if (label < 0 || label >= classes) {
-      throw shape_error{kind,
-                        {"labels in [0, ", classes, ")"},
-                        {label},
-                        "the last layer has one score a class: compare its out_features with the data set"};
+      raise<shape_error>(kind, {"labels in [0, ", classes, ")"}, {label},
+                         "the last layer has one score a class: compare its out_features with the data set");
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
 
+#include "gradus/core/config.hpp"  // GRADUS_COLD
 #include "gradus/core/vector.hpp"  // vector
 
 namespace gradus::nn {
@@ -34,7 +35,7 @@ struct memory_plan {
 /// Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2: greedy by size).
 /// @post buffers whose lifetimes meet do not overlap; offsets are multiples of memory_plan::alignment
 /// Cost: quadratic in the number of buffers.
-[[nodiscard]] inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
+[[nodiscard]] GRADUS_COLD inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
   memory_plan plan;
   plan.offsets = gradus::detail::vector<std::size_t>(buffers.size());
   gradus::detail::vector<std::size_t> order;  // the largest buffer first

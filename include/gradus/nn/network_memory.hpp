@@ -165,7 +165,7 @@ class network_memory {
     return (bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
   }
 
-  void make_parameters(const graph& net, strides_of_extents strides) {
+  GRADUS_COLD void make_parameters(const graph& net, strides_of_extents strides) {
     parameters_ = gradus::detail::vector<parameter_memory<parameter_element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];

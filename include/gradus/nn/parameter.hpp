@@ -10,9 +10,11 @@
 #include <string>   // std::string
 #include <vector>   // std::vector
 
+#include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/core/extents.hpp"        // extents, image_extents
 #include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/vector.hpp"         // vector
 #include "gradus/layout/layouts.hpp"      // row_major
 #include "gradus/layout/mapping.hpp"      // dense_strides
 #include "gradus/nn/initializer.hpp"      // initializer, fan
@@ -33,9 +35,10 @@ struct parameter_description {
 
 /// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
 /// @param shape  (o, i, r, s) of the weight; the bias has o elements
-[[nodiscard]] inline std::vector<parameter_description> weight_and_bias(const image_extents& shape, int rank,
-                                                                        const fan& sizes, const initializer& weight,
-                                                                        const initializer* bias) {
+[[nodiscard]] GRADUS_COLD inline std::vector<parameter_description> weight_and_bias(const image_extents& shape,
+                                                                                    int rank, const fan& sizes,
+                                                                                    const initializer& weight,
+                                                                                    const initializer* bias) {
   std::vector<parameter_description> result;
   result.push_back({"weight", shape, rank, weight, sizes, true});
   if (bias != nullptr) {
@@ -76,18 +79,18 @@ std::vector<Element> copy_logical(Device& device, const Element* data, const par
 
 /// Sets the elements of a parameter from the order (o, i, r, s), on the host.
 template <class Element, class Device>
-void assign_logical(Device& device, Element* data, const parameter_description& described,
-                    const std::array<index_t, 4>& strides, const Element* logical) {
-  std::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
+GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_description& described,
+                                const std::array<index_t, 4>& strides, const Element* logical) {
+  gradus::detail::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
   copy_reordered(described.shape, logical, dense_strides<row_major, 4>(described.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }
 
 /// @throws shape_error when a parameter is given another number of values than it has elements
-inline void require_values(const parameter_description& described, std::size_t count) {
+GRADUS_COLD inline void require_values(const parameter_description& described, std::size_t count) {
   if (static_cast<index_t>(count) != described.shape.size()) {
-    throw shape_error{
-        {"parameter ", described.name}, {described.shape.size(), " values for ", to_string(described.shape)}, {count}};
+    raise<shape_error>({"parameter ", described.name},
+                       {described.shape.size(), " values for ", to_string(described.shape)}, {count});
   }
 }
 

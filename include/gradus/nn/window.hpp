@@ -7,8 +7,9 @@
 #include <algorithm>    // std::max
 #include <string_view>  // std::string_view
 
-#include "gradus/core/error.hpp"  // configuration_error, shape_error
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // configuration_error, shape_error
+#include "gradus/core/index.hpp"   // index_t
 
 namespace gradus::nn {
 
@@ -68,21 +69,20 @@ struct window_axis {
   index_t before = 0;
 };
 
-inline window_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride, padding::kind rule,
-                         index_t before, index_t after) {
+GRADUS_COLD inline window_axis slide(std::string_view operation, index_t input, index_t kernel, index_t stride,
+                                     padding::kind rule, index_t before, index_t after) {
   if (rule == padding::kind::same) {
     const index_t outputs = (input + stride - 1) / stride;
     return {outputs, std::max<index_t>(0, (outputs - 1) * stride + kernel - input) / 2};
   }
   if (before < 0 || after < 0) {
-    throw configuration_error{operation, "padding of at least 0", {std::min(before, after)}};
+    raise<configuration_error>(operation, "padding of at least 0", {std::min(before, after)});
   }
   const index_t room = input + before + after - kernel;
   if (room < 0) {
-    throw shape_error{operation,
-                      {"a padded input of at least ", kernel, " (the kernel's extent)"},
-                      {input + before + after},
-                      "use padding::same(), a smaller kernel, or fewer poolings before this layer"};
+    raise<shape_error>(operation, {"a padded input of at least ", kernel, " (the kernel's extent)"},
+                       {input + before + after},
+                       "use padding::same(), a smaller kernel, or fewer poolings before this layer");
   }
   return {room / stride + 1, before};
 }
@@ -97,12 +97,13 @@ struct window_extents {
 
 /// @throws configuration_error for kernels, strides or padding that make no sense
 /// @throws shape_error when the kernel does not fit the padded image
-inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride, padding pad) {
+GRADUS_COLD inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride,
+                                        padding pad) {
   if (kernel.height < 1 || kernel.width < 1) {
-    throw configuration_error{operation, "a kernel of at least 1 x 1", {kernel.height, " x ", kernel.width}};
+    raise<configuration_error>(operation, "a kernel of at least 1 x 1", {kernel.height, " x ", kernel.width});
   }
   if (stride.height < 1 || stride.width < 1) {
-    throw configuration_error{operation, "a stride of at least 1 x 1", {stride.height, " x ", stride.width}};
+    raise<configuration_error>(operation, "a stride of at least 1 x 1", {stride.height, " x ", stride.width});
   }
   const window_axis rows =
       slide(operation, input.height, kernel.height, stride.height, pad.rule(), pad.top(), pad.bottom());

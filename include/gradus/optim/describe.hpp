@@ -9,10 +9,12 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+
 namespace gradus::optim::detail {
 
 /// "name(a, b)" with numbers in full precision, so that what differs has descriptions that differ.
-inline std::string describe(std::string_view name, std::initializer_list<double> values) {
+GRADUS_COLD inline std::string describe(std::string_view name, std::initializer_list<double> values) {
   std::string text{name};
   text.append("(");
   const char* separator = "";

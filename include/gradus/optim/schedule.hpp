@@ -12,6 +12,7 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::forward, std::move
 
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/core/error.hpp"      // configuration_error
 #include "gradus/optim/describe.hpp"  // detail::describe
 
@@ -19,16 +20,16 @@ namespace gradus::optim {
 
 namespace detail {
 
-inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
+GRADUS_COLD inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
   if (!(rate >= 0.0) || !std::isfinite(rate)) {
-    throw configuration_error{
-        schedule_name, {"a finite ", option, " of at least 0"}, {rate}, "rates between 0.0001 and 1 are usual for sgd"};
+    raise<configuration_error>(schedule_name, {"a finite ", option, " of at least 0"}, {rate},
+                               "rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
-inline void require_epochs(std::string_view schedule_name, double epochs) {
+GRADUS_COLD inline void require_epochs(std::string_view schedule_name, double epochs) {
   if (!(epochs > 0.0) || !std::isfinite(epochs)) {
-    throw configuration_error{schedule_name, "a finite number of epochs above 0", {epochs}};
+    raise<configuration_error>(schedule_name, "a finite number of epochs above 0", {epochs});
   }
 }
 
@@ -87,7 +88,7 @@ class schedule {
   struct holder final : base {
     explicit holder(S rates) : rates_{std::move(rates)} {}
     [[nodiscard]] double rate(double epoch) const override { return static_cast<double>(rates_(epoch)); }
-    [[nodiscard]] std::string description() const override {
+    [[nodiscard]] GRADUS_COLD std::string description() const override {
       if constexpr (requires { std::string{rates_.description()}; }) {
         return std::string{rates_.description()};
       } else {

@@ -34,17 +34,16 @@ struct piecewise {
   /// @throws configuration_error when there is not one rate more than boundaries, or boundaries do not increase
   void check() const {
     if (rates.size() != boundaries.size() + 1) {
-      throw configuration_error{"piecewise",
-                                "one rate more than boundaries",
-                                {rates.size(), " rates and ", boundaries.size(), " boundaries"},
-                                "rates[i] holds before boundaries[i], and the last rate after the last boundary"};
+      raise<configuration_error>("piecewise", "one rate more than boundaries",
+                                 {rates.size(), " rates and ", boundaries.size(), " boundaries"},
+                                 "rates[i] holds before boundaries[i], and the last rate after the last boundary");
     }
     for (const double rate : rates) {
       detail::require_rate("piecewise", "rate", rate);
     }
     for (std::size_t i = 0; i < boundaries.size(); ++i) {
       if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !std::isfinite(boundaries[i])) {
-        throw configuration_error{"piecewise", "boundaries above 0 that increase", {boundaries[i]}};
+        raise<configuration_error>("piecewise", "boundaries above 0 that increase", {boundaries[i]});
       }
     }
   }
@@ -122,7 +121,7 @@ struct polynomial {
     detail::require_rate("polynomial", "final rate", final);
     detail::require_epochs("polynomial", epochs);
     if (!(power > 0.0) || !std::isfinite(power)) {
-      throw configuration_error{"polynomial", "a finite power above 0", {power}};
+      raise<configuration_error>("polynomial", "a finite power above 0", {power});
     }
   }
   [[nodiscard]] std::string description() const {
@@ -183,7 +182,7 @@ struct warm_up {
 [[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch) {
   detail::require_rate("linearly_scaled", "reference rate", reference);
   if (!(reference_batch > 0.0) || !(batch > 0.0)) {
-    throw configuration_error{"linearly_scaled", "batches above 0", {reference_batch, " and ", batch}};
+    raise<configuration_error>("linearly_scaled", "batches above 0", {reference_batch, " and ", batch});
   }
   return reference * batch / reference_batch;
 }

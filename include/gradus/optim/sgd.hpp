@@ -9,7 +9,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"        // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"       // explain_real_element
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
@@ -38,18 +38,18 @@ struct sgd {
   double weight_decay = 1e-4;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
 
   /// @throws configuration_error when a value makes no sense
-  void check() const {
+  GRADUS_COLD void check() const {
     detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
     detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
                              "a finite weight_decay of at least 0", "0.0001 is the usual value, 0 turns it off");
     if (nesterov && momentum == 0.0) {
-      throw configuration_error{name, "momentum above 0 with nesterov", "momentum = 0",
-                                "set .momentum = 0.9, or .nesterov = false"};
+      raise<configuration_error>(name, "momentum above 0 with nesterov", "momentum = 0",
+                                 "set .momentum = 0.9, or .nesterov = false");
     }
   }
 
   /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
-  [[nodiscard]] std::string description() const {
+  [[nodiscard]] GRADUS_COLD std::string description() const {
     return detail::describe(name, {momentum, nesterov ? 1.0 : 0.0, weight_decay});
   }
 
@@ -67,7 +67,7 @@ class sgd::state {
  public:
   /// @param parameters  elements of the flat buffers of values and gradients
   /// @throws configuration_error as check() does
-  GRADUS_NEVER_INLINE state(Device& device, const sgd& rule, index_t parameters)
+  GRADUS_COLD state(Device& device, const sgd& rule, index_t parameters)
       : rule_{(rule.check(), rule)},
         parameters_{parameters},
         velocity_{device, {rule.momentum == 0.0 ? index_t{0} : parameters}} {}
@@ -75,8 +75,8 @@ class sgd::state {
   /// One step for the parameters of `segments`, at most once per step for each parameter.
   /// @throws configuration_error when the learning rate is negative or not finite
   /// @throws shape_error when a segment lies outside the buffers
-  void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
-              double learning_rate) {
+  GRADUS_NEVER_INLINE void update(Device& device, std::span<const segment> segments, Element* values,
+                                  const Element* gradients, double learning_rate) {
     detail::require_learning_rate(name, learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,

@@ -9,6 +9,7 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"    // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"     // configuration_error, shape_error
 #include "gradus/core/index.hpp"     // index_t
 #include "gradus/device/cpu.hpp"     // cpu
@@ -25,32 +26,30 @@ struct any_buffer_visitor {
 };
 
 /// @throws configuration_error unless minimum <= value < limit; NaN is refused
-inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum, double limit,
-                             std::string_view expected, std::string_view hint) {
+GRADUS_COLD inline void require_in_range(std::string_view rule, std::string_view option, double value, double minimum,
+                                         double limit, std::string_view expected, std::string_view hint) {
   if (!(value >= minimum && value < limit)) {
-    throw configuration_error{rule, expected, {option, " = ", value}, hint};
+    raise<configuration_error>(rule, expected, {option, " = ", value}, hint);
   }
 }
 
 /// @throws configuration_error when the rate is negative, infinite or not a number
-inline void require_learning_rate(std::string_view rule, double learning_rate) {
+GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, double learning_rate) {
   if (!(learning_rate >= 0.0) || !std::isfinite(learning_rate)) {
-    throw configuration_error{
-        rule,
-        "a finite learning rate of at least 0",
-        {learning_rate},
-        "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd"};
+    raise<configuration_error>(
+        rule, "a finite learning rate of at least 0", {learning_rate},
+        "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
 /// @throws shape_error when a segment does not lie in [0, parameters)
-inline void require_inside(std::string_view rule, std::span<const segment> segments, index_t parameters) {
+GRADUS_NEVER_INLINE inline void require_inside(std::string_view rule, std::span<const segment> segments,
+                                               index_t parameters) {
   for (const segment& part : segments) {
     if (part.offset < 0 || part.size < 0 || part.size > parameters - part.offset) {
-      throw shape_error{rule,
-                        {"segments inside the ", parameters, " elements of the state"},
-                        {"'", part.name, "' of ", part.size, " elements at ", part.offset},
-                        "make the state for the whole buffer of parameters"};
+      raise<shape_error>(rule, {"segments inside the ", parameters, " elements of the state"},
+                         {"'", part.name, "' of ", part.size, " elements at ", part.offset},
+                         "make the state for the whole buffer of parameters");
     }
   }
 }

@@ -68,9 +68,9 @@ namespace detail {
 /// @throws configuration_error when options make no sense
 GRADUS_COLD inline void check(const all_reduce& options) {
   if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.window < 1) {
-    throw configuration_error{"parallel::all_reduce",
-                              "bucket_bytes and first_bucket_bytes of at least 0 and a window of at least 1",
-                              {options.bucket_bytes, ", ", options.first_bucket_bytes, " and ", options.window}};
+    raise<configuration_error>("parallel::all_reduce",
+                               "bucket_bytes and first_bucket_bytes of at least 0 and a window of at least 1",
+                               {options.bucket_bytes, ", ", options.first_bucket_bytes, " and ", options.window});
   }
 }
 
@@ -91,13 +91,13 @@ GRADUS_COLD inline void check(const all_reduce& options) {
   for (std::size_t i = 0; i < (order.empty() ? buckets : order.size()); ++i) {
     const std::size_t next = order.empty() ? i : order[i];
     if (next >= buckets || seen[next]++ != 0) {
-      throw configuration_error{"parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {next}};
+      raise<configuration_error>("parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {next});
     }
     result.push_back(next);
   }
   if (result.size() != buckets) {
-    throw configuration_error{
-        "parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {result.size(), " of them"}};
+    raise<configuration_error>("parallel::all_reduce", {"an order with each of ", buckets, " buckets once"},
+                               {result.size(), " of them"});
   }
   return result;
 }
@@ -164,7 +164,8 @@ class all_reduce_state {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
-  all_reduce_state(const all_reduce& options, Communicator& communicator, const flat_parameters<Element>& parameters)
+  GRADUS_COLD all_reduce_state(const all_reduce& options, Communicator& communicator,
+                               const flat_parameters<Element>& parameters)
       : channel_{communicator.duplicate(), parameters.gradients}, parameters_{parameters} {
     if (channel_.communicator().size() > 1) {
       exchange_ = make_exchange(options, channel_, parameters.segments,
@@ -174,10 +175,10 @@ class all_reduce_state {
 
   all_reduce_state(const all_reduce_state&) = delete;  // the exchange refers to the channel
   all_reduce_state& operator=(const all_reduce_state&) = delete;
-  GRADUS_NEVER_INLINE ~all_reduce_state() = default;
+  GRADUS_COLD ~all_reduce_state() = default;
 
   /// Makes the values those of rank 0.
-  void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
+  GRADUS_COLD void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
 
   /// The buckets that are complete begin to travel.
   void gradients_ready(std::size_t /*first*/, std::size_t count) {

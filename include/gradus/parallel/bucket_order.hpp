@@ -36,10 +36,10 @@ namespace gradus::parallel {
                                                              const step_profile& profile,
                                                              const transfer_priorities& priorities, int ranks) {
   if (profile.layers.size() != network.nodes().size() || priorities.size() != network.parameters().size()) {
-    throw configuration_error{
+    raise<configuration_error>(
         "timed_buckets",
         {"the times of ", network.nodes().size(), " layers and ", network.parameters().size(), " priorities"},
-        {profile.layers.size(), " and ", priorities.size()}};
+        {profile.layers.size(), " and ", priorities.size()});
   }
   std::vector<double> complete(priorities.size());  // of each parameter, from the beginning of backward
   double now = 0;

@@ -374,9 +374,8 @@ inline transfer_priorities random_order(std::size_t transfers, std::uint64_t see
 inline transfer_priorities priorities_of_parameters(const nn::graph& network, const transfer_priorities& priorities) {
   const std::vector<std::size_t> parameters = parameters_of_transfers(network);
   if (parameters.size() != priorities.size()) {
-    throw configuration_error{"priorities_of_parameters",
-                              {"one priority for each of ", parameters.size(), " parameters"},
-                              {priorities.size()}};
+    raise<configuration_error>("priorities_of_parameters",
+                               {"one priority for each of ", parameters.size(), " parameters"}, {priorities.size()});
   }
   transfer_priorities result(priorities.size());
   for (std::size_t k = 0; k < priorities.size(); ++k) {

@@ -123,19 +123,17 @@ namespace detail {
 [[nodiscard]] inline placement place(std::span<const variable> variables, int servers,
                                      const placement_options& options = {}) {
   if (servers < 1) {
-    throw configuration_error{"parallel::place", "at least 1 server", {servers}};
+    raise<configuration_error>("parallel::place", "at least 1 server", {servers});
   }
   if (options.least_part_bytes < 1 || options.parts_per_server < 1) {
-    throw configuration_error{"parallel::place",
-                              "least_part_bytes and parts_per_server of at least 1",
-                              {options.least_part_bytes, " and ", options.parts_per_server}};
+    raise<configuration_error>("parallel::place", "least_part_bytes and parts_per_server of at least 1",
+                               {options.least_part_bytes, " and ", options.parts_per_server});
   }
   index_t total = 0;
   for (const variable& each : variables) {
     if (each.rows < 0 || each.row_bytes < 0) {
-      throw configuration_error{"parallel::place",
-                                {"rows and bytes of '", each.name, "' of at least 0"},
-                                {each.rows, " and ", each.row_bytes}};
+      raise<configuration_error>("parallel::place", {"rows and bytes of '", each.name, "' of at least 0"},
+                                 {each.rows, " and ", each.row_bytes});
     }
     total += each.bytes();
   }
@@ -202,10 +200,10 @@ struct server_plan {
                                               const placement_options& options = {}) {
   if (workers < 1 || most_servers < 1 || !(compute_seconds >= 0) || !(bytes_per_second > 0) ||
       !std::isfinite(compute_seconds) || !std::isfinite(bytes_per_second)) {
-    throw configuration_error{
+    raise<configuration_error>(
         "parallel::plan_servers",
         "workers and most_servers of at least 1, finite compute_seconds of at least 0 and bytes_per_second above 0",
-        {workers, ", ", most_servers, ", ", compute_seconds, ", ", bytes_per_second}};
+        {workers, ", ", most_servers, ", ", compute_seconds, ", ", bytes_per_second});
   }
   server_plan plan;
   double shortest = 0;

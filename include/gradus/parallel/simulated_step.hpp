@@ -56,8 +56,8 @@ struct simulated_step {
 /// @throws configuration_error unless there is one priority a transfer
 inline simulated_step simulate(const step_graph& graph, const transfer_priorities& priorities) {
   if (priorities.size() != graph.transfers()) {
-    throw configuration_error{
-        "parallel::simulate", {"one priority for each of ", graph.transfers(), " transfers"}, {priorities.size()}};
+    raise<configuration_error>("parallel::simulate", {"one priority for each of ", graph.transfers(), " transfers"},
+                               {priorities.size()});
   }
   const std::span<const step_graph::operation> operations = graph.operations();
   simulated_step result;
@@ -148,13 +148,12 @@ namespace detail {
 /// @throws configuration_error when the window is 0 or a time is negative or not finite
 inline std::vector<std::size_t> static_issue_order(std::span<const timed_bucket> buckets, std::size_t window = 1) {
   if (window < 1) {
-    throw configuration_error{"parallel::static_issue_order", "a window of at least 1 bucket", "0"};
+    raise<configuration_error>("parallel::static_issue_order", "a window of at least 1 bucket", "0");
   }
   for (const timed_bucket& each : buckets) {
     if (!std::isfinite(each.ready) || !std::isfinite(each.seconds) || each.ready < 0 || each.seconds < 0) {
-      throw configuration_error{"parallel::static_issue_order",
-                                "times of at least 0 seconds",
-                                {"ready at ", each.ready, ", for ", each.seconds, " seconds"}};
+      raise<configuration_error>("parallel::static_issue_order", "times of at least 0 seconds",
+                                 {"ready at ", each.ready, ", for ", each.seconds, " seconds"});
     }
   }
   std::vector<std::size_t> result;

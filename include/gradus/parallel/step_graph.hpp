@@ -57,9 +57,9 @@ class step_graph {
   std::size_t add_computation(std::string_view name, std::span<const std::size_t> inputs, double seconds) {
     for (const std::size_t input : inputs) {
       if (input >= operations_.size()) {
-        throw configuration_error{{"step_graph, operation '", name, "'"},
-                                  {"inputs among the ", operations_.size(), " operations before it"},
-                                  {"operation ", input}};
+        raise<configuration_error>({"step_graph, operation '", name, "'"},
+                                   {"inputs among the ", operations_.size(), " operations before it"},
+                                   {"operation ", input});
       }
     }
     append(name, seconds, inputs);
@@ -78,8 +78,8 @@ class step_graph {
  private:
   void append(std::string_view name, double seconds, std::span<const std::size_t> inputs) {
     if (!std::isfinite(seconds) || seconds < 0) {
-      throw configuration_error{
-          {"step_graph, operation '", name, "'"}, "a time of at least 0 seconds", {seconds, " seconds"}};
+      raise<configuration_error>({"step_graph, operation '", name, "'"}, "a time of at least 0 seconds",
+                                 {seconds, " seconds"});
     }
     operation& made = operations_.emplace_back();
     made.name = name;
@@ -174,7 +174,7 @@ class profile_recorder final : public nn::step_observer {
 /// @param examples  of a step on one rank
 inline step_profile estimated_profile(const nn::graph& network, index_t examples, double multiply_adds_per_second) {
   if (!(multiply_adds_per_second > 0)) {
-    throw configuration_error{"estimated_profile", "more than 0 multiply-adds a second", {multiply_adds_per_second}};
+    raise<configuration_error>("estimated_profile", "more than 0 multiply-adds a second", {multiply_adds_per_second});
   }
   step_profile result;
   for (const nn::graph::node& each : network.nodes()) {
@@ -209,12 +209,12 @@ inline std::vector<std::size_t> parameters_of_transfers(const nn::graph& network
 inline step_graph forward_graph(const nn::graph& network, const step_profile& profile) {
   const std::vector<std::size_t> parameters = parameters_of_transfers(network);
   if (profile.layers.size() != network.nodes().size()) {
-    throw configuration_error{
-        "forward_graph", {"the times of ", network.nodes().size(), " layers"}, {profile.layers.size()}};
+    raise<configuration_error>("forward_graph", {"the times of ", network.nodes().size(), " layers"},
+                               {profile.layers.size()});
   }
   if (!profile.transfers.empty() && profile.transfers.size() != parameters.size()) {
-    throw configuration_error{
-        "forward_graph", {"the times of ", parameters.size(), " transfers"}, {profile.transfers.size()}};
+    raise<configuration_error>("forward_graph", {"the times of ", parameters.size(), " transfers"},
+                               {profile.transfers.size()});
   }
   step_graph result;
   gradus::detail::vector<std::size_t> producer(network.nodes().size() + 1, step_graph::none);  // of each value

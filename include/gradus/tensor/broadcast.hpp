@@ -149,10 +149,10 @@ template <class Value, int Rank, unsigned Mask, class Prototype>
   static_assert(Mask <= all_axes<rank>, "gradus: along<axes...> names an axis that the tensor beside it does not have");
   const auto expected = extents_of<Mask>(prototype.extents());
   if (node.value.extents() != expected) {
-    throw shape_error{
+    raise<shape_error>(
         operation,
         "values of shape " + to_string(expected) + " beside a tensor of shape " + to_string(prototype.extents()),
-        to_string(node.value.extents())};
+        to_string(node.value.extents()));
   }
   return broadcast<Value, rank, typename Prototype::layout_type, Mask>{std::move(node.value), prototype.extents()};
 }

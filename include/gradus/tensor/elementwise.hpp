@@ -136,8 +136,8 @@ template <class Scalar, class Node, class Prototype>
       static_assert(Node::rank != rank || std::same_as<typename Node::layout_type, layout>,
                     "gradus: operands of different layouts in one expression: use layout_cast<...>(x)");
       if (!(node.extents() == prototype.extents())) {
-        throw shape_error{operation, "operands of one shape",
-                          to_string(prototype.extents()) + " and " + to_string(node.extents())};
+        raise<shape_error>(operation, "operands of one shape",
+                           to_string(prototype.extents()) + " and " + to_string(node.extents()));
       }
       return node;
     }

@@ -38,7 +38,7 @@ void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, 
   static_assert(std::same_as<typename Node::value_type, Element>,
                 "gradus: assignment of an expression of another element type: use cast<...>(x)");
   if (node.extents() != destination.extents()) {
-    throw shape_error{"assignment", to_string(destination.extents()), to_string(node.extents())};
+    raise<shape_error>("assignment", to_string(destination.extents()), to_string(node.extents()));
   }
   evaluate_to(destination.device(), destination.data(), node);
 }

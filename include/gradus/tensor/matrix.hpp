@@ -111,9 +111,9 @@ template <class Left, class Right>
   static_assert(std::same_as<typename child::device_type, typename Right::child_type::device_type>,
                 "gradus: operands on different devices in one expression: copy one of them first");
   if (left.columns() != right.rows()) {
-    throw shape_error{"matmul", "as many columns on the left as rows on the right",
-                      to_string(extents<2>{left.rows(), left.columns()}) + " and " +
-                          to_string(extents<2>{right.rows(), right.columns()})};
+    raise<shape_error>("matmul", "as many columns on the left as rows on the right",
+                       to_string(extents<2>{left.rows(), left.columns()}) + " and " +
+                           to_string(extents<2>{right.rows(), right.columns()}));
   }
   temporary<element, 2, row_major, typename child::device_type> result{left.child.device(),
                                                                        {left.rows(), right.columns()}};

@@ -123,7 +123,7 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
   static const Child& checked(const Child& child) {
     if constexpr (!Kind::of_empty) {
       if (extents_of<Reduced>(child.extents()).size() == 0) {
-        throw shape_error{Kind::name, "at least one element", to_string(child.extents())};
+        raise<shape_error>(Kind::name, "at least one element", to_string(child.extents()));
       }
     }
     return child;

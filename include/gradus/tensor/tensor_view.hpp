@@ -83,7 +83,7 @@ class tensor_view {
       for (std::size_t i = 0; i < at.size(); ++i) {
         text.append(i == 0 ? "" : ", ").append(std::to_string(at[i]));
       }
-      throw shape_error{"tensor.at", "coordinates inside " + to_string(extents_), text + ")"};
+      raise<shape_error>("tensor.at", "coordinates inside " + to_string(extents_), text + ")");
     }
     return data_[offset(at)];
   }
@@ -103,8 +103,8 @@ class tensor_view {
   [[nodiscard]] tensor_view slice(index_t begin, index_t count) const requires(Rank > 0) {
     constexpr int slowest = memory_order<Layout, Rank>[0];
     if (begin < 0 || count < 0 || begin > extents_[slowest] - count) {
-      throw shape_error{"tensor.slice", "a part of the slowest axis of " + to_string(extents_),
-                        std::to_string(count) + " entries from " + std::to_string(begin)};
+      raise<shape_error>("tensor.slice", "a part of the slowest axis of " + to_string(extents_),
+                         std::to_string(count) + " entries from " + std::to_string(begin));
     }
     auto values = extents_.values();
     values[static_cast<std::size_t>(slowest)] = count;
@@ -118,8 +118,8 @@ class tensor_view {
   [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(const gradus::extents<NewRank>& shape) const
       requires(std::same_as<Layout, row_major>) {
     if (shape.size() != size()) {
-      throw shape_error{"tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),
-                        to_string(shape)};
+      raise<shape_error>("tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),
+                         to_string(shape));
     }
     return {*device_, data_, shape};
   }

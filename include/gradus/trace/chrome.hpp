@@ -17,7 +17,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // device_error
+#include "gradus/core/error.hpp"         // device_error, raise
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // text
 #include "gradus/trace/detail/json.hpp"  // json_writer, text_sink
@@ -67,7 +67,7 @@ class file_sink final : public text_sink {
 
  private:
   [[noreturn]] GRADUS_COLD void fail() const {
-    throw device_error{"trace::write", {"a file '", path_, "' that can be written"}, std::strerror(errno)};
+    raise<device_error>("trace::write", {"a file '", path_, "' that can be written"}, std::strerror(errno));
   }
 
   std::string path_;

@@ -12,7 +12,7 @@
 #include <utility>      // std::exchange, std::move
 
 #include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/error.hpp"      // device_error
+#include "gradus/core/error.hpp"      // device_error, raise
 #include "gradus/trace/chrome.hpp"    // program_facts, write_chrome
 #include "gradus/trace/recorder.hpp"  // recorder
 #include "gradus/trace/timeline.hpp"  // collect, timeline
@@ -56,7 +56,7 @@ class gzip_sink final : public text_sink {
 
  private:
   [[noreturn]] GRADUS_COLD void fail() const {
-    throw device_error{"trace::write_gzip", {"a file '", path_, "' that can be written"}, "an error"};
+    raise<device_error>("trace::write_gzip", {"a file '", path_, "' that can be written"}, "an error");
   }
 
   std::string path_;

@@ -18,7 +18,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"              // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"               // configuration_error
+#include "gradus/core/error.hpp"               // configuration_error, raise
 #include "gradus/core/vector.hpp"              // vector
 #include "gradus/trace/clock_alignment.hpp"    // clock_offset
 #include "gradus/trace/detail/clock.hpp"       // tick_clock
@@ -66,7 +66,7 @@ class recorder {
   /// @throws configuration_error when there is no room for spans
   explicit recorder(const recorder_options& options = {}) : options_{options}, enabled_{options.enabled} {
     if (options.capacity < 1 || options.capacity > most_spans) {
-      throw configuration_error{"trace::recorder", {"a capacity from 1 to ", most_spans}, {options.capacity}};
+      raise<configuration_error>("trace::recorder", {"a capacity from 1 to ", most_spans}, {options.capacity});
     }
     options_.capacity = std::bit_ceil(options.capacity);
     this_thread();

@@ -102,6 +102,10 @@ struct span {
   [[nodiscard]] constexpr comm::detail::call_kind kind() const noexcept {
     return static_cast<comm::detail::call_kind>(operation);
   }
+  /// Whether it is a collective that no rank can leave before all have come. (The root of a broadcast can.)
+  [[nodiscard]] constexpr bool needs_all_ranks() const noexcept {
+    return is_transfer() && !is_message() && kind() != comm::detail::call_kind::broadcast;
+  }
   [[nodiscard]] constexpr bool is_message() const noexcept {
     return is_transfer() && (kind() == comm::detail::call_kind::send || kind() == comm::detail::call_kind::receive);
   }

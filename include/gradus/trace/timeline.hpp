@@ -22,6 +22,7 @@
 
 #include "gradus/comm/communicator.hpp"        // all_gather, receive, send
 #include "gradus/core/config.hpp"              // GRADUS_COLD
+#include "gradus/core/error.hpp"               // format_error, raise
 #include "gradus/trace/clock_alignment.hpp"    // clock_alignment, measure_clock
 #include "gradus/trace/detail/clock.hpp"       // steady_nanoseconds
 #include "gradus/trace/detail/name_table.hpp"  // name_table
@@ -61,9 +62,10 @@ class timeline {
   [[nodiscard]] const std::vector<rank_timeline>& ranks() const noexcept { return ranks_; }
 
   /// When the last rank came to the collective of which this span is one rank's part: until then a rank waited, from
-  /// then on data were transferred. Null if it is no collective, or if not all ranks have recorded it.
+  /// then on data were transferred. Null if it is no collective of which that can be said, or if not all ranks have
+  /// recorded it.
   [[nodiscard]] const arrival* all_arrived(const span& part) const {
-    if (!part.is_transfer() || part.is_message()) {
+    if (!part.needs_all_ranks()) {
       return nullptr;
     }
     const auto found = arrivals_.find(key_of(part));
@@ -99,7 +101,7 @@ class timeline {
   void find_arrivals() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const span& one : ranks_[rank].spans) {
-        if (one.is_transfer() && !one.is_message()) {
+        if (one.needs_all_ranks()) {
           arrived& found = arrivals_[key_of(one)];
           if (found.parts++ == 0 || one.begin > found.last.time) {
             found.last = {one.begin, static_cast<int>(rank)};
@@ -170,6 +172,10 @@ namespace detail {
   for (span& each : rank.spans) {
     const auto packed = in.get<wire_span>();
     each = packed.content;
+    if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= lanes) {
+      raise<format_error>("trace", "a span of a known category and lane", "another one",
+                          "run the same version of the program on all ranks");
+    }
     each.title = name_at(packed.title);
     each.subject = name_at(packed.subject);
   }

@@ -187,7 +187,7 @@ class traced_loader {
   }
   [[nodiscard]] index_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
   [[nodiscard]] index_t examples_per_epoch() const { return loader_->examples_per_epoch(); }
-  [[nodiscard]] std::string description() const { return std::string{loader_->description()}; }
+  [[nodiscard]] decltype(auto) description() const { return loader_->description(); }
 
  private:
   Loader* loader_;

@@ -6,6 +6,7 @@
 
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
+#include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
 #include "gradus/optim/update_rule.hpp"          // explain_update_rule
@@ -46,7 +47,8 @@ class trainer final : public detail::trainer_base<Network> {
  public:
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error when the network is not frozen, the rule makes no sense, or ranks differ
-  trainer(Network& network, const Update& rule, Communicator& communicator, const Synchronization& options = {})
+  GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator,
+                      const Synchronization& options = {})
       : base{network}, step_{network.device(), detail::trained_parameters_of(network), rule, communicator, options} {
     this->require_same(step_.group(), detail::describe_rule(rule), step_.description());
     if constexpr (watched) {
@@ -59,7 +61,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// @throws configuration_error when options make no sense or ranks differ
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
-  void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
+  GRADUS_COLD void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), {adapter<Callbacks>{callbacks, this}.self()...},
                   [&](detail::synchronized_update& update, auto& input, detail::callback_list list) {
@@ -74,7 +76,7 @@ class trainer final : public detail::trainer_base<Network> {
   /// sharded loader every rank must call it, all get the same report, and all take over the running statistics of rank
   /// 0, so that they evaluate one model.
   template <class Loader>
-  [[nodiscard]] evaluation_report evaluate(Loader& loader) {
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader& loader) {
     step_.complete_update();
     if constexpr (watched) {
       const auto seen = watch().evaluation();
@@ -115,7 +117,7 @@ class evaluate_every {
  public:
   explicit evaluate_every(Loader& loader, int every = 1) : loader_{&loader}, every_{every} {
     if (every < 1) {
-      throw configuration_error{"evaluate_every", "every at least 1 epoch", {every}};
+      raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every});
     }
   }
 

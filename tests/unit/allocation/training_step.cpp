@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_on_lanes_or_with_recomputation_allocates_no
     gradus::cpu device{{.intra_op_threads = 2, .inter_op_threads = lanes}};
     nn::network<float, Layout> net{device, {3, 13, 11}};
     gradus_test::build_branching(net);
-    net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute});
+    net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute, .parallel_branches = true});
     const gradus_test::random_batch<float, Layout> batch{device, {6, 3, 13, 11}, 5};
     (void)net.train_step(batch.images, batch.labels);
     const long before = allocations.load();

@@ -34,8 +34,8 @@ struct caller {
 GRADUS_NEVER_INLINE inline void require_open(const caller& by, std::string_view operation,
                                              const std::source_location& where) {
   if (by.size <= 0) {
-    throw configuration_error{operation, "an open communicator", "one that was moved from",
-                              "use the communicator that it was moved to", where};
+    raise<configuration_error>(operation, "an open communicator", "one that was moved from",
+                               "use the communicator that it was moved to", where);
   }
 }
 
@@ -43,14 +43,12 @@ GRADUS_NEVER_INLINE inline void require_peer(const caller& by, std::string_view 
                                              const std::source_location& where) {
   require_open(by, operation, where);
   if (peer < 0 || peer >= by.size || peer == by.rank) {
-    throw configuration_error{operation,
-                              {"another rank of the ", by.size, " of communicator '", by.name, "'"},
-                              {"rank ", peer, " on rank ", by.rank},
-                              "ranks are counted from 0, and no rank sends to itself",
-                              where};
+    raise<configuration_error>(operation, {"another rank of the ", by.size, " of communicator '", by.name, "'"},
+                               {"rank ", peer, " on rank ", by.rank},
+                               "ranks are counted from 0, and no rank sends to itself", where);
   }
   if (tag < 0 || tag > largest_tag) {
-    throw configuration_error{operation, {"a tag from 0 to ", largest_tag}, {tag}, {}, where};
+    raise<configuration_error>(operation, {"a tag from 0 to ", largest_tag}, {tag}, {}, where);
   }
 }
 
@@ -58,7 +56,8 @@ GRADUS_NEVER_INLINE inline void require_root(const caller& by, std::string_view 
                                              const std::source_location& where) {
   require_open(by, operation, where);
   if (root < 0 || root >= by.size) {
-    throw configuration_error{operation, {"a root from 0 to ", by.size - 1}, {root}, "ranks are counted from 0", where};
+    raise<configuration_error>(operation, {"a root from 0 to ", by.size - 1}, {root}, "ranks are counted from 0",
+                               where);
   }
 }
 
@@ -79,12 +78,10 @@ GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_vie
   require_open(by, operation, where);
   const auto ranks = static_cast<std::size_t>(by.size);
   if (whole.elements / ranks != block.elements || whole.elements % ranks != 0) {
-    throw shape_error{
+    raise<shape_error>(
         operation,
         {whole.name, " of ", ranks, " blocks (one for each rank) of the ", block.elements, " elements of ", block.name},
-        {whole.elements, " elements"},
-        "make the size a multiple of the number of ranks, with zeros at the end",
-        where};
+        {whole.elements, " elements"}, "make the size a multiple of the number of ranks, with zeros at the end", where);
   }
   const auto first = reinterpret_cast<std::uintptr_t>(block.bytes.data());
   const auto whole_first = reinterpret_cast<std::uintptr_t>(whole.bytes.data());
@@ -92,11 +89,9 @@ GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_vie
   const bool apart =
       block.bytes.empty() || first >= whole_first + whole.bytes.size() || first + block.bytes.size() <= whole_first;
   if (!apart && first != own) {
-    throw shape_error{operation,
-                      {block.name, " that is block ", by.rank, " of ", whole.name, " or does not overlap it"},
-                      "spans that overlap otherwise",
-                      {},
-                      where};
+    raise<shape_error>(operation,
+                       {block.name, " that is block ", by.rank, " of ", whole.name, " or does not overlap it"},
+                       "spans that overlap otherwise", {}, where);
   }
 }
 

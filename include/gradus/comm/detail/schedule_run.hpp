@@ -175,7 +175,7 @@ class schedule_run final : public operation {
         const std::string reason = gradus::detail::text({"no progress ", missing(), " within ", seconds_text(limit_)});
         owner_->channel().fail(gradus::detail::text({what_.describe(), ": ", reason}));
         drop_messages();
-        throw communication_error{what_.describe(), {}, reason, "set_time_limit allows longer waits", where};
+        gradus::raise<communication_error>(what_.describe(), {}, reason, "set_time_limit allows longer waits", where);
       }
       rest.pause();
     }

@@ -19,7 +19,7 @@
 #include "gradus/comm/detail/thread_collective.hpp"  // thread_collective
 #include "gradus/comm/detail/thread_world.hpp"       // thread_world
 #include "gradus/comm/request.hpp"                   // operation, request
-#include "gradus/core/config.hpp"                    // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                    // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                     // communication_error
 #include "gradus/core/text.hpp"                      // text
 #include "gradus/core/vector.hpp"                    // vector
@@ -200,7 +200,7 @@ class thread_message {
     const std::string reason =
         gradus::detail::text({"rank ", mine.what.peer, " did not arrive within ", seconds_text(mine.limit)});
     world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
-    throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   /// Takes the buffer back. False if the message has been delivered instead.
@@ -269,7 +269,7 @@ class thread_message {
 /// places and messages as are ever under way at a time.
 class thread_channel {
  public:
-  explicit thread_channel(std::shared_ptr<thread_world> world)
+  GRADUS_COLD explicit thread_channel(std::shared_ptr<thread_world> world)
       : world_{std::move(world)},
         departed_(static_cast<std::size_t>(world_->size())),
         positions_(static_cast<std::size_t>(world_->size())),
@@ -290,7 +290,7 @@ class thread_channel {
   }
 
   /// A new channel of the same world, the same for all ranks.
-  std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
+  GRADUS_COLD std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
     thread_collective::entry& mine =
         arrive(rank, call{.kind = call_kind::duplicate}, nullptr, nullptr, nullptr, 0, 1, limit);
     struct taker {
@@ -378,7 +378,7 @@ class thread_channel {
     return *next;
   }
 
-  void make_channel(thread_collective& place) {
+  GRADUS_COLD void make_channel(thread_collective& place) {
     try {
       const auto channel = std::make_shared<thread_channel>(world_);
       for (int rank = 0; rank < world_->size(); ++rank) {

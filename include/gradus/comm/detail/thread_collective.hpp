@@ -16,6 +16,7 @@
 #include "gradus/comm/detail/thread_world.hpp"  // thread_world, wait_in
 #include "gradus/comm/reduction.hpp"            // reduce_contributions
 #include "gradus/comm/request.hpp"              // operation
+#include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                // communication_error
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/core/text.hpp"                 // text
@@ -91,9 +92,7 @@ class thread_collective {
       return;
     }
     if (const int other = first_disagreement(); other >= 0) {
-      refuse(gradus::detail::text({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(), ", rank ",
-                                   other, " calls ", at(other).what.describe()}),
-             other);
+      refuse(other);
       return;
     }
     complete();
@@ -115,8 +114,10 @@ class thread_collective {
     return -1;
   }
 
-  void refuse(const std::string& reason, int rank) noexcept {
-    world_->fail(rank, reason);
+  /// Rank `other` calls another collective than rank 0.
+  GRADUS_COLD void refuse(int other) {
+    world_->fail(other, gradus::detail::text({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(),
+                                              ", rank ", other, " calls ", at(other).what.describe()}));
     state_.fetch_or(broken, std::memory_order_seq_cst);
     world_->wake();
   }
@@ -179,7 +180,7 @@ class thread_collective {
     return -1;
   }
 
-  bool look(entry& mine, const std::source_location& where) {
+  GRADUS_NEVER_INLINE bool look(entry& mine, const std::source_location& where) {
     std::uint32_t state = state_.load(std::memory_order_seq_cst);
     if ((state & (ready | finished)) == ready) {
       help(mine);
@@ -222,9 +223,12 @@ class thread_collective {
             })) {
       return;
     }
-    if (!withdraw(mine)) {
-      return;
+    if (withdraw(mine)) {
+      raise_time_out(mine, where);
     }
+  }
+
+  [[noreturn]] GRADUS_COLD void raise_time_out(const entry& mine, const std::source_location& where) {
     gradus::detail::vector<int> missing;
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!arrived(rank)) {
@@ -235,11 +239,11 @@ class thread_collective {
         {missing.empty() ? "nothing in " : gradus::detail::text({ranks_text(missing), " did not arrive within "}),
          seconds_text(mine.limit)});
     world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
-    throw communication_error{mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where};
+    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
   /// Takes the buffers back. False if the collective is complete instead.
-  bool withdraw(entry& mine) noexcept {
+  GRADUS_NEVER_INLINE bool withdraw(entry& mine) noexcept {
     std::uint32_t state = state_.load(std::memory_order_seq_cst);
     while ((state & (ready | broken)) == 0) {
       if (state_.compare_exchange_weak(state, state | broken, std::memory_order_seq_cst)) {
@@ -257,7 +261,7 @@ class thread_collective {
     return false;
   }
 
-  void abandon(entry& mine, bool unwinding) noexcept {
+  GRADUS_COLD void abandon(entry& mine, bool unwinding) noexcept {
     if (unwinding) {
       try {
         world_->suspect(
@@ -291,13 +295,14 @@ class thread_collective {
 };
 
 /// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
-template <class Element, class Combine>
+template <class Element>
 void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last, index_t shift) {
-  reduce_contributions<Element, Combine>(
-      meeting.ranks(), begin, end, [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
-      [=, &meeting](index_t i, const Element* values, auto count) {
+  reduce_contributions<Element>(
+      meeting.at(0).what.operation, meeting.ranks(), begin, end,
+      [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
+      [&](index_t i, const Element* values, std::size_t bytes) {
         for (int rank = first; rank < last; ++rank) {
-          std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, count * sizeof(Element));
+          std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, bytes);
         }
       });
 }
@@ -313,16 +318,16 @@ void for_each_block(index_t begin, index_t end, index_t block, Part&& part) {
   }
 }
 
-template <class Element, class Combine>
+template <class Element>
 void all_reduce_chunk(const thread_collective& meeting, index_t begin, index_t end) {
-  reduce_chunk<Element, Combine>(meeting, begin, end, 0, meeting.ranks(), 0);
+  reduce_chunk<Element>(meeting, begin, end, 0, meeting.ranks(), 0);
 }
 
-template <class Element, class Combine>
+template <class Element>
 void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
   const index_t count = meeting.at(0).what.count;
   for_each_block(begin, end, count, [&](int owner, index_t from, index_t to) {
-    reduce_chunk<Element, Combine>(meeting, from, to, owner, owner + 1, -owner * count);
+    reduce_chunk<Element>(meeting, from, to, owner, owner + 1, -owner * count);
   });
 }
 

@@ -24,7 +24,7 @@ namespace gradus::comm::detail {
 /// The first failure among the ranks, and a place where ranks sleep until something changes.
 class thread_world {
  public:
-  explicit thread_world(int size)
+  GRADUS_COLD explicit thread_world(int size)
       : size_{size}, spins_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 2000 : 50} {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -81,7 +81,7 @@ class thread_world {
     std::unique_lock lock{mutex_};
     const std::string reason = gradus::detail::text({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
-    throw communication_error{what.describe(), {}, reason, {}, where};
+    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
   /// To be called after every change that a sleeping rank may wait for. The change itself is a sequentially consistent

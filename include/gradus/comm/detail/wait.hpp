@@ -65,8 +65,8 @@ class backoff {
 
 GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
   if (limit <= std::chrono::milliseconds::zero()) {
-    throw configuration_error{
-        {communicator, ".set_time_limit"}, "a time above zero", {static_cast<long long>(limit.count()), " ms"}};
+    raise<configuration_error>({communicator, ".set_time_limit"}, "a time above zero",
+                               {static_cast<long long>(limit.count()), " ms"});
   }
 }
 

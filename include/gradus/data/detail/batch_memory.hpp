@@ -12,6 +12,7 @@
 #include <type_traits>  // std::is_same_v
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/element.hpp"             // parameter_element_t
 #include "gradus/core/extents.hpp"             // image_extents, extents
 #include "gradus/core/index.hpp"               // index_t
@@ -49,7 +50,7 @@ class batch_memory : public loader_base {
  protected:
   /// @throws device_error when there is not enough memory
   template <class Dataset>
-  batch_memory(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides)
+  GRADUS_COLD batch_memory(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides)
       : loader_base{facts_of(set), options},
         source_{source_of(set)},
         strides_{strides},
@@ -80,7 +81,7 @@ class batch_memory : public loader_base {
     start(how);
   }
 
-  ~batch_memory() { stop(); }
+  GRADUS_COLD ~batch_memory() { stop(); }
 
   [[nodiscard]] cpu& device() const noexcept { return images_.device(); }
 

@@ -10,6 +10,7 @@
 #include <span>     // std::span
 #include <string>   // std::string
 
+#include "gradus/core/config.hpp"  // GRADUS_COLD
 #include "gradus/core/random.hpp"  // mix_bits
 
 namespace gradus::data::detail {
@@ -31,7 +32,7 @@ namespace gradus::data::detail {
 }
 
 /// 16 hexadecimal digits.
-[[nodiscard]] inline std::string hexadecimal(std::uint64_t hash) {
+[[nodiscard]] GRADUS_COLD inline std::string hexadecimal(std::uint64_t hash) {
   std::string text(16, '0');
   for (std::size_t i = 16; i-- > 0; hash >>= 4U) {
     text[i] = "0123456789abcdef"[hash & 15U];

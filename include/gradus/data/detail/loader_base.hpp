@@ -19,7 +19,7 @@
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
-#include "gradus/core/thread_name.hpp"  // name_this_thread
+#include "gradus/core/thread.hpp"       // start_thread
 #include "gradus/data/detail/hash.hpp"  // hexadecimal
 #include "gradus/data/sampler.hpp"      // sampler, shard
 
@@ -83,7 +83,7 @@ class loader_base {
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
 
  protected:
-  loader_base(const set_facts& set, const loader_options& options)
+  GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
         sampler_{set.size,
                  {.batch_size = options.batch_size,
@@ -104,7 +104,9 @@ class loader_base {
   using fill_function = void (*)(loader_base& loader, std::size_t number, const sample& mine);
 
   void start(fill_function fill) {
-    producer_ = std::thread{[this, fill] { produce(fill); }};
+    fill_ = fill;
+    producer_ = gradus::detail::start_thread(
+        "gradus loader", [](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
   }
 
   void stop() noexcept {
@@ -123,7 +125,7 @@ class loader_base {
   [[nodiscard]] std::size_t next_slot() {
     std::unique_lock lock{mutex_};
     if (requests_ == 0) {
-      throw configuration_error{"loader.next", "an epoch", "none", "call start_epoch(0) first"};
+      raise<configuration_error>("loader.next", "an epoch", "none", "call start_epoch(0) first");
     }
     released_ = given_;  // the batch of the call before is free
     if (given_ == batches_) {
@@ -144,7 +146,8 @@ class loader_base {
   /// @throws format_error when a label is no class
   void check_label(std::int32_t label, index_t example) const {
     if (label < 0 || label >= set_.classes) {
-      throw format_error{"loader", {"labels from 0 to ", set_.classes - 1}, {"label ", label, " of example ", example}};
+      raise<format_error>("loader", {"labels from 0 to ", set_.classes - 1},
+                          {"label ", label, " of example ", example});
     }
   }
 
@@ -166,13 +169,13 @@ class loader_base {
   GRADUS_COLD void check(const loader_options& options) const {
     const image_extents& one = set_.example;
     if (one.c < 1 || one.h < 1 || one.w < 1) {
-      throw configuration_error{"loader", "images of at least one channel, row and column", to_string(one)};
+      raise<configuration_error>("loader", "images of at least one channel, row and column", to_string(one));
     }
     if (set_.classes < 1) {
-      throw configuration_error{"loader", "classes of at least 1", {set_.classes}};
+      raise<configuration_error>("loader", "classes of at least 1", {set_.classes});
     }
     if (options.prefetch < 1 || options.prefetch > 1024) {
-      throw configuration_error{"loader", "a prefetch from 1 to 1024 batches", {options.prefetch}};
+      raise<configuration_error>("loader", "a prefetch from 1 to 1024 batches", {options.prefetch});
     }
   }
 
@@ -182,8 +185,7 @@ class loader_base {
   }
 
   /// The thread that prepares batches.
-  void produce(fill_function fill) {
-    gradus::detail::name_this_thread("gradus loader");
+  void produce() {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -206,7 +208,7 @@ class loader_base {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        fill(*this, slot_of(number), sampler_.batch(number));
+        fill_(*this, slot_of(number), sampler_.batch(number));
       } catch (...) {
         failure = std::current_exception();
       }
@@ -227,6 +229,7 @@ class loader_base {
   std::string description_;
   index_t batches_;  // of an epoch
   index_t slots_;
+  fill_function fill_ = nullptr;
 
   std::mutex mutex_;  // of what follows
   std::condition_variable wake_producer_;

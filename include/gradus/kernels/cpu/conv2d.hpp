@@ -8,7 +8,7 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                        // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                        // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                       // network_element, real_element
 #include "gradus/core/index.hpp"                         // index_t
 #include "gradus/device/cpu.hpp"                         // cpu
@@ -27,9 +27,9 @@ namespace detail {
 /// Which loops an nchw convolution runs: tiles along rows of pixels, which is lost on rows that are no multiple of a
 /// tile; or x and y transposed, which is lost on few terms.
 template <class Element>
-[[nodiscard]] GRADUS_NEVER_INLINE bool runs_in_place(const plane_correlations<Element>& planes,
-                                                     const tile_kernels<computed<Element>>& kernels,
-                                                     const conv2d_geometry& g, pass which) {
+[[nodiscard]] GRADUS_COLD bool runs_in_place(const plane_correlations<Element>& planes,
+                                             const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g,
+                                             pass which) {
   const auto taps = static_cast<double>(g.kernel_height * g.kernel_width);
   const auto in = static_cast<double>(g.in_channels / g.groups);
   const auto out = static_cast<double>(g.out_channels / g.groups);
@@ -60,8 +60,8 @@ template <class Element>
 
 /// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
-auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
-                       index_t threads, index_t batch, const Use& use) {
+GRADUS_COLD auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
+                                   index_t threads, index_t batch, const Use& use) {
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
@@ -88,8 +88,8 @@ concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layo
 
 /// See kernels/conv2d.hpp.
 template <network_element Element, detail::convolution_layout Layout>
-[[nodiscard]] std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry, index_t batch,
-                                                 pass which) {
+[[nodiscard]] GRADUS_COLD std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry,
+                                                             index_t batch, pass which) {
   using real = parameter_element_t<Element>;
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {

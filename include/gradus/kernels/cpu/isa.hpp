@@ -9,7 +9,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/error.hpp"  // configuration_error
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // configuration_error
 
 namespace gradus::kernels {
 
@@ -62,17 +63,18 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
                                                            instruction_set::avx512, instruction_set::avx512_bf16};
 
 /// @throws configuration_error when `name` is no instruction set, or none of this processor
-[[nodiscard]] inline instruction_set instruction_set_named(std::string_view name, std::string_view asked_by) {
+[[nodiscard]] GRADUS_COLD inline instruction_set instruction_set_named(std::string_view name,
+                                                                       std::string_view asked_by) {
   for (const instruction_set which : all_instruction_sets) {
     if (name == name_of(which)) {
       if (!is_available(which)) {
-        throw configuration_error{asked_by, "an instruction set of this processor", std::string{name},
-                                  "leave it out to use the best that the processor has"};
+        raise<configuration_error>(asked_by, "an instruction set of this processor", std::string{name},
+                                   "leave it out to use the best that the processor has");
       }
       return which;
     }
   }
-  throw configuration_error{asked_by, "portable, avx2, avx512 or avx512_bf16", "'" + std::string{name} + "'"};
+  raise<configuration_error>(asked_by, "portable, avx2, avx512 or avx512_bf16", "'" + std::string{name} + "'");
 }
 
 /// What is used when nobody chose: GRADUS_INSTRUCTION_SET, or the best of the processor.

@@ -38,11 +38,11 @@ consteval bool explain_response_layout() {
   local_response_norm_parameters result = parameters;
   result.radius = std::min(parameters.radius, std::max(index_t{0}, channels - 1));
   if (parameters.radius < 0 || !response_fits_pixel(channels, result.radius) || response_tile(result.radius) == 0) {
-    throw configuration_error{
+    raise<configuration_error>(
         "local_response_norm",
         "a radius of at least 0 and channels + 2 * radius of at most " + std::to_string(response_capacity),
         "radius " + std::to_string(parameters.radius) + " with " + std::to_string(channels) + " channels",
-        "the radius counts channels to each side; 2 is the usual value"};
+        "the radius counts channels to each side; 2 is the usual value");
   }
   return result;
 }

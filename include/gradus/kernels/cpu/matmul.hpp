@@ -10,6 +10,7 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::pair
 
+#include "gradus/core/config.hpp"                     // GRADUS_COLD
 #include "gradus/core/element.hpp"                    // network_element, real_element, storage_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
@@ -29,7 +30,7 @@ class product {
   using real = computed<Element>;  // of sums, and what tiles read
 
  public:
-  product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
+  GRADUS_COLD product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
       : kernels_{kernels}, terms_{packed_terms<Element>(kernels, s.k)}, all_terms_{s.k}, threads_{threads} {
     const side a{.count = s.m, .step = s.transpose_a ? 1 : s.k, .term_step = s.transpose_a ? s.m : 1, .place = s.n};
     const side b{.count = s.n, .step = s.transpose_b ? s.k : 1, .term_step = s.transpose_b ? 1 : s.n, .place = 1};
@@ -59,8 +60,8 @@ class product {
   }
 
   /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
-  [[nodiscard]] static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
-                                                   index_t threads) {
+  [[nodiscard]] GRADUS_COLD static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
+                                                               index_t threads) {
     std::size_t bytes = thin_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
     for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
       scratch shared;
@@ -75,8 +76,8 @@ class product {
   }
 
   template <class Result>
-  void run(cpu& device, const Element* a, const Element* b, const tile_output<Result>& output,
-           std::byte* workspace) const {
+  GRADUS_COLD void run(cpu& device, const Element* a, const Element* b, const tile_output<Result>& output,
+                       std::byte* workspace) const {
     const Element* const row_side = swapped_ ? b : a;
     const Element* const column_side = swapped_ ? a : b;
     if (thin_) {
@@ -308,7 +309,7 @@ template <class Element>
 
 /// See kernels/matmul.hpp.
 template <real_element Element>
-[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+[[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
     return detail::product<Element>::workspace_bytes(kernels, shape, device.threads());
   });
@@ -324,7 +325,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
 
 /// See kernels/matmul.hpp.
 template <storage_element Element>
-[[nodiscard]] std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
+[[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   using real = parameter_element_t<Element>;
   return detail::rounded_bytes<Element>(shape) +
          detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {

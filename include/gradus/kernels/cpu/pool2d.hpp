@@ -9,7 +9,7 @@
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/config.hpp"                 // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                // network_element
 #include "gradus/core/index.hpp"                  // index_t
 #include "gradus/device/cpu.hpp"                  // cpu
@@ -48,7 +48,7 @@ struct pool_plan {
   static constexpr index_t row_pixels = 1024;
 
   template <class Layout>
-  GRADUS_NEVER_INLINE pool_plan(const pool2d_geometry& g, index_t batch, bool with_padding, Layout /*layout*/)
+  GRADUS_COLD pool_plan(const pool2d_geometry& g, index_t batch, bool with_padding, Layout /*layout*/)
       : rows{pool_rows(g)},
         columns{pool_columns(g)},
         in{dense_mapping<Layout>{g.input(batch)}},
@@ -181,8 +181,8 @@ template <class Element>
 GRADUS_NEVER_INLINE void pool_turned_band(const pool_plan& plan, const pool_forward<Element>& call,
                                           const pool_band& band) {
   std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
-  std::array<Element, plan.row_pixels * turned_lanes> results;
-  std::array<std::uint8_t, plan.row_pixels * turned_lanes> chosen;
+  std::array<Element, pool_plan::row_pixels * turned_lanes> results;
+  std::array<std::uint8_t, pool_plan::row_pixels * turned_lanes> chosen;
   const pool_axis& rows = plan.rows;
   const index_t first = rows.window(band.rows.begin).begin;
   const index_t in_h = plan.columns.inputs * turned_lanes;
@@ -261,7 +261,7 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
                                                const pool_band& band) {
   std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
   std::array<std::uint8_t, pool_plan::band_pixels * turned_lanes> chosen;
-  std::array<Element, plan.row_pixels * turned_lanes> sums;
+  std::array<Element, pool_plan::row_pixels * turned_lanes> sums;
   const pool_axis& rows = plan.rows;
   const index_t first = rows.windows_with(band.rows.begin).begin;
   const auto source = [&]<class Type>(const Type* data) {

@@ -6,6 +6,7 @@
 
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"          // GRADUS_COLD
 #include "gradus/kernels/elementwise.hpp"  // add_forward, copy_or_add
 #include "gradus/nn/layer.hpp"             // layer
 
@@ -26,13 +27,11 @@ class add_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "add"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
-      throw shape_error{kind(),
-                        "two values of one shape",
-                        {to_string(inputs[0]), " and ", to_string(inputs[1])},
-                        "project the shortcut with a 1 x 1 convolution"};
+      raise<shape_error>(kind(), "two values of one shape", {to_string(inputs[0]), " and ", to_string(inputs[1])},
+                         "project the shortcut with a 1 x 1 convolution");
     }
     return inputs[0];
   }

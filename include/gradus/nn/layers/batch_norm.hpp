@@ -9,6 +9,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/kernels/batch_norm.hpp"  // batch_norm_forward_training, ...
 #include "gradus/nn/initializer.hpp"      // initializer
 #include "gradus/nn/layer.hpp"            // layer
@@ -42,23 +43,23 @@ class batch_norm_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "batch_norm"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
-      throw configuration_error{kind(), "a momentum in [0, 1]", {options_.momentum}};
+      raise<configuration_error>(kind(), "a momentum in [0, 1]", {options_.momentum});
     }
     if (!(options_.epsilon > 0) || !std::isfinite(options_.epsilon)) {
-      throw configuration_error{kind(), "an epsilon above 0", {options_.epsilon}};
+      raise<configuration_error>(kind(), "an epsilon above 0", {options_.epsilon});
     }
     if (inputs[0].flattened) {
-      throw shape_error{kind(), "an image, or a vector made by a dense layer", "a flattened image",
-                        "normalise before nn::flatten"};
+      raise<shape_error>(kind(), "an image, or a vector made by a dense layer", "a flattened image",
+                         "normalise before nn::flatten");
     }
     shape_ = inputs[0];
     return shape_;
   }
 
-  [[nodiscard]] std::vector<parameter_description> parameters() const override {
+  [[nodiscard]] GRADUS_COLD std::vector<parameter_description> parameters() const override {
     std::vector<parameter_description> result;
     const image_extents shape{shape_.channels, 1, 1, 1};
     if (options_.scale) {
@@ -70,7 +71,7 @@ class batch_norm_base : public layer_base {
     return result;
   }
 
-  [[nodiscard]] std::vector<buffer_description> buffers() const override {
+  [[nodiscard]] GRADUS_COLD std::vector<buffer_description> buffers() const override {
     return {{"running_mean", shape_.channels, 0.0}, {"running_variance", shape_.channels, 1.0}};
   }
 
@@ -100,7 +101,7 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
  public:
   using base::base;
 
-  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& device, index_t batch) const override {
     return {.state = 4 * static_cast<std::size_t>(this->shape_.channels) * sizeof(parameter_element),
             .workspace = batch_norm_workspace_bytes<Element, Layout>(device, this->shape_.batch(batch))};
   }

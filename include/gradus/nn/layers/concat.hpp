@@ -6,6 +6,7 @@
 
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/kernels/concat.hpp"  // copy_channels
 #include "gradus/nn/layer.hpp"        // layer
 
@@ -26,18 +27,18 @@ class concat_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "concat"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     if (inputs.size() < 2) {
-      throw configuration_error{kind(), "at least 2 input values", {inputs.size()}};
+      raise<configuration_error>(kind(), "at least 2 input values", {inputs.size()});
     }
     value_shape out = inputs[0];
     out.channels = 0;
     for (const value_shape& in : inputs) {
       if (in.flattened) {
-        throw shape_error{kind(), "images", {"the vector ", to_string(in)}, "concatenate before nn::flatten"};
+        raise<shape_error>(kind(), "images", {"the vector ", to_string(in)}, "concatenate before nn::flatten");
       }
       if (in.height != out.height || in.width != out.width) {
-        throw shape_error{kind(), {"images of one height and width as in ", to_string(inputs[0])}, to_string(in)};
+        raise<shape_error>(kind(), {"images of one height and width as in ", to_string(inputs[0])}, to_string(in));
       }
       out.channels += in.channels;
     }

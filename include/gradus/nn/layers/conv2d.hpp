@@ -9,6 +9,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
+#include "gradus/core/config.hpp"          // GRADUS_COLD
 #include "gradus/core/extents.hpp"         // extents
 #include "gradus/kernels/conv2d.hpp"       // conv2d_geometry, the passes
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
@@ -46,20 +47,20 @@ namespace detail {
 /// What all element types, layouts and devices of the layer share.
 class conv2d_base : public layer_base {
  public:
-  explicit conv2d_base(const conv2d& options) : options_{options} {}
+  GRADUS_COLD explicit conv2d_base(const conv2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "conv2d"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "out_channels", 1, options_.out_channels);
     require_at_least(kind(), "groups", 1, options_.groups);
     const value_shape& in = inputs[0];
     require_image(kind(), in, "put the convolution before nn::flatten");
     if (in.channels % options_.groups != 0 || options_.out_channels % options_.groups != 0) {
-      throw shape_error{kind(),
-                        {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
-                        {options_.groups}};
+      raise<shape_error>(kind(),
+                         {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
+                         {options_.groups});
     }
     const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
     geometry_ = {.in_channels = in.channels,
@@ -79,7 +80,7 @@ class conv2d_base : public layer_base {
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
   }
 
-  [[nodiscard]] std::vector<parameter_description> parameters() const override {
+  [[nodiscard]] GRADUS_COLD std::vector<parameter_description> parameters() const override {
     const auto area = static_cast<double>(geometry_.kernel_height * geometry_.kernel_width);
     const fan sizes{.in = static_cast<double>(geometry_.in_channels / geometry_.groups) * area,
                     .out = static_cast<double>(geometry_.out_channels / geometry_.groups) * area};
@@ -114,7 +115,7 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
  public:
   using base::base;
 
-  [[nodiscard]] layer_memory memory(Device& device, index_t batch) const override {
+  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& device, index_t batch) const override {
     std::size_t workspace = 0;
     for (const kernels::pass which :
          {kernels::pass::forward, kernels::pass::backward_data, kernels::pass::backward_weights}) {

@@ -9,7 +9,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"          // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/random.hpp"          // random_stream
 #include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
 #include "gradus/kernels/elementwise.hpp"  // copy_or_add
@@ -35,14 +35,14 @@ namespace detail {
 /// What all element types, layouts and devices of the layer share.
 class dropout_base : public layer_base {
  public:
-  explicit dropout_base(const dropout& options) : options_{options} {}
+  GRADUS_COLD explicit dropout_base(const dropout& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "dropout"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     if (!(options_.rate >= 0 && options_.rate < 1)) {
-      throw configuration_error{kind(), "a rate in [0, 1)", {options_.rate}};
+      raise<configuration_error>(kind(), "a rate in [0, 1)", {options_.rate});
     }
     shape_ = inputs[0];
     return inputs[0];
@@ -71,7 +71,7 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
  public:
   using base::base;
 
-  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
+  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& /*device*/, index_t batch) const override {
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
 

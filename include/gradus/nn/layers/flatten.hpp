@@ -6,7 +6,8 @@
 
 #include <string_view>  // std::string_view
 
-#include "gradus/nn/layer.hpp"  // layer
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/nn/layer.hpp"     // layer
 
 namespace gradus::nn {
 
@@ -26,7 +27,7 @@ class flatten_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "flatten"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     value_shape shape = inputs[0];
     shape.flattened = true;

@@ -6,6 +6,7 @@
 
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"                  // GRADUS_COLD
 #include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_forward, ...
 #include "gradus/nn/layer.hpp"                     // layer
 
@@ -34,11 +35,11 @@ class local_response_norm_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "local_response_norm"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "radius", 0, options_.radius);
     if (!(options_.k > 0)) {
-      throw configuration_error{kind(), "k above 0", {options_.k}};
+      raise<configuration_error>(kind(), "k above 0", {options_.k});
     }
     require_image(kind(), inputs[0], "normalise before nn::flatten");
     return inputs[0];

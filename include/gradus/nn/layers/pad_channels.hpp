@@ -7,6 +7,7 @@
 #include <cstddef>      // std::size_t
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/kernels/concat.hpp"  // copy_channels
 #include "gradus/nn/layer.hpp"        // layer
 
@@ -31,7 +32,7 @@ class pad_channels_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "pad_channels"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     require_at_least(kind(), "before", 0, options_.before);
     require_at_least(kind(), "after", 0, options_.after);

@@ -8,7 +8,7 @@
 #include <cstdint>      // std::uint8_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"     // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
 #include "gradus/nn/layer.hpp"        // layer
 #include "gradus/nn/window.hpp"       // size2d, padding
@@ -45,8 +45,8 @@ struct global_average_pool2d {
 
 namespace detail {
 
-inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs, size2d kernel,
-                                              size2d stride, padding pad) {
+GRADUS_COLD inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
+                                                          size2d kernel, size2d stride, padding pad) {
   require_inputs(kind, 1, inputs.size());
   const value_shape& in = inputs[0];
   require_image(kind, in, "put the pooling before nn::flatten");
@@ -66,8 +66,8 @@ inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<c
   const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
                      (window.out_width - 1) * stride.width - window.pad_left >= in.width;
   if (before || after) {
-    throw configuration_error{kind, "windows that each hold at least one element of the image",
-                              "padding as large as the kernel"};
+    raise<configuration_error>(kind, "windows that each hold at least one element of the image",
+                               "padding as large as the kernel");
   }
   return geometry;
 }
@@ -79,15 +79,15 @@ inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
 /// What all element types, layouts and devices of the layer share.
 class max_pool2d_base : public layer_base {
  public:
-  explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
+  GRADUS_COLD explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
-      throw configuration_error{
-          kind(), "a kernel of at most 256 elements", {geometry_.kernel_height * geometry_.kernel_width}};
+      raise<configuration_error>(kind(), "a kernel of at most 256 elements",
+                                 {geometry_.kernel_height * geometry_.kernel_width});
     }
     return pooled_shape(geometry_);
   }
@@ -118,7 +118,7 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail
  public:
   using base::base;
 
-  [[nodiscard]] layer_memory memory(Device& /*device*/, index_t batch) const override {
+  [[nodiscard]] GRADUS_COLD layer_memory memory(Device& /*device*/, index_t batch) const override {
     return {.state = this->state_bytes(batch), .workspace = 0};
   }
 
@@ -144,7 +144,7 @@ class average_pool2d_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
     return pooled_shape(geometry_);
   }
@@ -191,7 +191,7 @@ class global_average_pool2d_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "global_average_pool2d"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     const size2d image{inputs[0].height, inputs[0].width};
     geometry_ = pool_geometry(kind(), inputs, image, image, padding::valid());

@@ -6,6 +6,7 @@
 
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"          // GRADUS_COLD
 #include "gradus/kernels/elementwise.hpp"  // relu_forward, relu_backward
 #include "gradus/nn/layer.hpp"             // layer
 
@@ -28,7 +29,7 @@ class relu_base : public layer_base {
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "relu"; }
 
-  value_shape infer(std::span<const value_shape> inputs) override {
+  GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 1, inputs.size());
     return inputs[0];
   }

@@ -16,14 +16,14 @@
 #include <thread>           // std::thread, std::this_thread
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/request.hpp"      // request
-#include "gradus/core/config.hpp"       // GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"        // configuration_error, error
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/thread_name.hpp"  // name_this_thread
-#include "gradus/core/vector.hpp"       // vector
-#include "gradus/optim/segment.hpp"     // optim::segment
-#include "gradus/parallel/bucket.hpp"   // bucket, bucket_list, describe
+#include "gradus/comm/request.hpp"     // request
+#include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"       // configuration_error, error
+#include "gradus/core/index.hpp"       // index_t
+#include "gradus/core/thread.hpp"      // start_thread
+#include "gradus/core/vector.hpp"      // vector
+#include "gradus/optim/segment.hpp"    // optim::segment
+#include "gradus/parallel/bucket.hpp"  // bucket, bucket_list, describe
 
 namespace gradus::parallel::detail {
 
@@ -50,8 +50,8 @@ class bucket_exchange {
 
   /// @param order  every bucket once
   /// @pre the channel and the segments outlive the exchange
-  bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
-                  gradus::detail::vector<std::size_t> order, const settings& options)
+  GRADUS_COLD bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
+                              gradus::detail::vector<std::size_t> order, const settings& options)
       : channel_{&channel},
         segments_{segments},
         buckets_{std::move(buckets)},
@@ -59,14 +59,15 @@ class bucket_exchange {
         options_{options},
         under_way_(static_cast<std::size_t>(options.window)) {
     if (options_.overlap && !buckets_.empty()) {
-      poller_ = std::thread{[this] { poll(); }};
+      poller_ = gradus::detail::start_thread(
+          "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
     }
   }
 
   bucket_exchange(const bucket_exchange&) = delete;
   bucket_exchange& operator=(const bucket_exchange&) = delete;
 
-  GRADUS_NEVER_INLINE ~bucket_exchange() {
+  GRADUS_COLD ~bucket_exchange() {
     if (poller_.joinable()) {
       stopping_.store(true, std::memory_order_release);
       wake();
@@ -122,8 +123,8 @@ class bucket_exchange {
       }
       begin_what_can_begin();
       if (begun_ == taken_) {
-        throw configuration_error{"all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
-                                  "call finish after backward"};
+        raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
+                                   "call finish after backward");
       }
       under_way_[taken_ % under_way_.size()].wait(where);
     } catch (error& failure) {
@@ -163,7 +164,6 @@ class bucket_exchange {
   }
 
   void poll() noexcept {
-    gradus::detail::name_this_thread("gradus buckets");
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
       if (move_while_data_flows()) {

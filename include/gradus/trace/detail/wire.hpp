@@ -14,7 +14,7 @@
 #include <vector>         // std::vector
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // format_error
+#include "gradus/core/error.hpp"   // format_error, raise
 #include "gradus/trace/span.hpp"   // name, span
 
 namespace gradus::trace::detail {
@@ -77,8 +77,8 @@ class byte_reader {
   }
   GRADUS_COLD static void require(bool holds) {
     if (!holds) {
-      throw format_error{"trace", "the recording of a rank", "something shorter",
-                         "run the same version of the program on all ranks"};
+      raise<format_error>("trace", "the recording of a rank", "something shorter",
+                          "run the same version of the program on all ranks");
     }
   }
 

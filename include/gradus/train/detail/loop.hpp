@@ -7,19 +7,24 @@
 
 #include <chrono>            // std::chrono::steady_clock
 #include <cmath>             // std::isfinite
+#include <cstddef>           // std::byte
 #include <cstdint>           // std::uint64_t
 #include <exception>         // std::exception
 #include <initializer_list>  // std::initializer_list
+#include <span>              // std::span
 #include <string>            // std::string
 
-#include "gradus/comm/any_group.hpp"   // comm::any_group
-#include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"       // numeric_error
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/kernels/softmax.hpp"  // loss_sums
-#include "gradus/nn/network.hpp"       // step_options
-#include "gradus/optim/schedule.hpp"   // optim::schedule
-#include "gradus/train/report.hpp"     // epoch_report, evaluation_report, run_information, step_report
+#include "gradus/comm/agreement.hpp"    // require_agreement
+#include "gradus/comm/any_group.hpp"    // comm::any_group
+#include "gradus/core/config.hpp"       // GRADUS_COLD
+#include "gradus/core/error.hpp"        // configuration_error, numeric_error
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/text.hpp"         // text
+#include "gradus/kernels/softmax.hpp"   // loss_sums
+#include "gradus/nn/step_observer.hpp"  // step_observer
+#include "gradus/nn/step_options.hpp"   // step_options
+#include "gradus/optim/schedule.hpp"    // optim::schedule
+#include "gradus/train/report.hpp"      // epoch_report, evaluation_report, run_information, step_report
 
 namespace gradus::train::detail {
 
@@ -36,35 +41,34 @@ struct batch_facts {
   index_t examples = 0;  // of this rank
 };
 
-/// The batches of an epoch and what a network does with them.
-class pass {
+/// The batches of a loader, and what a network does with them.
+class batches {
  public:
-  pass() = default;
-  pass(const pass&) = delete;
-  pass& operator=(const pass&) = delete;
+  batches() = default;
+  batches(const batches&) = delete;
+  batches& operator=(const batches&) = delete;
 
   virtual void start_epoch(std::uint64_t epoch) = 0;
   /// Goes to the next batch; false after the last.
   [[nodiscard]] virtual bool next(batch_facts& batch) = 0;
-  /// Runs the network on the batch. `place` is for steps of training.
-  virtual kernels::loss_sums run(const nn::step_options& place) = 0;
-
- protected:
-  ~pass() = default;
-};
-
-/// A pass that trains.
-class training_pass : public pass {
- public:
-  /// Brings the ranks' gradients together and updates the parameters.
-  virtual void update(double rate) = 0;
-  /// Makes the parameters those of the next step, if update has put that off.
-  virtual void complete_update() = 0;
+  [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
+  virtual kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) = 0;
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& place) = 0;
 
  protected:
-  ~training_pass() = default;
+  ~batches() = default;
+};
+
+/// Brings gradients together as backward completes them, and updates the parameters.
+class synchronized_update : public nn::step_observer {
+ public:
+  virtual void update(double rate) = 0;
+  /// Makes the values those of the next step, if update has put that off.
+  virtual void complete_update() = 0;
+
+ protected:
+  ~synchronized_update() = default;
 };
 
 /// A callback; members that its type lacks do nothing.
@@ -102,21 +106,45 @@ struct sums {
   [[nodiscard]] double examples() const noexcept { return values[2]; }
 };
 
-/// @param group  ranks that share the data set, or nullptr
-GRADUS_NEVER_INLINE inline evaluation_report evaluate(pass& data, comm::any_group* group, clock::time_point began) {
+/// @param shared      whether the ranks of `group` share the data set
+/// @param statistics  of the network; ranks that share the work take over those of rank 0
+GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_group& group, bool shared,
+                                              std::span<std::byte> statistics) {
+  const auto began = clock::now();
+  if (shared && !statistics.empty()) {
+    group.broadcast(statistics, 0);
+  }
   sums total;
   batch_facts batch;
   data.start_epoch(0);
   while (data.next(batch)) {
-    total.add(data.run({}), batch.examples);
+    total.add(data.evaluate(), batch.examples);
   }
-  if (group != nullptr) {
-    group->sum(total.values);
+  if (shared) {
+    group.sum(total.values);
   }
   return {.loss = total.loss(),
           .accuracy = total.accuracy(),
           .examples = static_cast<index_t>(total.examples()),
           .seconds = seconds_since(began)};
+}
+
+/// What a training is about: some epochs of a data set, with a learning rate.
+struct fit_facts {
+  run_information run;
+  const optim::schedule& learning_rate;
+  const std::string& loader;  // its description
+};
+
+/// @throws configuration_error when options make no sense or ranks differ
+GRADUS_COLD inline void require_same_fit(comm::any_group& group, const fit_facts& fit) {
+  if (fit.run.epochs < 0) {
+    raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
+  }
+  const comm::fact facts[] = {{"epochs", gradus::detail::text({fit.run.epochs})},
+                              {"learning rate", fit.learning_rate.description()},
+                              {"loader", fit.loader}};
+  comm::require_agreement(group, "trainer.fit", facts);
 }
 
 /// The state of a training: how far it has come.
@@ -125,14 +153,17 @@ class loop {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_done_; }
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
-  void fit(training_pass& data, comm::any_group& group, const run_information& run,
-           const optim::schedule& learning_rate, callback_list callbacks) {
+  /// @throws configuration_error when options make no sense or ranks differ
+  GRADUS_COLD void fit(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
+                       callback_list callbacks) {
+    require_same_fit(group, fit);
+    const run_information& run = fit.run;
     try {
       for (any_callback* const each : callbacks) {
         each->on_start(run);
       }
       for (int epoch = 0; epoch < run.epochs; ++epoch) {
-        epoch_report report = run_epoch(data, group, run, epoch, learning_rate, callbacks);
+        epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
         bool stop = false;
         for (any_callback* const each : callbacks) {
           stop = each->on_epoch(report) || stop;
@@ -152,9 +183,10 @@ class loop {
   }
 
  private:
-  epoch_report run_epoch(training_pass& data, comm::any_group& group, const run_information& run, int epoch,
-                         const optim::schedule& learning_rate, callback_list callbacks) {
+  GRADUS_COLD epoch_report run_epoch(batches& data, synchronized_update& update, comm::any_group& group,
+                                     const fit_facts& fit, int epoch, callback_list callbacks) {
     const auto began = clock::now();
+    const run_information& run = fit.run;
     epoch_report report{.epoch = epoch, .epochs = run.epochs};
     sums total;
     batch_facts batch;
@@ -168,15 +200,15 @@ class loop {
       }
       const double passes = static_cast<double>(epochs_done_) +
                             static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
-      const double rate = learning_rate(passes);
+      const double rate = fit.learning_rate(passes);
       const nn::step_options place{
           .step = steps_done_, .first_example = batch.first_example, .global_examples = batch.global_examples};
-      const kernels::loss_sums part = data.run(place);
+      const kernels::loss_sums part = data.train_step(place, update);
       if (!std::isfinite(part.loss)) {
         throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
       }
       const auto before_synchronization = clock::now();
-      data.update(rate);
+      update.update(rate);
       report.synchronization_seconds += seconds_since(before_synchronization);
       total.add(part, batch.examples);
       const step_report step{.epoch = epoch,
@@ -193,7 +225,7 @@ class loop {
       ++report.steps;
       ++steps_done_;
     }
-    data.complete_update();
+    update.complete_update();
     if (group.size() > 1) {
       group.sum(total.values);
     }
@@ -207,10 +239,9 @@ class loop {
 
   [[noreturn]] GRADUS_COLD static void throw_not_finite(const std::string& first, const nn::step_options& place,
                                                         int rank, int epoch, double loss, double rate) {
-    throw numeric_error{{"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"},
-                        "a finite loss",
-                        {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
-                        {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"}};
+    raise<numeric_error>({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
+                         {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
+                         {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"});
   }
 
   /// Whether a rank says so; every rank gets the same answer.

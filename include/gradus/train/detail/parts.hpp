@@ -4,7 +4,6 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
-#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -13,28 +12,24 @@
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/any_group.hpp"     // any_group
 #include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // text
-#include "gradus/core/vector.hpp"        // vector
 #include "gradus/kernels/softmax.hpp"    // loss_sums
-#include "gradus/nn/network.hpp"         // step_options
 #include "gradus/nn/step_observer.hpp"   // step_observer
-#include "gradus/optim/segment.hpp"      // optim::segment
-#include "gradus/train/detail/loop.hpp"  // any_callback, pass, ranks, training_pass
+#include "gradus/nn/step_options.hpp"    // step_options
+#include "gradus/train/detail/loop.hpp"  // any_callback, batch_facts, batches
 #include "gradus/train/report.hpp"       // epoch_report, flow, run_information, step_report
 
 namespace gradus::train::detail {
 
-/// The batches of a loader, for a network.
 template <class Network, class Loader>
-class batches {
+class batches_of final : public batches {
  public:
-  batches(Network& network, Loader& loader) noexcept : network_{&network}, loader_{&loader} {}
+  batches_of(Network& network, Loader& loader) noexcept : network_{&network}, loader_{&loader} {}
 
-  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+  void start_epoch(std::uint64_t epoch) override { loader_->start_epoch(epoch); }
 
-  bool next(batch_facts& facts) {
+  bool next(batch_facts& facts) override {
     batch_ = loader_->next();
     if (batch_ != nullptr) {
       facts = {.first_example = batch_->first_example,
@@ -44,13 +39,13 @@ class batches {
     return batch_ != nullptr;
   }
 
-  kernels::loss_sums evaluate() { return network_->evaluate(batch_->images, batch_->labels); }
+  kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, batch_->labels); }
 
-  kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) {
+  kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) override {
     return network_->train_step(batch_->images, batch_->labels, place, &observer);
   }
 
-  std::string first_not_finite(const nn::step_options& place) {
+  GRADUS_COLD std::string first_not_finite(const nn::step_options& place) override {
     return network_->find_non_finite(batch_->images, place).place;
   }
 
@@ -58,50 +53,6 @@ class batches {
   Network* network_;
   Loader* loader_;
   decltype(loader_->next()) batch_ = nullptr;
-};
-
-template <class Network, class Loader>
-class evaluation_pass_of final : public pass {
- public:
-  evaluation_pass_of(Network& network, Loader& loader) noexcept : batches_{network, loader} {}
-
-  void start_epoch(std::uint64_t epoch) override { batches_.start_epoch(epoch); }
-  bool next(batch_facts& batch) override { return batches_.next(batch); }
-  kernels::loss_sums run(const nn::step_options& /*place*/) override { return batches_.evaluate(); }
-
- private:
-  batches<Network, Loader> batches_;
-};
-
-/// Brings gradients together as backward completes them, and updates the parameters.
-class synchronized_update : public nn::step_observer {
- public:
-  virtual void update(double rate) = 0;
-  /// Makes the values those of the next step, if update has put that off.
-  virtual void complete_update() = 0;
-
- protected:
-  ~synchronized_update() = default;
-};
-
-template <class Network, class Loader>
-class training_pass_of final : public training_pass {
- public:
-  training_pass_of(Network& network, Loader& loader, synchronized_update& update) noexcept
-      : batches_{network, loader}, update_{&update} {}
-
-  void start_epoch(std::uint64_t epoch) override { batches_.start_epoch(epoch); }
-  bool next(batch_facts& batch) override { return batches_.next(batch); }
-  kernels::loss_sums run(const nn::step_options& place) override { return batches_.train_step(place, *update_); }
-  void update(double rate) override { update_->update(rate); }
-  void complete_update() override { update_->complete_update(); }
-  GRADUS_COLD std::string first_not_finite(const nn::step_options& place) override {
-    return batches_.first_not_finite(place);
-  }
-
- private:
-  batches<Network, Loader> batches_;
-  synchronized_update* update_;
 };
 
 template <class Callback, class Trainer>
@@ -155,24 +106,6 @@ class callback_of final : public any_callback {
   void* trainer_;
 };
 
-GRADUS_COLD inline void require_frozen(bool frozen) {
-  if (!frozen) {
-    throw configuration_error{"trainer", "a frozen network", "one that is still being built",
-                              "call freeze({.batch_size = ...}) first"};
-  }
-}
-
-/// The parameters of a network as the update rule and the synchronization see them.
-template <class Network>
-gradus::detail::vector<optim::segment> segments_of(const Network& network) {
-  require_frozen(network.frozen());
-  gradus::detail::vector<optim::segment> segments;
-  for (const auto& p : network.parameters()) {
-    segments.push_back({.name = p.name(), .offset = p.offset(), .size = p.size(), .decay = p.decay()});
-  }
-  return segments;
-}
-
 template <class Update>
 std::string describe_rule(const Update& rule) {
   if constexpr (requires { std::string{rule.description()}; }) {
@@ -200,17 +133,6 @@ GRADUS_COLD inline void require_same_composition(comm::any_group& group, const c
                               {"update rule", own.rule},
                               {"synchronization", own.synchronization}};
   comm::require_agreement(group, "trainer", facts);
-}
-
-GRADUS_COLD inline void require_same_fit(comm::any_group& group, const run_information& run,
-                                         const optim::schedule& learning_rate, const std::string& loader) {
-  if (run.epochs < 0) {
-    throw configuration_error{"trainer.fit", "epochs of at least 0", {run.epochs}};
-  }
-  const comm::fact facts[] = {{"epochs", gradus::detail::text({run.epochs})},
-                              {"learning rate", learning_rate.description()},
-                              {"loader", loader}};
-  comm::require_agreement(group, "trainer.fit", facts);
 }
 
 }  // namespace gradus::train::detail

@@ -10,16 +10,17 @@
 #include <string>   // std::string
 #include <utility>  // std::move
 
-#include "gradus/comm/any_group.hpp"      // group_of
-#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"        // parameter_element_t
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/kernels/conv2d.hpp"      // kernels::pass
-#include "gradus/nn/network.hpp"          // parameter_range
-#include "gradus/nn/step_observer.hpp"    // step_observer
-#include "gradus/optim/segment.hpp"       // optim::segment
-#include "gradus/train/detail/parts.hpp"  // synchronized_update
+#include "gradus/comm/any_group.hpp"     // group_of
+#include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"       // parameter_element_t
+#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/vector.hpp"        // vector
+#include "gradus/kernels/conv2d.hpp"     // kernels::pass
+#include "gradus/nn/network_base.hpp"    // network_base, parameter_range
+#include "gradus/nn/parameter.hpp"       // parameter_description
+#include "gradus/optim/segment.hpp"      // optim::segment
+#include "gradus/train/detail/loop.hpp"  // synchronized_update
 
 namespace gradus::train::detail {
 
@@ -39,11 +40,19 @@ struct trained_parameters {
   gradus::detail::vector<nn::parameter_range> of_layer;
 };
 
-template <class Network>
-[[nodiscard]] auto trained_parameters_of(Network& network) {
-  auto segments = segments_of(network);  // refuses a network that is not frozen
-  trained_parameters<parameter_element_t<typename Network::element_type>> result{
-      .values = network.values(), .gradients = network.gradients(), .segments = std::move(segments), .of_layer = {}};
+/// @throws configuration_error when the network is not frozen
+template <class Element, class Device>
+[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE trained_parameters<parameter_element_t<Element>> trained_parameters_of(
+    nn::network_base<Element, Device>& network) {
+  if (!network.frozen()) {
+    raise<configuration_error>("trainer", "a frozen network", "one that is still being built",
+                               "call freeze({.batch_size = ...}) first");
+  }
+  trained_parameters<parameter_element_t<Element>> result{
+      .values = network.values(), .gradients = network.gradients(), .segments = {}, .of_layer = {}};
+  for (const nn::parameter_description* const p : network.structure().parameters()) {
+    result.segments.push_back({.name = p->name, .offset = p->offset, .size = p->shape.size(), .decay = p->decay});
+  }
   for (std::size_t layer = 0; layer < network.layers(); ++layer) {
     result.of_layer.push_back(network.parameters_of(layer));
   }
@@ -57,8 +66,8 @@ class step_update final : public synchronized_update {
   using synchronization_state = typename Synchronization::template state<Element, Communicator>;
   static constexpr bool elsewhere = updates_elsewhere<synchronization_state, Update>;
 
-  GRADUS_NEVER_INLINE step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
-                                  Communicator& communicator, const Synchronization& options)
+  GRADUS_COLD step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
+                          Communicator& communicator, const Synchronization& options)
       : device_{&device},
         communicator_{&communicator},
         group_{communicator},
@@ -75,7 +84,7 @@ class step_update final : public synchronized_update {
 
   step_update(const step_update&) = delete;  // the synchronization refers to the segments
   step_update& operator=(const step_update&) = delete;
-  GRADUS_NEVER_INLINE ~step_update() = default;
+  GRADUS_COLD ~step_update() = default;
 
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// The ranks that train.

@@ -9,11 +9,11 @@
 #include <string>   // std::string
 
 #include "gradus/comm/any_group.hpp"      // any_group
-#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/element.hpp"        // element_name
 #include "gradus/optim/schedule.hpp"      // optim::schedule
-#include "gradus/train/detail/loop.hpp"   // evaluate, loop
-#include "gradus/train/detail/parts.hpp"  // evaluation_pass_of, synchronized_update, training_pass_of
+#include "gradus/train/detail/loop.hpp"   // evaluate, loop, synchronized_update
+#include "gradus/train/detail/parts.hpp"  // batches_of, require_same_composition
 #include "gradus/train/report.hpp"        // evaluation_report, run_information
 
 namespace gradus::train {
@@ -57,7 +57,7 @@ class trainer_base {
   ~trainer_base() = default;
 
   /// @throws configuration_error when ranks differ
-  void require_same(comm::any_group& group, const std::string& rule, const std::string& synchronization) {
+  GRADUS_COLD void require_same(comm::any_group& group, const std::string& rule, const std::string& synchronization) {
     require_same_composition(group, {.network = network_->describe(),
                                      .element = element_name<typename Network::element_type>,
                                      .layout = Network::layout_type::name,
@@ -67,29 +67,25 @@ class trainer_base {
   }
 
   template <class Loader>
-  void fit_on(comm::any_group& group, synchronized_update& update, Loader& loader, const fit_options& options,
-              callback_list callbacks) {
-    const run_information run{.rank = group.rank(),
-                              .ranks = group.size(),
-                              .epochs = options.epochs,
-                              .steps_per_epoch = loader.steps_per_epoch(),
-                              .examples_per_epoch = loader.examples_per_epoch(),
-                              .parameters = network_->parameter_count()};
-    require_same_fit(group, run, options.learning_rate, loader.description());
-    training_pass_of<Network, Loader> data{*network_, loader, update};
-    loop_.fit(data, group, run, options.learning_rate, callbacks);
+  GRADUS_COLD void fit_on(comm::any_group& group, synchronized_update& update, Loader& loader,
+                          const fit_options& options, callback_list callbacks) {
+    batches_of<Network, Loader> data{*network_, loader};
+    loop_.fit(data, update, group,
+              {.run = {.rank = group.rank(),
+                       .ranks = group.size(),
+                       .epochs = options.epochs,
+                       .steps_per_epoch = loader.steps_per_epoch(),
+                       .examples_per_epoch = loader.examples_per_epoch(),
+                       .parameters = network_->parameter_count()},
+               .learning_rate = options.learning_rate,
+               .loader = loader.description()},
+              callbacks);
   }
 
   template <class Loader>
-  [[nodiscard]] GRADUS_NEVER_INLINE evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
-    const auto began = clock::now();
-    const bool shared = loader.ranks() > 1;
-    const std::span statistics = std::as_writable_bytes(network_->buffer_values());
-    if (shared && !statistics.empty()) {
-      group.broadcast(statistics, 0);
-    }
-    evaluation_pass_of<Network, Loader> data{*network_, loader};
-    return detail::evaluate(data, shared ? &group : nullptr, began);
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
+    batches_of<Network, Loader> data{*network_, loader};
+    return detail::evaluate(data, group, loader.ranks() > 1, std::as_writable_bytes(network_->buffer_values()));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <array>        // std::array
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/index.hpp"               // index_t
 #include "gradus/kernels/conv2d.hpp"           // conv2d_geometry, pass
 #include "gradus/kernels/cpu/simd_panels.hpp"  // pack_panel, next_panel_width, next_tile_rows
@@ -139,8 +140,8 @@ struct backward_axis {
 }
 
 /// The correlation of dy that gives the places of phase `index` of dx.
-[[nodiscard]] inline correlation backward_correlation(const conv2d_geometry& g, channel_order order,
-                                                      index_t index) noexcept {
+[[nodiscard]] GRADUS_COLD inline correlation backward_correlation(const conv2d_geometry& g, channel_order order,
+                                                                  index_t index) noexcept {
   const auto w = weight_strides(g, order);
   const index_t phases_wide = std::min(g.stride_width, g.in_width);
   const index_t phase_h = index / phases_wide;

@@ -8,7 +8,7 @@
 #include <algorithm>  // std::max
 #include <cstddef>    // std::byte, std::size_t
 
-#include "gradus/core/config.hpp"                            // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                            // GRADUS_COLD
 #include "gradus/core/element.hpp"                           // real_element
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
@@ -25,13 +25,13 @@ class correlations {
  public:
   using real = computed<Element>;  // of weights, sums, and what tiles read
 
-  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t workspace_bytes() const {
+  [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
   /// @param x  the source: (batch, source channels)
-  GRADUS_NEVER_INLINE void run(cpu& device, const Element* x, const real* w, const tile_output<Element>& output,
-                               std::byte* workspace) const {
+  GRADUS_COLD void run(cpu& device, const Element* x, const real* w, const tile_output<Element>& output,
+                       std::byte* workspace) const {
     if (batch_ == 0) {
       return;
     }
@@ -65,7 +65,7 @@ class correlations {
   correlations& operator=(const correlations&) = delete;
   ~correlations() = default;
 
-  [[nodiscard]] GRADUS_NEVER_INLINE correlation at(index_t phase) const {
+  [[nodiscard]] GRADUS_COLD correlation at(index_t phase) const {
     correlation c = correlation_of(geometry_, order_, which_, phase);
     if constexpr (!real_element<Element>) {
       c.terms = packed_terms<Element>(kernels_, c.terms);
@@ -105,7 +105,7 @@ class correlations {
   };
 
   [[nodiscard]] index_t block_tasks(const correlation& c) const { return blocks(c).count(); }
-  [[nodiscard]] GRADUS_NEVER_INLINE index_t count(count_of_group of) const {
+  [[nodiscard]] GRADUS_COLD index_t count(count_of_group of) const {
     index_t tasks = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);
@@ -113,7 +113,7 @@ class correlations {
     }
     return tasks;
   }
-  [[nodiscard]] GRADUS_NEVER_INLINE group_task locate(index_t task, count_of_group of) const {
+  [[nodiscard]] GRADUS_COLD group_task locate(index_t task, count_of_group of) const {
     index_t weights = 0;
     for (index_t phase = 0;; ++phase) {
       const correlation c = at(phase);
@@ -126,11 +126,11 @@ class correlations {
       weights += c.groups * group_weights(c);
     }
   }
-  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t packed_bytes() const {
+  [[nodiscard]] GRADUS_COLD std::size_t packed_bytes() const {
     const auto elements = static_cast<std::size_t>(count(&correlations::group_weights));
     return (elements * sizeof(real) + 63) / 64 * 64;
   }
-  [[nodiscard]] GRADUS_NEVER_INLINE std::size_t worker_bytes() const {
+  [[nodiscard]] GRADUS_COLD std::size_t worker_bytes() const {
     std::size_t bytes = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {
       bytes = std::max(bytes, memory_bytes(at(phase)));

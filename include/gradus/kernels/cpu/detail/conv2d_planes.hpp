@@ -10,6 +10,7 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"                            // GRADUS_COLD
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
@@ -32,7 +33,7 @@ class plane_correlations final : public correlations<Element> {
 
   /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Large when runs are
   /// shorter than a tile.
-  [[nodiscard]] double waste() const {
+  [[nodiscard]] GRADUS_COLD double waste() const {
     double most = 1;
     for (index_t phase = 0; phase < phases_; ++phase) {
       const correlation c = at(phase);

@@ -7,7 +7,7 @@
 #include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <cstddef>    // std::byte, std::size_t
 
-#include "gradus/core/config.hpp"                            // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                            // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
@@ -25,8 +25,8 @@ class weight_gradients {
   using real = computed<Element>;  // of gradients, sums, and what tiles read
 
  public:
-  weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, index_t batch,
-                   index_t threads)
+  GRADUS_COLD weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
+                               index_t batch, index_t threads)
       : kernels_{kernels}, c_{forward_correlation(g, order)}, order_{order}, batch_{batch}, threads_{threads} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
@@ -56,12 +56,13 @@ class weight_gradients {
     piece_images_ = std::min(piece_images_, std::max<index_t>(1, batch));
   }
 
-  [[nodiscard]] std::size_t workspace_bytes() const {
+  [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
     // A smaller batch may be cut into more chunks, up to the most that this one may be cut into.
     return sums_bytes(most_chunks_) + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
-  void run(cpu& device, const Element* x, const Element* dy, real* dw, real* dbias, std::byte* workspace) const {
+  GRADUS_COLD void run(cpu& device, const Element* x, const Element* dy, real* dw, real* dbias,
+                       std::byte* workspace) const {
     auto* const sums = reinterpret_cast<real*>(workspace);
     std::byte* const workers = workspace + sums_bytes(image_parts_ * row_parts_);
     const std::size_t worker_size = worker_bytes();

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// All-reduce in two levels: inside the nodes, and between them.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::int64_t
+#include <memory>           // std::make_unique, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+
+#include "gradus/comm/communicator.hpp"       // communicator, reduction, request
+#include "gradus/comm/detail/two_levels.hpp"  // two_level_queue, two_level_run
+#include "gradus/core/config.hpp"             // GRADUS_COLD
+#include "gradus/core/error.hpp"              // configuration_error
+#include "gradus/core/index.hpp"              // index_t
+
+namespace gradus::comm {
+
+struct hierarchical_options {
+  /// Arrays go through the levels in segments of this size, so that the levels work at the same time. The same on all
+  /// ranks; 0 for one segment.
+  index_t segment_bytes = 2 * 1024 * 1024;
+  /// Arrays up to this size are reduced by one leader a node, which sends them whole: fewer messages.
+  index_t leader_bytes = 32 * 1024;
+};
+
+/// The ranks of a job on several nodes, whose all-reduce goes in two levels: each rank of a node reduces its block of a
+/// segment inside the node, the ranks with the same place on their nodes all-reduce their blocks between the nodes, all
+/// at the same time, and the node gathers the blocks again. So a node sends each element once, by all its ranks
+/// together, and the inside runs at the speed of `Local`. Small arrays, the elements that do not make a block for every
+/// rank, and nodes with different numbers of ranks: the node reduces, its first rank speaks with those of the other
+/// nodes, and the node is told.
+///
+/// The order in which contributions are combined depends on the placement of the ranks alone, so all ranks get the same
+/// bits. Messages and the other collectives are those of `Whole`.
+///
+/// @tparam Local   among the ranks of a node, e.g. mpi_shared
+/// @tparam Across  of every node the rank with the same place in Local, e.g. mpi or collectives<mpi>
+/// @tparam Whole   all ranks
+///
+/// @code
+///   comm::mpi_environment environment{argc, argv};
+///   auto nodes = comm::mpi_shared::split_by_node(environment);
+///   comm::hierarchical world{std::move(nodes.local), std::move(nodes.across), comm::mpi{environment}};
+/// @endcode
+template <class Local, class Across, class Whole>
+class hierarchical {
+  static_assert(explain_communicator<Local>());
+  static_assert(explain_communicator<Across>());
+  static_assert(explain_communicator<Whole>());
+
+ public:
+  static constexpr std::string_view name = "hierarchical";
+  template <class Element>
+  static constexpr bool supports =
+      Local::template supports<Element>&& Across::template supports<Element>&& Whole::template supports<Element>;
+
+  /// Called by all ranks.
+  /// @throws configuration_error when the parts are not those of one job, or the options make no sense or differ
+  hierarchical(Local local, Across across, Whole whole, hierarchical_options options = {},
+               std::source_location where = std::source_location::current())
+      : parts_{std::make_unique<parts>(std::move(local), std::move(across), std::move(whole), options)} {
+    check(where);
+  }
+
+  [[nodiscard]] int rank() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.rank(); }
+  [[nodiscard]] int size() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.size(); }
+
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
+    return parts_ == nullptr ? default_time_limit : parts_->whole.time_limit();
+  }
+  void set_time_limit(std::chrono::milliseconds limit) {
+    detail::require_open(detail::caller{*this}, "set_time_limit", std::source_location::current());
+    parts_->whole.set_time_limit(limit);
+    parts_->local.set_time_limit(limit);
+    parts_->across.set_time_limit(limit);
+  }
+
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return parts_->whole.send(peer, data, tag);
+  }
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return parts_->whole.receive(peer, data, tag);
+  }
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    return parts_->whole.broadcast(data, root);
+  }
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    return parts_->whole.reduce_scatter(input, output, operation);
+  }
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return parts_->whole.all_gather(input, output);
+  }
+  [[nodiscard]] request barrier() { return parts_->whole.barrier(); }
+
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    parts& p = *parts_;
+    if (p.local.size() == p.whole.size()) {
+      return p.local.all_reduce(data, operation);
+    }
+    if (p.across.size() == p.whole.size()) {
+      return p.across.all_reduce(data, operation);
+    }
+    const detail::two_level_task task{.data = reinterpret_cast<std::byte*>(data.data()),
+                                      .count = static_cast<index_t>(data.size()),
+                                      .element_bytes = static_cast<index_t>(sizeof(Element)),
+                                      .operation = operation,
+                                      .begin = &begin<Element>};
+    return p.queue.begin(task, p.blocks(task.count * task.element_bytes), p.options.segment_bytes);
+  }
+
+  [[nodiscard]] hierarchical duplicate() {
+    detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
+    hierarchical copy;
+    copy.parts_ = std::make_unique<parts>(parts_->local.duplicate(), parts_->across.duplicate(),
+                                          parts_->whole.duplicate(), parts_->options);
+    copy.parts_->even = parts_->even;
+    return copy;
+  }
+
+  void fail(std::string_view reason) noexcept {
+    if (parts_ != nullptr) {
+      parts_->whole.fail(reason);
+      parts_->local.fail(reason);
+      parts_->across.fail(reason);
+    }
+  }
+
+ private:
+  struct parts {
+    parts(Local l, Across a, Whole w, const hierarchical_options& o)
+        : local{std::move(l)}, across{std::move(a)}, whole{std::move(w)}, options{o}, queue{this} {}
+
+    /// Into how many blocks a segment of an array of `bytes` is cut; 1 if a leader speaks for the node.
+    [[nodiscard]] int blocks(index_t bytes) const noexcept {
+      return even && bytes > options.leader_bytes ? local.size() : 1;
+    }
+
+    Local local;
+    Across across;
+    Whole whole;
+    hierarchical_options options;
+    bool even = true;  // all nodes have the same number of ranks
+    detail::two_level_queue queue;
+  };
+
+  hierarchical() noexcept = default;
+
+  /// Begins one stage of one segment.
+  template <class Element>
+  static request begin(void* owner, detail::two_level_stage stage, const detail::two_level_segment& segment,
+                       reduction operation) {
+    parts& p = *static_cast<parts*>(owner);
+    const std::span<Element> all{reinterpret_cast<Element*>(segment.data), static_cast<std::size_t>(segment.count)};
+    const std::span<Element> own{reinterpret_cast<Element*>(segment.block),
+                                 static_cast<std::size_t>(segment.block_count)};
+    if (segment.block == nullptr) {  // one leader
+      switch (stage) {
+        case detail::two_level_stage::gather_in:
+          return p.local.all_reduce(all, operation);
+        case detail::two_level_stage::across:
+          return p.local.rank() == 0 ? p.across.all_reduce(all, operation) : request{};
+        case detail::two_level_stage::spread_out:
+          return p.local.broadcast(all, 0);
+      }
+    }
+    switch (stage) {
+      case detail::two_level_stage::gather_in:
+        return p.local.reduce_scatter(std::span<const Element>{all}, own, operation);
+      case detail::two_level_stage::across:
+        return p.across.all_reduce(own, operation);
+      case detail::two_level_stage::spread_out:
+        return p.local.all_gather(std::span<const Element>{own}, all);
+    }
+    return {};
+  }
+
+  GRADUS_COLD void check(const std::source_location& where) {
+    parts& p = *parts_;
+    const auto largest = [&](std::int64_t value) {
+      std::int64_t values[1] = {value};
+      p.whole.all_reduce(std::span<std::int64_t>{values}, reduction::maximum).wait(where);
+      return values[0];
+    };
+    const auto least = [&](std::int64_t value) { return -largest(-value); };
+    // The leaders, and as many ranks across as there are nodes that have this place.
+    std::int64_t nodes[1] = {p.local.rank() == 0 ? 1 : 0};
+    p.whole.all_reduce(std::span<std::int64_t>{nodes}, reduction::sum).wait(where);
+    const bool fits = p.local.size() >= 1 && p.across.size() >= 1 && p.across.size() <= nodes[0] &&
+                      (p.local.rank() != 0 || p.across.size() == nodes[0]);
+    if (least(fits ? 1 : 0) == 0) {
+      gradus::raise<configuration_error>(
+          name, {"of every node the ranks with one place in `across`; there are ", nodes[0], " nodes"},
+          {"rank ", p.local.rank(), " of ", p.local.size(), " on its node, ", p.across.size(),
+           " ranks across, on rank ", p.whole.rank()},
+          "mpi_shared::split_by_node makes both", where);
+    }
+    p.even = least(p.local.size()) == largest(p.local.size());
+    for (const std::int64_t option : {p.options.segment_bytes, p.options.leader_bytes}) {
+      const std::int64_t low = least(option);
+      const std::int64_t high = largest(option);
+      if (low != high || low < 0) {
+        gradus::raise<configuration_error>(name, "the same options on all ranks, not negative",
+                                           {low, low == high ? "" : " on one rank and another number on others"}, {},
+                                           where);
+      }
+    }
+  }
+
+  std::unique_ptr<parts> parts_;
+};
+
+}  // namespace gradus::comm

@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What of a network does not depend on the layout of its images: its structure, its memory, and how a step runs the
+// layers; compiled once for all layouts.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>    // std::max, std::min
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::uint64_t
+#include <memory>       // std::make_unique, std::shared_ptr, std::unique_ptr
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+
+#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD
+#include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
+#include "gradus/core/extents.hpp"          // extents
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/text.hpp"             // text
+#include "gradus/core/vector.hpp"           // vector
+#include "gradus/device/device_policy.hpp"  // explain_device_policy, has_device_lanes
+#include "gradus/kernels/conv2d.hpp"        // backward_epilogue, pass
+#include "gradus/kernels/elementwise.hpp"   // relu_backward
+#include "gradus/kernels/softmax.hpp"       // loss_sums
+#include "gradus/nn/graph.hpp"              // graph, freeze_options
+#include "gradus/nn/layer.hpp"              // layer_memory, parameter_memory, step_context
+#include "gradus/nn/micro_batch.hpp"        // partial_steps
+#include "gradus/nn/network_memory.hpp"     // network_memory, buffer
+#include "gradus/nn/pass.hpp"               // pass_steps, region_runner, run_pass
+#include "gradus/nn/plan.hpp"               // execution_plan, plan_options
+#include "gradus/nn/step_observer.hpp"      // step_observer
+#include "gradus/nn/step_options.hpp"       // step_options
+#include "gradus/nn/value.hpp"              // value_shape
+
+namespace gradus::nn {
+
+/// Parameters [first, first + count) of a network.
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// The memory that a network would take, in bytes.
+struct memory_forecast {
+  execution_plan plan = {};
+  std::size_t arena = 0;      ///< values and their gradients
+  std::size_t workspace = 0;  ///< of layers, while they run
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;  ///< of parameters; with a micro-batch also the sums so far
+  std::size_t buffers = 0;
+
+  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
+};
+
+/// Where a value that is not finite was first seen.
+struct non_finite {
+  std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input", or empty: everything finite
+};
+
+namespace detail {
+
+/// A dense batch of images, in the order of the network's layout.
+template <class Element>
+struct image_memory {
+  Element* data = nullptr;
+  extents<4> shape{};  ///< n, c, h, w
+
+  [[nodiscard]] index_t examples() const noexcept { return shape[0]; }
+};
+
+/// One gradient that a layer writes; without memory, nobody wants it.
+template <class Element>
+struct gradient_memory {
+  image_memory<Element> images;
+  kernels::backward_epilogue<Element> epilogue;
+};
+
+/// What both passes of a layer are given.
+template <class Element, class Device>
+struct layer_call {
+  Device& device;
+  void* layer;        ///< graph::node::passes
+  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the lanes
+  std::span<const image_memory<const Element>> inputs;
+  image_memory<Element> output;
+  std::span<const parameter_memory<parameter_element_t<Element>>> parameters;
+  std::span<parameter_element_t<Element>* const> buffers;
+  std::span<std::byte> state;
+  std::span<std::byte> workspace;
+  const step_context& context;
+};
+
+}  // namespace detail
+
+/// The part of network<Element, Layout, Device> that all layouts share.
+template <class Element, class Device>
+class network_base {
+  static_assert(explain_network_element<Element>());
+  static_assert(explain_device_policy<Device>());
+
+ public:
+  /// Of parameters, their gradients and buffers.
+  using parameter_element_type = parameter_element_t<Element>;
+
+  // ---- what it consists of
+
+  /// What freeze would take, without taking it: also of networks that are larger than the machine. From then on
+  /// structure() says where parameters would lie.
+  /// @throws configuration_error as freeze does
+  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options) {
+    graph_.freeze(options, sizeof(parameter_element_type));
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    gradus::detail::vector<layer_memory> needed(layers());
+    prepare_plan(options, planning, needed);
+    memory_forecast result;
+    result.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning);
+    for (const layer_memory& each : needed) {
+      result.workspace = std::max(result.workspace, planning.lanes * each.workspace);
+    }
+    const std::size_t bytes = static_cast<std::size_t>(graph_.parameter_elements()) * sizeof(parameter_element_type);
+    result.arena = result.plan.arena_bytes;
+    result.parameters = bytes;
+    result.gradients = graph_.examples_at_once() < options.batch_size ? 2 * bytes : bytes;
+    result.buffers = static_cast<std::size_t>(graph_.buffer_elements()) * sizeof(parameter_element_type);
+    graph_.thaw();
+    return result;
+  }
+
+  [[nodiscard]] bool frozen() const noexcept { return graph_.frozen(); }
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  /// The largest batch, in examples. @pre frozen
+  [[nodiscard]] index_t batch_size() const noexcept { return graph_.options().batch_size; }
+  [[nodiscard]] std::uint64_t seed() const noexcept { return graph_.options().seed; }
+  [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_.shape(0); }
+  /// The shape of what forward returns, for one example.
+  [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
+  [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
+  [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
+  /// Layers, the values between them, and parameters, without memory.
+  [[nodiscard]] const graph& structure() const noexcept { return graph_; }
+  /// What a step does. @pre frozen
+  [[nodiscard]] const execution_plan& plan() const noexcept { return memory_->plan(); }
+
+  /// Those of a layer in parameters(). @pre frozen
+  [[nodiscard]] parameter_range parameters_of(std::size_t layer) const noexcept {
+    const graph::node& n = graph_.nodes()[layer];
+    return {.first = n.first_parameter, .count = n.parameters.size()};
+  }
+  /// The flat buffers behind parameters(). @pre frozen
+  [[nodiscard]] std::span<parameter_element_type> values() noexcept { return memory_->values(); }
+  [[nodiscard]] std::span<parameter_element_type> gradients() noexcept { return memory_->gradients(); }
+
+  /// What layers keep from step to step beside parameters. In distributed training each rank has its own. @pre frozen
+  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers() const noexcept {
+    return memory_->buffers();
+  }
+  /// The flat buffer behind buffers().
+  [[nodiscard]] std::span<parameter_element_type> buffer_values() noexcept { return memory_->buffer_values(); }
+
+  /// Learnable numbers.
+  [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
+  /// Multiply-adds of one forward pass over one example.
+  [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
+  /// Bytes that the frozen network holds: arena, workspace, parameters and gradients.
+  [[nodiscard]] std::size_t memory_bytes() const { return memory_->bytes(); }
+
+  /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals. Equal texts mean networks
+  /// that compute the same.
+  [[nodiscard]] std::string describe() const { return graph_.describe(); }
+
+ protected:
+  using image_batch = detail::image_memory<const Element>;
+  using layer_call = detail::layer_call<Element, Device>;
+  using gradient_memory = detail::gradient_memory<Element>;
+  using label_list = std::span<const std::int32_t>;
+
+  network_base(Device& device, const value_shape& input) : device_{&device}, graph_{input} {}
+  network_base(network_base&&) noexcept = default;
+  network_base& operator=(network_base&&) noexcept = default;
+  GRADUS_COLD ~network_base() = default;
+
+  [[nodiscard]] graph& building() noexcept { return graph_; }
+  [[nodiscard]] detail::network_memory<Element, Device>& memory() const noexcept { return *memory_; }
+
+  /// As network::freeze.
+  /// @param strides  of parameters in the layout
+  GRADUS_COLD void freeze(const freeze_options& options, detail::strides_of_extents strides) {
+    graph_.freeze(options, sizeof(parameter_element_type));
+    try {
+      take_memory(options, strides);
+    } catch (...) {
+      graph_.thaw();
+      throw;
+    }
+  }
+
+  /// As network::train_step.
+  GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
+                                       step_observer* observer) {
+    check("network.train_step", batch, wanted);
+    if (batch.examples() == 0) {
+      device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
+      if (observer != nullptr) {
+        observer->gradients_ready(0, graph_.parameters().size());
+      }
+      return {};
+    }
+    if (batch.examples() > graph_.examples_at_once()) {
+      parts_of_network parts{*this, batch, wanted};
+      return graph_.options().micro_batch_size.train(
+          parts, {batch.examples(), graph_.examples_at_once(), graph_.parameters()}, options, observer);
+    }
+    return train_at_once(batch, wanted, options, observer);
+  }
+
+  /// As network::forward.
+  GRADUS_COLD image_batch score(const image_batch& batch) {
+    graph_.check_batch("network.forward", batch.shape, static_cast<std::size_t>(batch.examples()),
+                       graph_.examples_at_once());
+    const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
+    run_pass(kernels::pass::forward, batch, context, nullptr);
+    return value_of(graph_.scores(), batch);
+  }
+
+  /// As network::evaluate.
+  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted) {
+    check("network.evaluate", batch, wanted);
+    kernels::loss_sums total;
+    for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
+      const index_t count = at_once(batch, first);
+      const kernels::loss_sums sums =
+          run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr);
+      total.loss += sums.loss;
+      total.correct += sums.correct;
+    }
+    return total;
+  }
+
+  /// As network::find_non_finite.
+  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
+    if (std::string name = memory_->first_non_finite_parameter(graph_); !name.empty()) {
+      return {gradus::detail::text({"parameter ", name})};
+    }
+    if (!memory_->all_finite(batch.data, batch.shape.size())) {
+      return {"the input"};
+    }
+    std::string place;
+    for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
+      const image_batch part = part_of(batch, first, at_once(batch, first));
+      finder observer{*this, part.examples()};
+      const step_context context = training_context(options);
+      run_pass(kernels::pass::forward, part, context, &observer);
+      place = std::move(observer.place);
+      options.first_example += static_cast<std::uint64_t>(part.examples());
+    }
+    return {std::move(place)};
+  }
+
+  // What depends on the layout.
+
+  /// The memory has been taken.
+  /// @param inputs  as many as any layer has, counted over the lanes: places of inputs are below it
+  virtual void memory_taken(std::size_t inputs) = 0;
+  /// What a layer needs for batches of as many examples as are computed at once.
+  virtual layer_memory needs(void* layer, Device& device, index_t batch) const = 0;
+  /// @param residual  of the shape of the output, or null
+  virtual void run_forward(const layer_call& call, const Element* residual) = 0;
+  virtual void run_backward(const layer_call& call, const Element* output_gradient,
+                            std::span<const gradient_memory> input_gradients,
+                            const gradient_memory& residual_gradient) = 0;
+  virtual kernels::loss_sums run_loss(const image_batch& scores, label_list wanted, double scale,
+                                      Element* gradient) = 0;
+
+ private:
+  /// Looks at every layer's output before its memory is used again.
+  class finder final : public step_observer {
+   public:
+    finder(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
+
+    GRADUS_COLD void after_layer(std::size_t layer, kernels::pass /*which*/) override {
+      const Element* const output = net_.memory_->value(layer + 1);
+      if (place.empty() && output != nullptr &&
+          !net_.memory_->all_finite(output, net_.graph_.batch_extents(layer + 1, examples_).size())) {
+        place = net_.graph_.describe(layer);
+      }
+    }
+
+    std::string place;
+
+   private:
+    network_base& net_;
+    index_t examples_;
+  };
+
+  /// A step in parts, as the rule of freeze_options::micro_batch_size asks for it.
+  class parts_of_network final : public detail::partial_steps {
+   public:
+    parts_of_network(network_base& net, const image_batch& batch, label_list wanted) noexcept
+        : net_{net}, batch_{batch}, wanted_{wanted} {}
+
+    kernels::loss_sums train(index_t first, index_t count, const step_options& options,
+                             step_observer* observer) override {
+      return net_.train_at_once(net_.part_of(batch_, first, count), labels_of(wanted_, first, count), options,
+                                observer);
+    }
+    void keep_gradients(index_t begin, index_t end, bool add) override {
+      add_gradients(begin, end, net_.gradients(), net_.memory_->partial_gradients(), add);
+    }
+    void complete_gradients(index_t begin, index_t end) override {
+      add_gradients(begin, end, net_.memory_->partial_gradients(), net_.gradients(), true);
+    }
+
+   private:
+    GRADUS_COLD void add_gradients(index_t begin, index_t end, std::span<const parameter_element_type> from,
+                                   std::span<parameter_element_type> to, bool add) {
+      copy_or_add(net_.device(), end - begin, from.data() + begin, to.data() + begin, add);
+    }
+
+    network_base& net_;
+    const image_batch& batch_;
+    label_list wanted_;
+  };
+
+  /// One pass over the layers, as detail::run_pass asks for it.
+  class pass_of_network final : public detail::pass_steps {
+   public:
+    pass_of_network(network_base& net, kernels::pass which, const image_batch& batch,
+                    const step_context& context) noexcept
+        : net_{net}, forward_{which == kernels::pass::forward}, batch_{batch}, context_{context} {}
+
+    void run(std::size_t layer, std::size_t lane) override {
+      if (forward_) {
+        net_.forward_layer(layer, batch_, context_, lane);
+        return;
+      }
+      net_.recompute_for(layer, batch_, context_, lane);
+      net_.backward_layer(layer, batch_, context_, lane);
+    }
+
+    void on_all_lanes([[maybe_unused]] void (*body)(void* object, std::size_t lane),
+                      [[maybe_unused]] void* object) override {
+      if constexpr (has_device_lanes<Device>) {
+        net_.device_->parallel_lanes([=](index_t lane) { body(object, static_cast<std::size_t>(lane)); });
+      }
+    }
+
+   private:
+    network_base& net_;
+    bool forward_;
+    const image_batch& batch_;
+    const step_context& context_;
+  };
+
+  void check(std::string_view operation, const image_batch& batch, label_list wanted) const {
+    graph_.require_loss(operation);
+    graph_.check_batch(operation, batch.shape, wanted.size(), batch_size());
+  }
+
+  /// What freeze plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
+  GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const freeze_options& options, plan_options& planning,
+                                                gradus::detail::vector<layer_memory>& needed) {
+    if constexpr (has_device_lanes<Device>) {
+      if (device_->lanes() > 1) {
+        planning.side_by_side = options.parallel_branches.plan;
+        planning.lanes = planning.side_by_side == nullptr ? 1 : static_cast<std::size_t>(device_->lanes());
+      }
+    }
+    const index_t batch = graph_.examples_at_once();
+    std::size_t most_inputs = 0;
+    for (std::size_t i = 0; i < layers(); ++i) {
+      const graph::node& n = graph_.nodes()[i];
+      needed[i] = needs(n.passes, *device_, batch);
+      if (planning.lanes > 1) {
+        needed[i].workspace = std::max(needed[i].workspace, needs(n.passes, lane_device(0), batch).workspace);
+      }
+      most_inputs = std::max(most_inputs, n.inputs.size());
+    }
+    return most_inputs;
+  }
+
+  GRADUS_COLD void take_memory(const freeze_options& options, detail::strides_of_extents strides) {
+    gradus::detail::vector<layer_memory> needed(layers());
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    most_inputs_ = prepare_plan(options, planning, needed);
+    memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
+                                                                        planning);
+    regions_ = plan().lanes.regions.empty() ? nullptr : options.parallel_branches.make_runner(plan());
+    inputs_ = gradus::detail::vector<image_batch>(planning.lanes * most_inputs_);
+    input_gradients_ = gradus::detail::vector<gradient_memory>(planning.lanes * most_inputs_);
+    memory_taken(planning.lanes * most_inputs_);
+  }
+
+  [[nodiscard]] step_context training_context(const step_options& options) const noexcept {
+    return {.training = true, .seed = seed(), .step = options.step, .first_example = options.first_example};
+  }
+
+  /// The examples [first, first + count).
+  [[nodiscard]] GRADUS_COLD image_batch part_of(const image_batch& batch, index_t first, index_t count) const {
+    return {batch.data + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
+  }
+  [[nodiscard]] static label_list labels_of(label_list wanted, index_t first, index_t count) noexcept {
+    return wanted.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  }
+  /// How many examples are computed at once, from `first` on.
+  [[nodiscard]] index_t at_once(const image_batch& batch, index_t first) const noexcept {
+    return std::min(graph_.examples_at_once(), batch.examples() - first);
+  }
+
+  GRADUS_COLD kernels::loss_sums train_at_once(const image_batch& batch, label_list wanted, const step_options& options,
+                                               step_observer* observer) {
+    const step_context context = training_context(options);
+    run_pass(kernels::pass::forward, batch, context, observer);
+    const index_t examples = batch.examples();
+    const std::size_t scores = graph_.scores();
+    const execution_plan::gradient_target& target = plan().loss_target;
+    const double scale = 1.0 / static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
+    const kernels::loss_sums sums =
+        run_loss(value_of(scores, batch), wanted, scale, target.wanted ? memory_->gradient(scores) : nullptr);
+    mask_if_planned(*device_, target, scores, examples);
+    run_pass(kernels::pass::backward_data, batch, context, observer);
+    return sums;
+  }
+
+  [[nodiscard]] GRADUS_COLD image_batch value_of(std::size_t v, const image_batch& batch) const {
+    const Element* const data = memory_->value(v);
+    return {data == nullptr ? batch.data : data, graph_.batch_extents(v, batch.examples())};
+  }
+
+  /// What a layer writes of the gradient of a value.
+  [[nodiscard]] GRADUS_COLD gradient_memory planned_gradient(const execution_plan::gradient_target& target,
+                                                             std::size_t v, index_t examples) const {
+    return {{target.wanted ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
+            {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
+  }
+
+  /// The inputs are valid until the next call for the lane.
+  [[nodiscard]] GRADUS_COLD layer_call call_of(std::size_t i, const image_batch& batch, const step_context& context,
+                                               std::size_t lane) {
+    const std::size_t used = lane == detail::pass_steps::alone ? 0 : lane;
+    const graph::node& n = graph_.nodes()[i];
+    image_batch* const inputs = inputs_.data() + used * most_inputs_;
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      inputs[k] = value_of(n.inputs[k], batch);
+    }
+    return {.device = lane_device(lane),
+            .layer = n.passes,
+            .place = used * most_inputs_,
+            .inputs = {inputs, n.inputs.size()},
+            .output = {memory_->value(i + 1), graph_.batch_extents(i + 1, batch.examples())},
+            .parameters = memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
+            .buffers = memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()),
+            .state = memory_->state(i),
+            .workspace = memory_->workspace(used),
+            .context = context};
+  }
+
+  GRADUS_COLD void forward_layer(std::size_t i, const image_batch& batch, const step_context& context,
+                                 std::size_t lane) {
+    const std::size_t residual = plan().nodes[i].residual;
+    run_forward(call_of(i, batch, context, lane),
+                residual == execution_plan::none ? nullptr : value_of(residual, batch).data);
+  }
+
+  GRADUS_COLD void backward_layer(std::size_t i, const image_batch& batch, const step_context& context,
+                                  std::size_t lane) {
+    const index_t examples = batch.examples();
+    const graph::node& n = graph_.nodes()[i];
+    const execution_plan::node& planned = plan().nodes[i];
+    const layer_call call = call_of(i, batch, context, lane);
+    gradient_memory* const input_gradients = input_gradients_.data() + call.place;
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      input_gradients[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
+    }
+    const bool adds = planned.residual != execution_plan::none;
+    run_backward(call, memory_->gradient(i + 1), {input_gradients, n.inputs.size()},
+                 adds ? planned_gradient(planned.residual_target, planned.residual, examples) : gradient_memory{});
+    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+      mask_if_planned(call.device, planned.targets[k], n.inputs[k], examples);
+    }
+    if (adds) {
+      mask_if_planned(call.device, planned.residual_target, planned.residual, examples);
+    }
+  }
+
+  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
+  GRADUS_COLD void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
+                                   index_t examples) {
+    if (target.mask_after) {
+      Element* const gradient = memory_->gradient(v);
+      relu_backward(device, graph_.batch_extents(v, examples).size(), gradient, memory_->value(v), gradient, false);
+    }
+  }
+
+  /// Computes again what the backward pass of layer i is the first to read.
+  GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t lane) {
+    context.again = true;
+    const execution_plan::node& planned = plan().nodes[i];
+    for (std::size_t k = 0; k < planned.recompute_count; ++k) {
+      forward_layer(plan().recomputed[planned.recompute_first + k], batch, context, lane);
+    }
+  }
+
+  GRADUS_COLD void run_pass(kernels::pass which, const image_batch& batch, const step_context& context,
+                            step_observer* observer) {
+    memory_->begin(which);
+    pass_of_network steps{*this, which, batch, context};
+    detail::run_pass(graph_, plan(), regions_.get(), which, steps, observer);
+  }
+
+  /// What runs the layers of a lane.
+  [[nodiscard]] Device& lane_device([[maybe_unused]] std::size_t lane) const noexcept {
+    if constexpr (has_device_lanes<Device>) {
+      if (lane != detail::pass_steps::alone) {
+        return device_->lane(lane);
+      }
+    }
+    return *device_;
+  }
+
+  Device* device_;
+  graph graph_;
+  std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a frozen network
+  std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
+  // Of the layer that runs on each lane; kept, so that a step allocates nothing.
+  std::size_t most_inputs_ = 0;  // of a layer
+  gradus::detail::vector<image_batch> inputs_;
+  gradus::detail::vector<gradient_memory> input_gradients_;
+};
+
+}  // namespace gradus::nn
