@@ -53,31 +53,42 @@ images load(const std::string& folder) {
           gradus::data::load_mnist(folder, gradus::data::split::test)};
 }
 
-/// What every rank does. The batch is shared by all ranks.
+/// The data and the network of one rank. The batch is shared by all ranks.
+template <class Layout>
+struct share_of_rank {
+  share_of_rank(const images& sets, const options& chosen, int rank, int ranks)
+      : device{{.intra_op_threads =
+                    chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / ranks)}},
+        training{device,
+                 sets.training,
+                 {.batch_size = chosen.batch_size,
+                  .shuffle = true,
+                  .seed = chosen.seed,
+                  .shard = {.rank = rank, .ranks = ranks}}},
+        test{device,
+             sets.test,
+             {.batch_size = std::min<gradus::index_t>(250 * ranks, sets.test.size()),
+              .shuffle = false,
+              .shard = {.rank = rank, .ranks = ranks}}},
+        net{device, {1, 28, 28}} {
+    gradus::models::mnist(net);
+    net.freeze({.batch_size = std::max(training.local_batch_size(), test.local_batch_size()), .seed = chosen.seed});
+  }
+
+  gradus::cpu device;
+  gradus::data::loader<float, Layout> training;
+  gradus::data::loader<float, Layout> test;
+  gradus::nn::network<float, Layout> net;
+};
+
+/// What every rank does.
 template <class Layout, class Communicator>
 void train(Communicator& communicator, const images& sets, const options& chosen) {
-  const int share = std::max(1, gradus::available_processors() / communicator.size());
-  gradus::cpu device{{.intra_op_threads = chosen.threads > 0 ? chosen.threads : share}};
-
-  const gradus::data::shard mine{.rank = communicator.rank(), .ranks = communicator.size()};
-  gradus::data::loader<float, Layout> training_loader{
-      device, sets.training, {.batch_size = chosen.batch_size, .shuffle = true, .seed = chosen.seed, .shard = mine}};
-  gradus::data::loader<float, Layout> test_loader{
-      device,
-      sets.test,
-      {.batch_size = std::min<gradus::index_t>(250 * communicator.size(), sets.test.size()),
-       .shuffle = false,
-       .shard = mine}};
-
-  gradus::nn::network<float, Layout> net{device, {1, 28, 28}};
-  gradus::models::mnist(net);
-  net.freeze({.batch_size = std::max(training_loader.local_batch_size(), test_loader.local_batch_size()),
-              .seed = chosen.seed});
-
-  gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
-  trainer.fit(training_loader, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
+  share_of_rank<Layout> own{sets, chosen, communicator.rank(), communicator.size()};
+  gradus::train::trainer trainer{own.net, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, communicator};
+  trainer.fit(own.training, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate},
               gradus::train::progress{{.terminal = chosen.progress_bar}});
-  const auto result = trainer.evaluate(test_loader);
+  const auto result = trainer.evaluate(own.test);
   if (communicator.rank() == 0) {
     std::printf("test accuracy: %.4f\n", result.accuracy);
   }

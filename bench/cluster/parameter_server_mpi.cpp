@@ -5,7 +5,8 @@
 // For bench/cluster/run_on_cluster, or any cluster.
 //
 //   mpiexec -n 4 bench_cluster_parameter_server_mpi [--model mnist|resnet50|vgg11] [--servers N] [--colocate 0|1]
-//       [--steps N] [--rounds N] [--link-mbyte MB_PER_SECOND]
+//       [--steps N] [--rounds N] [--link-mbyte MB_PER_SECOND] [--window N]
+//       [--parts-per-server N]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -41,6 +42,8 @@ struct settings {
   int steps = 5;
   int rounds = 5;
   double megabytes_per_second = 117;  // of the link, for the bound
+  int window = 4;
+  int parts_per_server = 8;
 };
 
 settings read(int argc, char** argv) {
@@ -57,6 +60,10 @@ settings read(int argc, char** argv) {
       chosen.servers = number;
     } else if (name == "--colocate") {
       chosen.colocate = number != 0;
+    } else if (name == "--window") {
+      chosen.window = number;
+    } else if (name == "--parts-per-server") {
+      chosen.parts_per_server = number;
     } else if (name == "--steps") {
       chosen.steps = std::max(number, 1);
     } else if (name == "--rounds") {
@@ -128,9 +135,12 @@ void run(comm::mpi& world, const settings& chosen) {
   std::vector<double> seconds[3];
   for (int round = 0; round < chosen.rounds; ++round) {
     for (std::size_t i = 0; i < 3; ++i) {
-      seconds[i].push_back(
-          measure(world, {.servers = chosen.servers, .colocate = chosen.colocate, .placed = {.policy = policies[i]}},
-                  segments, chosen.steps));
+      seconds[i].push_back(measure(world,
+                                   {.servers = chosen.servers,
+                                    .colocate = chosen.colocate,
+                                    .window = chosen.window,
+                                    .placed = {.policy = policies[i], .parts_per_server = chosen.parts_per_server}},
+                                   segments, chosen.steps));
     }
   }
   if (world.rank() != 0) {
@@ -140,7 +150,8 @@ void run(comm::mpi& world, const settings& chosen) {
   double busiest = 0;
   std::printf("%s, %s\n", chosen.model.c_str(), who.describe().c_str());
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto plan = parallel::make_server_plan(segments, sizeof(float), who, {.policy = policies[i]}, {});
+    const auto plan = parallel::make_server_plan(
+        segments, sizeof(float), who, {.policy = policies[i], .parts_per_server = chosen.parts_per_server}, {});
     const auto load = static_cast<double>(plan.placed.busiest_bytes());
     busiest = i == 0 ? load : busiest;
     std::printf("\n%s\n%s", std::string{name_of(policies[i])}.c_str(),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Runs scripts/install_packages against stand-ins for dpkg-query, apt-get, sudo and id, and reads the other scripts."""
+"""Runs scripts/install_packages against stand-ins for dpkg-query, apt-get, apt-cache, sudo and
+id, and reads the other scripts."""
 
 import argparse
 import os
@@ -16,6 +17,8 @@ STAND_INS = {
     # the first call of "install" fails when LISTS=old, until "update" was called
     "apt-get": 'echo "$*" >>"$LOG"; if [[ $1 == update ]]; then touch "$LOG.updated"; '
     'elif [[ $LISTS == old && ! -e $LOG.updated ]]; then exit 100; fi',
+    # KNOWN: the packages that the system has
+    "apt-cache": '[[ " $KNOWN " == *" $2 "* ]]',
     "sudo": 'echo sudo >>"$LOG"; exec "$@"',
     "id": "echo $USER_ID",
 }
@@ -31,10 +34,13 @@ def main():
         if not condition:
             complaints.append(complaint)
 
-    packages = [line.split()[0] for line in (source / "scripts/packages.txt").read_text().splitlines()
-                if line.strip() and not line.startswith("#")]
+    lines = [line.split() for line in (source / "scripts/packages.txt").read_text().splitlines()
+             if line.strip() and not line.startswith("#")]
+    packages = [words[0] for words in lines if words[1:2] != ["?"]]
+    optional = [words[0] for words in lines if words[1:2] == ["?"]]
+    expect(optional == ["chromium"], f"packages.txt: optional {optional}")
     expect(len(packages) == len(set(packages)) >= 10, f"packages.txt: {packages}")
-    for package in packages:
+    for package in packages + optional:
         expect(re.fullmatch(r"[a-z0-9][a-z0-9.+-]+", package), f"packages.txt: {package!r} is no name of a package")
 
     for name in ("scripts/install_packages", "scripts/demo", "scripts/test", ".ci/run"):
@@ -42,7 +48,7 @@ def main():
         expect(subprocess.run(["bash", "-n", str(source / name)]).returncode == 0, f"{name}: syntax")
     expect("scripts/test" in (source / ".ci/run").read_text(), ".ci/run does not call scripts/test")
 
-    def run(installed, lists="new", user=0, sudo=True):
+    def run(installed, *options, lists="new", user=0, sudo=True, known=""):
         """The exit status, what was printed, and the calls of apt-get."""
         with tempfile.TemporaryDirectory() as folder:
             tools = pathlib.Path(folder)
@@ -54,8 +60,9 @@ def main():
                 (tools / name).symlink_to(f"/usr/bin/{name}")
             log = tools / "log"
             answer = subprocess.run(
-                ["/bin/bash", str(source / "scripts/install_packages")], capture_output=True, text=True,
-                env={"PATH": folder, "LOG": str(log), "INSTALLED": installed, "LISTS": lists, "USER_ID": str(user)})
+                ["/bin/bash", str(source / "scripts/install_packages"), *options], capture_output=True, text=True,
+                env={"PATH": folder, "LOG": str(log), "INSTALLED": installed, "LISTS": lists, "USER_ID": str(user),
+                     "KNOWN": known})
             calls = log.read_text().splitlines() if log.exists() else []
             return answer.returncode, answer.stdout + answer.stderr, calls
 
@@ -74,6 +81,16 @@ def main():
     status, output, calls = run(but_two, user=1000, sudo=False)
     expect(status == 1 and calls == [] and "takes root or sudo: apt-get install ninja-build mpich" in output,
            f"without sudo: {status} {output}")
+
+    # What is optional is left alone, unless it is asked for and the system has it.
+    required = " ".join(packages)
+    expect(run(required) == (0, "", []), f"optional packages, not asked for: {run(required)}")
+    status, output, calls = run(required, "--optional", known="chromium")
+    expect(status == 0 and calls == ["install -y --no-install-recommends chromium"], f"optional packages: {calls}")
+    status, output, calls = run(required, "--optional")
+    expect(status == 0 and calls == [] and "the system has no such package: chromium" in output, f"unknown: {output}")
+    status, output, calls = run(required, "--optional", user=1000, sudo=False, known="chromium")
+    expect(status == 0 and calls == [] and "without root or sudo: chromium" in output, f"optional, no rights: {output}")
 
     for complaint in complaints:
         print(complaint)

@@ -23,7 +23,7 @@
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
 #include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
 #include "gradus/comm/mpi_process.hpp"      // check_mpi
-#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t
 
@@ -244,8 +244,8 @@ class mpi {
   }
 
   /// @param count  elements of a block
-  GRADUS_NEVER_INLINE request begin_all_gather(const void* input, void* output, index_t count,
-                                               const detail::mpi_element& element) {
+  GRADUS_COLD request begin_all_gather(const void* input, void* output, index_t count,
+                                       const detail::mpi_element& element) {
     detail::mpi_operation& operation = fresh({.kind = detail::call_kind::all_gather, .count = count}, element);
     request pending{operation};
     // MPI wants all ranks to do it in place or none, ours may differ: so put the own block into its place first.
@@ -279,7 +279,7 @@ class mpi {
     return pending;
   }
 
-  GRADUS_NEVER_INLINE detail::mpi_operation& fresh(detail::call what, const detail::mpi_element& element) {
+  GRADUS_COLD detail::mpi_operation& fresh(detail::call what, const detail::mpi_element& element) {
     what.element = element.name;
     detail::mpi_operation& operation = channel_->fresh(what, limit_);
     operation.element_type(element.type);

@@ -126,7 +126,7 @@ class mpi_channel {
   [[nodiscard]] bool world() const noexcept { return world_; }
 
   /// An operation in which no part has begun yet. Nothing is allocated if one is idle.
-  mpi_operation& fresh(const call& what, std::chrono::milliseconds limit) {
+  GRADUS_COLD mpi_operation& fresh(const call& what, std::chrono::milliseconds limit) {
     process_->look_at_unfinished();
     process_->glance_at_notices(what);
     if (process_->failed()) {

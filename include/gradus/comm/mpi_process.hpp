@@ -136,7 +136,7 @@ class mpi_process {
   }
 
   /// Makes a communication left unfinished a failure.
-  void look_at_unfinished() noexcept {
+  GRADUS_COLD void look_at_unfinished() noexcept {
     if (has_unfinished_.load(std::memory_order_acquire) && !failed()) {
       std::unique_lock lock{mutex_};
       const std::string reason = std::move(unfinished_);
@@ -157,7 +157,7 @@ class mpi_process {
   }
 
   /// Looks for notices. `waiting_for` is what this rank waits for, to be told to ranks that ask.
-  void look_for_notices(const activity& waiting_for) noexcept {
+  GRADUS_COLD void look_for_notices(const activity& waiting_for) noexcept {
     if (over()) {
       return;
     }
@@ -317,7 +317,7 @@ class mpi_process {
   }
 
   /// Forgets the notices that are sent. True if none is left.
-  bool sweep() {
+  GRADUS_COLD bool sweep() {
     const std::scoped_lock lock{mutex_};
     for (std::unique_ptr<letter>* place = &outbox_; *place != nullptr;) {
       int sent = 0;
@@ -400,7 +400,7 @@ class mpi_process {
     return text;
   }
 
-  bool others_ended() {
+  GRADUS_COLD bool others_ended() {
     const std::scoped_lock lock{mutex_};
     for (int other = 0; other < size_; ++other) {
       if (other != rank_ && ended_[static_cast<std::size_t>(other)] == 0) {

@@ -14,11 +14,34 @@
 
 namespace gradus {
 
+/// Where an error was noticed. A std::source_location becomes one; its own name of the function would lie in the
+/// program for every place that can fail.
+class error_place {
+ public:
+  constexpr error_place(const std::source_location& where) noexcept
+      : error_place{where.file_name(), static_cast<unsigned>(where.line())} {}
+
+  /// The place that calls it; as a default argument, the place that calls the function.
+  [[nodiscard]] static constexpr error_place current(const char* file = __builtin_FILE(),
+                                                     unsigned line = __builtin_LINE()) noexcept {
+    return {file, line};
+  }
+
+  [[nodiscard]] constexpr const char* file_name() const noexcept { return file_; }
+  [[nodiscard]] constexpr unsigned line() const noexcept { return line_; }
+
+ private:
+  constexpr error_place(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
+
+  const char* file_;
+  unsigned line_;
+};
+
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
 GRADUS_COLD inline std::string error_message(message operation, message expected, message actual, message hint,
-                                             const std::source_location& where) {
+                                             error_place where) {
   std::string text;
   operation.append_to(text);
   if (!expected.empty()) {
@@ -57,7 +80,7 @@ GRADUS_COLD inline std::string error_message(message operation, message expected
 class error : public std::runtime_error {
  public:
   explicit error(detail::message operation, detail::message expected, detail::message actual, detail::message hint = {},
-                 std::source_location where = std::source_location::current())
+                 error_place where = error_place::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)} {}
 
   /// what() without the place.
@@ -67,7 +90,7 @@ class error : public std::runtime_error {
   }
 
   /// Makes what() read "operation: message() [file:line]": for a caller who knows more, and rethrows.
-  GRADUS_COLD void add_context(detail::message operation, const std::source_location& where) {
+  GRADUS_COLD void add_context(detail::message operation, error_place where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
   }
 };
@@ -76,7 +99,7 @@ class error : public std::runtime_error {
 class shape_error : public error {
  public:
   explicit shape_error(detail::message operation, detail::message expected, detail::message actual,
-                       detail::message hint = {}, std::source_location where = std::source_location::current())
+                       detail::message hint = {}, error_place where = error_place::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -84,7 +107,7 @@ class shape_error : public error {
 class format_error : public error {
  public:
   explicit format_error(detail::message operation, detail::message expected, detail::message actual,
-                        detail::message hint = {}, std::source_location where = std::source_location::current())
+                        detail::message hint = {}, error_place where = error_place::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -92,7 +115,7 @@ class format_error : public error {
 class device_error : public error {
  public:
   explicit device_error(detail::message operation, detail::message expected, detail::message actual,
-                        detail::message hint = {}, std::source_location where = std::source_location::current())
+                        detail::message hint = {}, error_place where = error_place::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -100,7 +123,7 @@ class device_error : public error {
 class communication_error : public error {
  public:
   explicit communication_error(detail::message operation, detail::message expected, detail::message actual,
-                               detail::message hint = {}, std::source_location where = std::source_location::current())
+                               detail::message hint = {}, error_place where = error_place::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -108,7 +131,7 @@ class communication_error : public error {
 class configuration_error : public error {
  public:
   explicit configuration_error(detail::message operation, detail::message expected, detail::message actual,
-                               detail::message hint = {}, std::source_location where = std::source_location::current())
+                               detail::message hint = {}, error_place where = error_place::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -116,7 +139,7 @@ class configuration_error : public error {
 class numeric_error : public error {
  public:
   explicit numeric_error(detail::message operation, detail::message expected, detail::message actual,
-                         detail::message hint = {}, std::source_location where = std::source_location::current())
+                         detail::message hint = {}, error_place where = error_place::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -124,8 +147,7 @@ class numeric_error : public error {
 /// of an allocation, a constructor and their cleaning up at every place that has one; this is a call.
 template <class Error>
 [[noreturn]] GRADUS_COLD void raise(detail::message operation, detail::message expected, detail::message actual,
-                                    detail::message hint = {},
-                                    std::source_location where = std::source_location::current()) {
+                                    detail::message hint = {}, error_place where = error_place::current()) {
   throw Error{operation, expected, actual, hint, where};
 }
 

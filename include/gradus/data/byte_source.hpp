@@ -59,7 +59,7 @@ class file_source final : public byte_source {
     }
   }
 
-  [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
+  [[nodiscard]] GRADUS_COLD std::size_t read(std::span<std::uint8_t> into) override {
     const std::size_t count = into.empty() ? 0 : std::fread(into.data(), 1, into.size(), file_.get());
     if (count < into.size() && std::ferror(file_.get()) != 0) {
       raise<format_error>({"read '", name(), "'"}, "bytes", std::strerror(errno));

@@ -37,7 +37,7 @@ class gzip_source final : public byte_source {
   }
   GRADUS_COLD ~gzip_source() override { inflateEnd(&stream_); }
 
-  [[nodiscard]] std::size_t read(std::span<std::uint8_t> into) override {
+  [[nodiscard]] GRADUS_COLD std::size_t read(std::span<std::uint8_t> into) override {
     std::size_t done = 0;
     while (done < into.size() && begin_member()) {
       constexpr std::size_t most = std::numeric_limits<uInt>::max();

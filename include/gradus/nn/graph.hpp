@@ -302,7 +302,8 @@ class graph {
   /// @param most  examples
   /// @throws configuration_error unless the graph is frozen
   /// @throws shape_error when images or labels do not fit it
-  void check_batch(std::string_view operation, const image_extents& images, std::size_t labels, index_t most) const {
+  GRADUS_COLD void check_batch(std::string_view operation, const image_extents& images, std::size_t labels,
+                               index_t most) const {
     require_frozen(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
@@ -356,7 +357,7 @@ class graph {
     }
   }
 
-  void require_frozen(std::string_view operation) const {
+  GRADUS_COLD void require_frozen(std::string_view operation) const {
     if (!frozen()) {
       raise<configuration_error>(operation, "a frozen network", "one that is still being built",
                                  "call freeze({.batch_size = ...}) first");

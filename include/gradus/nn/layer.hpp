@@ -12,7 +12,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"           // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/element.hpp"          // explain_network_element
 #include "gradus/core/error.hpp"            // shape_error
 #include "gradus/core/index.hpp"            // index_t
@@ -183,22 +183,22 @@ class layer : public layer_passes<Element, Layout, Device>, public Base {
 namespace detail {
 
 /// @throws configuration_error when a layer that takes `expected` values is given another number
-GRADUS_NEVER_INLINE inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
+GRADUS_COLD inline void require_inputs(std::string_view kind, std::size_t expected, std::size_t actual) {
   if (expected != actual) {
     raise<configuration_error>(kind, {expected, " input value(s)"}, {actual});
   }
 }
 
 /// @throws configuration_error when an option is below its least value
-GRADUS_NEVER_INLINE inline void require_at_least(std::string_view kind, std::string_view option, index_t least,
-                                                 index_t actual) {
+GRADUS_COLD inline void require_at_least(std::string_view kind, std::string_view option, index_t least,
+                                         index_t actual) {
   if (actual < least) {
     raise<configuration_error>(kind, {option, " of at least ", least}, {actual});
   }
 }
 
 /// @throws shape_error when a layer of images is given a vector
-GRADUS_NEVER_INLINE inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
+GRADUS_COLD inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
   if (input.flattened) {
     raise<shape_error>(kind, "an image", {"the vector ", to_string(input)}, hint);
   }

@@ -8,7 +8,7 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"         // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"          // shape_error
 #include "gradus/kernels/softmax.hpp"     // loss_sums, softmax_cross_entropy_loss
 #include "gradus/nn/value.hpp"            // value_shape
@@ -44,7 +44,7 @@ struct softmax_cross_entropy {
 namespace detail {
 
 /// @throws shape_error when the value is no vector with one score a class
-GRADUS_NEVER_INLINE inline void require_class_scores(std::string_view kind, const value_shape& scores) {
+GRADUS_COLD inline void require_class_scores(std::string_view kind, const value_shape& scores) {
   if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
     raise<shape_error>(kind, "a vector with one score a class", to_string(scores),
                        "end the network with nn::dense{.out_features = classes}");

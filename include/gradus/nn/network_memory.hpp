@@ -157,7 +157,7 @@ class network_memory {
     return offset == execution_plan::none ? nullptr : reinterpret_cast<Element*>(arena_.data() + offset);
   }
 
-  [[nodiscard]] std::size_t largest_workspace() const {
+  [[nodiscard]] GRADUS_COLD std::size_t largest_workspace() const {
     std::size_t bytes = 0;
     for (const layer_memory& needed : layers_) {
       bytes = std::max(bytes, needed.workspace);

@@ -4,11 +4,12 @@
 // Module: nn. Depends on: tensor.
 #pragma once
 
-#include <array>    // std::array
-#include <cstddef>  // std::size_t
-#include <span>     // std::span
-#include <string>   // std::string
-#include <vector>   // std::vector
+#include <array>     // std::array
+#include <cstddef>   // std::size_t
+#include <iterator>  // std::make_move_iterator
+#include <span>      // std::span
+#include <string>    // std::string
+#include <vector>    // std::vector
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/error.hpp"          // shape_error
@@ -39,12 +40,11 @@ struct parameter_description {
                                                                                     int rank, const fan& sizes,
                                                                                     const initializer& weight,
                                                                                     const initializer* bias) {
-  std::vector<parameter_description> result;
-  result.push_back({"weight", shape, rank, weight, sizes, true});
-  if (bias != nullptr) {
-    result.push_back({"bias", {shape.n, 1, 1, 1}, 1, *bias, sizes, false});
-  }
-  return result;
+  parameter_description both[] = {
+      {"weight", shape, rank, weight, sizes, true},
+      {"bias", {shape.n, 1, 1, 1}, 1, bias == nullptr ? weight : *bias, sizes, false},
+  };
+  return {std::make_move_iterator(both), std::make_move_iterator(both + (bias == nullptr ? 1 : 2))};
 }
 
 namespace detail {

@@ -16,7 +16,7 @@
 #include "gradus/comm/communicator.hpp"             // communicator
 #include "gradus/comm/reduction.hpp"                // detail::accumulate
 #include "gradus/core/config.hpp"                   // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                    // configuration_error
+#include "gradus/core/error.hpp"                    // configuration_error, raise
 #include "gradus/core/index.hpp"                    // index_t
 #include "gradus/core/text.hpp"                     // append
 #include "gradus/core/vector.hpp"                   // vector
@@ -56,9 +56,9 @@ struct distributed_replicated {
   /// All workers and the servers. @throws configuration_error when it does not fit
   [[nodiscard]] GRADUS_COLD roles roles_among(int ranks) const {
     if (ranks_per_node < 1 || (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(ranks))) {
-      throw configuration_error{"parallel::distributed_replicated",
-                                {"the node of each of ", ranks, " ranks, or ranks_per_node of at least 1"},
-                                {node_of_rank.size(), " nodes and ", ranks_per_node, " ranks_per_node"}};
+      raise<configuration_error>("parallel::distributed_replicated",
+                                 {"the node of each of ", ranks, " ranks, or ranks_per_node of at least 1"},
+                                 {node_of_rank.size(), " nodes and ", ranks_per_node, " ranks_per_node"});
     }
     return master.roles_among(ranks);
   }
@@ -107,15 +107,14 @@ namespace detail {
 [[nodiscard]] GRADUS_COLD inline distributed_replicated checked(const distributed_replicated& options,
                                                                 const roles& who) {
   if (options.master.overlap_forward) {
-    throw configuration_error{"parallel::distributed_replicated", "a master without overlap_forward",
-                              "one with overlap_forward", "a node's values come together; staged hides their way"};
+    raise<configuration_error>("parallel::distributed_replicated", "a master without overlap_forward",
+                               "one with overlap_forward", "a node's values come together; staged hides their way");
   }
   for (const int server : who.servers) {
     if (who.worker_index(server) >= 0 && options.node_mates(who, server).front() != server) {
-      throw configuration_error{"parallel::distributed_replicated",
-                                "servers on ranks of their own, or beside the first worker of a node",
-                                {"one beside rank ", server},
-                                "name them by master.who"};
+      raise<configuration_error>("parallel::distributed_replicated",
+                                 "servers on ranks of their own, or beside the first worker of a node",
+                                 {"one beside rank ", server}, "name them by master.who");
     }
   }
   return options;

@@ -12,7 +12,7 @@
 
 #include "gradus/comm/communicator.hpp"         // all_reduce, broadcast
 #include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                // configuration_error
+#include "gradus/core/error.hpp"                // configuration_error, raise
 #include "gradus/core/text.hpp"                 // text
 #include "gradus/optim/segment.hpp"             // optim::segment
 #include "gradus/parallel/synchronization.hpp"  // flat_parameters, synchronization
@@ -111,9 +111,8 @@ class model_averaging_state {
  private:
   GRADUS_COLD static model_averaging checked(const model_averaging& options) {
     if (options.every_steps < 0 || options.synchronous_steps < 0) {
-      throw configuration_error{"parallel::model_averaging",
-                                "every_steps and synchronous_steps of at least 0",
-                                {options.every_steps, " and ", options.synchronous_steps}};
+      raise<configuration_error>("parallel::model_averaging", "every_steps and synchronous_steps of at least 0",
+                                 {options.every_steps, " and ", options.synchronous_steps});
     }
     return options;
   }

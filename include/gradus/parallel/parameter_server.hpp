@@ -19,7 +19,7 @@
 #include "gradus/comm/communicator.hpp"                // communicator
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                     // element_name
-#include "gradus/core/error.hpp"                       // configuration_error
+#include "gradus/core/error.hpp"                       // configuration_error, raise
 #include "gradus/core/index.hpp"                       // index_t
 #include "gradus/core/text.hpp"                        // append, text
 #include "gradus/optim/segment.hpp"                    // optim::segment
@@ -95,7 +95,8 @@ struct parameter_server {
   int staleness_bound = 0;
   /// Of asynchronous and bounded_staleness: the learning rate of a push is divided by 1 + its staleness.
   bool scale_by_staleness = false;
-  /// Values under way at most from a server to a worker; with an order of pulls a small number keeps it.
+  /// Parts under way at most between a worker and a server, in each direction. A small number keeps the order of pulls,
+  /// and lets values travel between gradients; a larger one hides the time between messages.
   int window = 4;
   /// Which variables live where.
   placement_options placed{};
@@ -121,14 +122,14 @@ struct parameter_server {
           twice = twice || (*list)[k] == (*list)[i];
         }
         if ((*list)[i] < 0 || (*list)[i] >= ranks || twice) {
-          throw configuration_error{"parallel::parameter_server",
-                                    {"ranks from 0 to ", ranks - 1, " as workers and servers, each once"},
-                                    who.describe()};
+          raise<configuration_error>("parallel::parameter_server",
+                                     {"ranks from 0 to ", ranks - 1, " as workers and servers, each once"},
+                                     who.describe());
         }
       }
     }
     if (who.workers.empty() || who.servers.empty()) {
-      throw configuration_error{"parallel::parameter_server", "at least one worker and one server", who.describe()};
+      raise<configuration_error>("parallel::parameter_server", "at least one worker and one server", who.describe());
     }
     return who;
   }
@@ -169,8 +170,8 @@ template <class Rule>
                                                                     index_t element_bytes) {
   options.settings().check(static_cast<int>(who.workers.size()));
   if (options.staged && options.overlap_forward) {
-    throw configuration_error{"parallel::parameter_server", "staged or overlap_forward", "both",
-                              "staged values travel behind forward and backward"};
+    raise<configuration_error>("parallel::parameter_server", "staged or overlap_forward", "both",
+                               "staged values travel behind forward and backward");
   }
   return make_server_plan(segments, element_bytes, who, options.placed, pull_priorities);
 }
@@ -209,7 +210,7 @@ class parameter_server_state {
         group_{group_channel_, who_},
         plan_{checked_plan(options, who_, parameters.segments, options.pull_priorities, sizeof(Element))},
         links_{channel_, message_tag::count(plan_.parts.size())},
-        worker_{links_, plan_, bytes_of(parameters), options.staged} {
+        worker_{links_, plan_, bytes_of(parameters), options.staged, options.window} {
     static_cast<void>(broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
   }
 
@@ -290,10 +291,9 @@ class parameter_server_state {
   static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
     roles who = options.roles_among(communicator.size());
     if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
-      throw configuration_error{"parallel::parameter_server",
-                                {"a worker, of ", who.describe()},
-                                {"rank ", communicator.rank()},
-                                "a rank that is a server alone calls parallel::serve and makes no trainer"};
+      raise<configuration_error>("parallel::parameter_server", {"a worker, of ", who.describe()},
+                                 {"rank ", communicator.rank()},
+                                 "a rank that is a server alone calls parallel::serve and makes no trainer");
     }
     return who;
   }
@@ -307,8 +307,8 @@ class parameter_server_state {
 
   void require_rule() const {
     if (exchange_ == nullptr) {
-      throw configuration_error{"parallel::parameter_server", "use_rule before start", "no update rule",
-                                "train::trainer calls it"};
+      raise<configuration_error>("parallel::parameter_server", "use_rule before start", "no update rule",
+                                 "train::trainer calls it");
     }
   }
 
@@ -345,10 +345,8 @@ GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, c
   const roles who = options.roles_among(communicator.size());
   const int server = who.server_index(communicator.rank());
   if (server < 0 || who.worker_index(communicator.rank()) >= 0) {
-    throw configuration_error{"parallel::serve",
-                              {"a server alone, of ", who.describe()},
-                              {"rank ", communicator.rank()},
-                              "workers make a trainer"};
+    raise<configuration_error>("parallel::serve", {"a server alone, of ", who.describe()},
+                               {"rank ", communicator.rank()}, "workers make a trainer");
   }
   detail::messages_on<Communicator> channel{communicator.duplicate()};
   const Communicator of_workers{communicator.duplicate()};  // they use it without this rank

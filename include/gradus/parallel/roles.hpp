@@ -12,7 +12,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/error.hpp"   // configuration_error, raise
 #include "gradus/core/text.hpp"    // append, text
 
 namespace gradus::parallel {
@@ -56,11 +56,11 @@ struct roles {
 [[nodiscard]] GRADUS_COLD inline roles roles_of(int ranks, int servers, bool colocate) {
   const int count = colocate && servers == 0 ? ranks : servers;
   if (count < 1 || count > (colocate ? ranks : ranks - 1)) {
-    throw configuration_error{
+    raise<configuration_error>(
         "parallel::roles_of",
         {"1 to ", colocate ? ranks : ranks - 1, " servers for ", ranks, colocate ? " ranks, colocated" : " ranks"},
         {servers},
-        colocate ? "a rank has at most one server" : "start more ranks, or place the servers beside workers: colocate"};
+        colocate ? "a rank has at most one server" : "start more ranks, or place the servers beside workers: colocate");
   }
   roles result;
   for (int rank = 0; rank < (colocate ? ranks : ranks - count); ++rank) {
@@ -86,8 +86,8 @@ struct host_list {
   constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
   host_list result;
   const auto refuse = [](std::string_view part, std::string_view hint = {}) {
-    throw configuration_error{
-        "parallel::parse_host_list", "lists such as worker=h0,h1;server=h2", {"'", part, "'"}, hint};
+    raise<configuration_error>("parallel::parse_host_list", "lists such as worker=h0,h1;server=h2", {"'", part, "'"},
+                               hint);
   };
   for (;;) {
     const std::size_t end = text.find(';');
@@ -147,11 +147,10 @@ struct host_list {
     const std::size_t workers = named(hosts.workers, host);
     const std::size_t servers = named(hosts.servers, host);
     if (ranks != workers + servers && ranks != std::max(workers, servers)) {
-      throw configuration_error{"parallel::roles_of",
-                                {workers + servers, " ranks on host '", host, "', or ", std::max(workers, servers),
-                                 " with workers and servers side by side"},
-                                {ranks},
-                                "start as many ranks on each host as the lists name it"};
+      raise<configuration_error>("parallel::roles_of",
+                                 {workers + servers, " ranks on host '", host, "', or ", std::max(workers, servers),
+                                  " with workers and servers side by side"},
+                                 {ranks}, "start as many ranks on each host as the lists name it");
     }
   };
   roles result;

@@ -8,7 +8,7 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/error.hpp"   // configuration_error, raise
 #include "gradus/core/text.hpp"    // append
 
 namespace gradus::parallel {
@@ -60,17 +60,17 @@ struct server_settings {
   /// @throws configuration_error when options make no sense
   GRADUS_COLD void check(int workers) const {
     if (backup_workers < 0 || backup_workers >= workers || (backup_workers > 0 && mode != server_mode::synchronous)) {
-      throw configuration_error{"parallel::parameter_server",
-                                {"0 to ", workers - 1, " backup_workers, and 0 unless the mode is synchronous"},
-                                {backup_workers, " in mode ", name_of(mode)}};
+      raise<configuration_error>("parallel::parameter_server",
+                                 {"0 to ", workers - 1, " backup_workers, and 0 unless the mode is synchronous"},
+                                 {backup_workers, " in mode ", name_of(mode)});
     }
     if (staleness_bound < 0 || (staleness_bound > 0 && mode != server_mode::bounded_staleness)) {
-      throw configuration_error{"parallel::parameter_server",
-                                "a staleness_bound of at least 0, and 0 unless the mode is bounded_staleness",
-                                {staleness_bound, " in mode ", name_of(mode)}};
+      raise<configuration_error>("parallel::parameter_server",
+                                 "a staleness_bound of at least 0, and 0 unless the mode is bounded_staleness",
+                                 {staleness_bound, " in mode ", name_of(mode)});
     }
     if (window < 1) {
-      throw configuration_error{"parallel::parameter_server", "a window of at least 1", {window}};
+      raise<configuration_error>("parallel::parameter_server", "a window of at least 1", {window});
     }
   }
 
@@ -88,7 +88,7 @@ struct server_settings {
     if (scale_by_staleness) {
       text += ", learning rate / (1 + staleness)";
     }
-    gradus::detail::append(text, {", values under way: ", window});
+    gradus::detail::append(text, {", parts under way: ", window});
     return text;
   }
 };

@@ -13,7 +13,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // configuration_error
+#include "gradus/core/error.hpp"          // configuration_error, raise
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // hash_text
 #include "gradus/core/text.hpp"           // append
@@ -104,10 +104,9 @@ namespace detail {
                                                                         const placement_options& options,
                                                                         std::span<const std::size_t> pull_priorities) {
   if (!pull_priorities.empty() && pull_priorities.size() != segments.size()) {
-    throw configuration_error{"parallel::parameter_server",
-                              {"one pull priority for each of ", segments.size(), " parameters, or none"},
-                              {pull_priorities.size()},
-                              "priorities_of_parameters of parallel/order.hpp makes them"};
+    raise<configuration_error>("parallel::parameter_server",
+                               {"one pull priority for each of ", segments.size(), " parameters, or none"},
+                               {pull_priorities.size()}, "priorities_of_parameters of parallel/order.hpp makes them");
   }
   parameter_server_plan plan;
   plan.who = who;

@@ -335,6 +335,52 @@ BOOST_AUTO_TEST_CASE(a_silent_worker_costs_only_its_own_work) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_worker_that_throws_leaves_the_others_alone) {
+  std::atomic<bool> thrown{false};
+  const auto results = gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
+    try {
+      return train_watched(
+          world, parameter_server{.mode = server_mode::asynchronous},
+          [&](int worker) { BOOST_TEST((worker != 0 || comes_true([&] { return thrown.load(); }))); },
+          [&](int step) {
+            if (world.rank() == 1 && step == 4) {
+              throw std::runtime_error{"no more"};
+            }
+          });
+    } catch (const std::runtime_error& failure) {
+      BOOST_TEST(std::string{failure.what()} == "no more");
+      thrown = true;
+      return outcome{};
+    }
+  });
+  const server_summary& server = results[2].servers[0];
+  BOOST_TEST(server.updates == (steps + 4) * parts);
+  BOOST_TEST(server.left_workers == 2U);
+  BOOST_TEST(server.lost_workers == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_is_not_finished_does_not_count) {
+  const std::vector<gradus::optim::segment> segments{{.name = "b.weights", .offset = 0, .size = 3},
+                                                     {.name = "a.weights", .offset = 3, .size = 2}};
+  gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
+    const parameter_server options{.mode = server_mode::asynchronous};
+    if (options.is_server_only(world)) {
+      const server_summary server = gradus::parallel::serve<double>(world, plain, options);
+      BOOST_TEST(server.dropped == 1U);
+      BOOST_TEST(server.updates == 0U);
+      BOOST_TEST(server.left_workers == 1U);
+      return;
+    }
+    std::vector<double> values(5, 1.0);
+    std::vector<double> gradients(5, 1.0);
+    parameter_server::state<double, gradus::comm::threads> state{options, world, {values, gradients, segments}};
+    state.use_rule(plain);
+    state.start();
+    state.gradients_ready(0, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds{300});  // it is sent; then the program goes another way
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_missing_worker_is_named_on_all_ranks) {
   std::atomic<int> failed{0};
   std::vector<std::string> messages(4);

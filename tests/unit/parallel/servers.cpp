@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
     std::iota(values.begin(), values.end(), 0.0F);
     const std::vector<float> before = values;
     const std::span bytes{reinterpret_cast<std::uint8_t*>(values.data()), 4 * values.size()};
-    worker_side worker{links, plan, {.values = bytes, .gradients = {}}, false};
+    worker_side worker{links, plan, {.values = bytes, .gradients = {}}, false, 2};
     worker.open(round_kind::initial, 0);
     worker.push(segments().size(), bytes);
     do {
@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
     const auto bytes = [](const std::vector<float>& of) {
       return std::span{reinterpret_cast<std::uint8_t*>(const_cast<float*>(of.data())), 4 * of.size()};
     };
-    worker_side worker{links, plan, {.values = bytes(values), .gradients = bytes(gradients)}, false};
+    worker_side worker{links, plan, {.values = bytes(values), .gradients = bytes(gradients)}, false, 1};
     const auto finish = [&](double rate) {
       worker.close(rate, true);
       do {

@@ -19,7 +19,7 @@
 #include "gradus/comm/detail/thread_collective.hpp"  // thread_collective
 #include "gradus/comm/detail/thread_world.hpp"       // thread_world
 #include "gradus/comm/request.hpp"                   // operation, request
-#include "gradus/core/config.hpp"                    // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                    // GRADUS_COLD
 #include "gradus/core/error.hpp"                     // communication_error
 #include "gradus/core/text.hpp"                      // text
 #include "gradus/core/vector.hpp"                    // vector
@@ -331,9 +331,9 @@ class thread_channel {
     }
   }
 
-  GRADUS_NEVER_INLINE thread_collective::entry& arrive(int rank, const call& what, const void* input, void* output,
-                                                       thread_collective::kernel work, index_t elements,
-                                                       index_t element_bytes, std::chrono::milliseconds limit) {
+  GRADUS_COLD thread_collective::entry& arrive(int rank, const call& what, const void* input, void* output,
+                                               thread_collective::kernel work, index_t elements, index_t element_bytes,
+                                               std::chrono::milliseconds limit) {
     require_working(what);
     thread_collective& place = next_place(positions_[static_cast<std::size_t>(rank)]);
     thread_collective::entry& mine = place.at(rank);
@@ -354,7 +354,7 @@ class thread_channel {
 
   /// All ranks go around a circle of places in step. The first rank of a collective opens the next place, or puts a new
   /// one there if the next is still in use.
-  thread_collective& next_place(position& here) {
+  GRADUS_COLD thread_collective& next_place(position& here) {
     const std::uint64_t number = here.number + 1;
     thread_collective* next = here.place->following.load(std::memory_order_acquire);
     if (next->number() != number) {

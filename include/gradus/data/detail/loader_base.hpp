@@ -122,7 +122,7 @@ class loader_base {
   [[nodiscard]] std::size_t slots() const noexcept { return static_cast<std::size_t>(slots_); }
 
   /// The slot of the next batch, or slots() after the last.
-  [[nodiscard]] std::size_t next_slot() {
+  [[nodiscard]] GRADUS_COLD std::size_t next_slot() {
     std::unique_lock lock{mutex_};
     if (requests_ == 0) {
       raise<configuration_error>("loader.next", "an epoch", "none", "call start_epoch(0) first");
@@ -185,7 +185,7 @@ class loader_base {
   }
 
   /// The thread that prepares batches.
-  void produce() {
+  GRADUS_COLD void produce() {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
     for (;;) {

@@ -214,8 +214,8 @@ GRADUS_NEVER_INLINE void pool_turned_band(const pool_plan& plan, const pool_forw
 
 /// Pools all images; turned_band is null where channels are neighbours.
 template <class Element>
-void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
-                 void (*turned_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
+GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
+                             void (*turned_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
@@ -301,8 +301,9 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
 
 /// The gradients of all images; turned_band is null where channels are neighbours.
 template <class Element>
-void slopes_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
-                      void (*turned_band)(const pool_plan&, const pool_backward<Element>&, const pool_band&)) {
+GRADUS_COLD void slopes_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
+                                  void (*turned_band)(const pool_plan&, const pool_backward<Element>&,
+                                                      const pool_band&)) {
   const pool_axis& rows = plan.rows;
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
   const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
@@ -362,7 +363,7 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
 
 /// Calls body(plane, place of its inputs, place of its outputs) for all planes.
 template <class Body>
-void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
+GRADUS_COLD void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
   const halved_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};
   for_each_band(device, plan, 1, {1, 1}, plane.in_height * plane.in_width,
                 [&](const pool_band& band) { body(plane, band.place(plan.in), band.place(plan.out)); });

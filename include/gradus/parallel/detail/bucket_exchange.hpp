@@ -81,7 +81,7 @@ class bucket_exchange {
   [[nodiscard]] const settings& options() const noexcept { return options_; }
 
   /// The gradients of so many more segments are complete, in their order.
-  GRADUS_NEVER_INLINE void segments_ready(std::size_t count) {
+  GRADUS_COLD void segments_ready(std::size_t count) {
     all_taken_ = false;
     const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
     ready_.store(ready, std::memory_order_release);
@@ -114,7 +114,8 @@ class bucket_exchange {
 
   /// Waits for the next bucket in the order and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
-  GRADUS_NEVER_INLINE const bucket& wait_next(const std::source_location& where = std::source_location::current()) {
+  GRADUS_COLD const bucket& wait_next() {
+    const auto where = std::source_location::current();
     const std::scoped_lock lock{mutex_};
     const std::size_t index = order_[taken_];
     try {
@@ -147,7 +148,7 @@ class bucket_exchange {
 
  private:
   /// @pre the mutex is held
-  void begin_what_can_begin() {
+  GRADUS_COLD void begin_what_can_begin() {
     const std::size_t ready = ready_.load(std::memory_order_acquire);
     while (begun_ < order_.size() && begun_ - taken_ < under_way_.size() &&
            ready >= buckets_[order_[begun_]].end_segment()) {
@@ -198,7 +199,7 @@ class bucket_exchange {
 
   /// True if a bucket is under way that has to be looked at again. What goes wrong is thrown by wait_next.
   /// @pre the mutex is held
-  bool move_forward() noexcept {
+  GRADUS_COLD bool move_forward() noexcept {
     if (failure_ != nullptr) {
       return false;
     }

@@ -16,7 +16,7 @@
 
 #include "gradus/comm/communicator.hpp"  // broadcast
 #include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // format_error
+#include "gradus/core/error.hpp"         // format_error, raise
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // append
 #include "gradus/core/vector.hpp"        // vector
@@ -46,8 +46,8 @@ struct segment_list {
 [[nodiscard]] GRADUS_COLD inline segment_list unpack_segments(std::string_view text) {
   segment_list result;
   const auto refuse = [] {
-    throw format_error{"parameter_server.serve", "the parameters of a network from worker 0", "something else",
-                       "start all ranks with the same program"};
+    raise<format_error>("parameter_server.serve", "the parameters of a network from worker 0", "something else",
+                        "start all ranks with the same program");
   };
   const auto number = [&] {
     long long value = 0;

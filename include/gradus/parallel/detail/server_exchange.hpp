@@ -19,7 +19,7 @@
 
 #include "gradus/comm/detail/wait.hpp"                 // clock, seconds_text
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                       // communication_error
+#include "gradus/core/error.hpp"                       // communication_error, raise
 #include "gradus/core/text.hpp"                        // text
 #include "gradus/parallel/detail/server_links.hpp"     // server_links
 #include "gradus/parallel/detail/server_loop.hpp"      // server_loop
@@ -28,8 +28,8 @@
 
 namespace gradus::parallel::detail {
 
-/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing for
-/// many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
+/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing
+/// for many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
 class polling_pause {
  public:
   void moved() noexcept { idle_ = 0; }
@@ -57,11 +57,10 @@ GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& cha
         continue;
       }
       if (comm::detail::clock::now() - loop.moved_at() > channel.time_limit() * 2) {
-        throw communication_error{
-            "parameter_server.serve",
-            {},
+        raise<communication_error>(
+            "parameter_server.serve", {},
             {"no worker has been heard of within ", comm::detail::seconds_text(channel.time_limit() * 2)},
-            "set_time_limit allows longer waits"};
+            "set_time_limit allows longer waits");
       }
       rest.pause();
     }
@@ -192,7 +191,7 @@ class server_exchange {
             {worker_->describe_missing(), ": it did not answer within ", comm::detail::seconds_text(limit_)});
         links_->channel().fail(gradus::detail::text({what, ": ", reason}));
         ended_ = true;
-        throw communication_error{what, {}, reason, "set_time_limit allows longer waits", where};
+        raise<communication_error>(what, {}, reason, "set_time_limit allows longer waits", where);
       }
     }
     if (failure_ != nullptr) {

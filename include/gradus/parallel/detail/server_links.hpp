@@ -13,7 +13,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/communicator.hpp"  // receive, request, send
-#include "gradus/core/error.hpp"         // configuration_error
+#include "gradus/core/error.hpp"         // configuration_error, raise
 #include "gradus/core/vector.hpp"        // vector
 
 namespace gradus::parallel::detail {
@@ -87,10 +87,8 @@ class server_links {
   /// @param tags  tags are below
   server_links(message_channel& channel, std::size_t tags) : channel_{&channel}, local_(tags) {
     if (tags > static_cast<std::size_t>(comm::largest_tag) + 1) {
-      throw configuration_error{"parallel::parameter_server",
-                                {"at most ", comm::largest_tag + 1, " tags of messages"},
-                                {tags},
-                                "place in fewer parts: a larger least_part_bytes"};
+      raise<configuration_error>("parallel::parameter_server", {"at most ", comm::largest_tag + 1, " tags of messages"},
+                                 {tags}, "place in fewer parts: a larger least_part_bytes");
     }
   }
 

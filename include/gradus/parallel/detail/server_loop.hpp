@@ -4,22 +4,22 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
-#include <algorithm>    // std::min
-#include <chrono>       // std::chrono
-#include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint64_t, std::uint8_t
-#include <cstring>      // std::memcpy
-#include <limits>       // std::numeric_limits
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
+#include <algorithm>  // std::min
+#include <chrono>     // std::chrono
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t, std::uint8_t
+#include <cstring>    // std::memcpy
+#include <limits>     // std::numeric_limits
+#include <span>       // std::span
 
 #include "gradus/comm/detail/wait.hpp"                 // clock, ranks_text, seconds_text
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                       // communication_error
-#include "gradus/core/text.hpp"                        // append
+#include "gradus/core/error.hpp"                       // communication_error, raise
+#include "gradus/core/text.hpp"                        // text_piece
 #include "gradus/core/vector.hpp"                      // vector
-#include "gradus/parallel/detail/server_links.hpp"     // server_links, transfer
+#include "gradus/parallel/detail/missing_workers.hpp"  // find_missing
+#include "gradus/parallel/detail/server_client.hpp"    // server_client
+#include "gradus/parallel/detail/server_links.hpp"     // server_links
 #include "gradus/parallel/detail/server_messages.hpp"  // round_header, round_end, message_tag
 #include "gradus/parallel/detail/variable_store.hpp"   // variable_store
 #include "gradus/parallel/server_mode.hpp"             // server_mode, server_settings
@@ -27,9 +27,8 @@
 
 namespace gradus::parallel::detail {
 
-/// The server's side of all its workers. poll() does what can be done and returns: it is called again and again by one
-/// thread. A worker's rounds follow one another: header, gradients and end come in; then values go out; only then the
-/// next header is looked at.
+/// The server's side of all its workers. poll() does what can be done and returns; one thread calls it again and again.
+/// A worker's rounds follow one another: header, gradients, end; then values go out; then comes the next header.
 class server_loop {
  public:
   /// @pre all arguments outlive the loop
@@ -58,16 +57,10 @@ class server_loop {
     versions_ = gradus::detail::vector<std::uint64_t>(parts());
     summary_.variable_bytes = static_cast<std::uint64_t>(plan.placed.server_bytes[static_cast<std::size_t>(server)]);
     for (std::size_t i = 0; i < clients_.size(); ++i) {
-      client& each = clients_[i];
+      server_client& each = clients_[i];
       each.index = i;
       each.rank = plan.who.workers[i];
-      each.incoming = gradus::detail::vector<transfer>(parts());
-      each.outgoing = gradus::detail::vector<transfer>(parts());
-      each.has = gradus::detail::vector<std::uint8_t>(parts());
-      each.given = gradus::detail::vector<std::uint64_t>(parts());
-      each.given_before = gradus::detail::vector<std::uint64_t>(parts());
-      each.due = gradus::detail::vector<std::uint8_t>(parts());
-      each.queue = gradus::detail::vector<std::size_t>(parts());
+      each.set_parts(parts());
       each.heard = clock::now();
       expect_header(each);
     }
@@ -82,11 +75,11 @@ class server_loop {
   GRADUS_NEVER_INLINE bool poll() {
     now_ = clock::now();
     bool moved = false;
-    for (client& each : clients_) {
+    for (server_client& each : clients_) {
       moved = take(each) || moved;
     }
     moved = update_what_can_be() || moved;
-    for (client& each : clients_) {
+    for (server_client& each : clients_) {
       moved = hand_out(each) || moved;
     }
     if (moved) {
@@ -99,7 +92,7 @@ class server_loop {
 
   /// All workers have left, or are lost.
   [[nodiscard]] bool done() const noexcept {
-    for (const client& each : clients_) {
+    for (const server_client& each : clients_) {
       if (each.stage != phase::left && !each.lost) {
         return false;
       }
@@ -109,59 +102,21 @@ class server_loop {
 
   /// Since when nothing moved.
   [[nodiscard]] comm::detail::clock::time_point moved_at() const noexcept { return moved_at_; }
-  [[nodiscard]] std::chrono::milliseconds patience() const noexcept { return patience_; }
   [[nodiscard]] const server_summary& summary() const noexcept { return summary_; }
 
  private:
   using clock = comm::detail::clock;
-
-  enum class phase : unsigned char {
-    idle,      // a header may come
-    incoming,  // parts and the end of the round come
-    waiting,   // all has come; it waits for other workers
-    outgoing,  // values go out
-    report,    // the summary goes out
-    left
-  };
-
-  struct client {
-    std::size_t index = 0;
-    int rank = 0;
-    phase stage = phase::idle;
-    bool lost = false;
-    transfer header_transfer;
-    transfer end_transfer;
-    transfer summary_transfer;
-    round_header header;
-    round_end end;
-    server_summary report;
-    bool ended = false;                         // the end of the round has come
-    std::size_t arrived = 0;                    // parts of the round
-    gradus::detail::vector<transfer> incoming;  // by part
-    gradus::detail::vector<std::uint8_t> has;   // by part: a gradient that has not been applied
-    std::size_t unused = 0;                     // such parts
-    gradus::detail::vector<transfer> outgoing;  // by part
-    gradus::detail::vector<std::uint8_t> due;   // by part: to be sent
-    gradus::detail::vector<std::size_t> queue;  // parts in the order in which they became due
-    std::size_t queued = 0;
-    std::size_t begun = 0;                               // sends of this round
-    std::size_t sent = 0;                                // sends that are complete
-    gradus::detail::vector<std::uint64_t> given;         // by part: version last sent
-    gradus::detail::vector<std::uint64_t> given_before;  // and the one before that
-    std::uint64_t round = 0;                             // updates of the whole server when values were last made due
-    std::uint64_t pushes = 0;                            // pushes that were taken
-    server_loop::clock::time_point heard;
-  };
+  using phase = server_client::phase;
 
   [[nodiscard]] std::size_t parts() const noexcept { return part_numbers_.size(); }
 
-  void expect_header(client& from) {
+  void expect_header(server_client& from) {
     from.stage = phase::idle;
     links_->receive(from.header_transfer, from.rank, bytes_to_receive(from.header), message_tag::header);
   }
 
   /// Takes what has come from a worker.
-  bool take(client& from) {
+  bool take(server_client& from) {
     bool moved = false;
     if (from.stage == phase::idle && links_->arrived(from.header_transfer)) {
       moved = true;
@@ -197,7 +152,7 @@ class server_loop {
     return moved;
   }
 
-  void begin_round(client& from) {
+  void begin_round(server_client& from) {
     from.arrived = 0;
     from.ended = false;
     switch (from.header.kind) {
@@ -222,15 +177,14 @@ class server_loop {
         ++summary_.left_workers;
         return;
     }
-    throw communication_error{"parameter_server",
-                              "a round of a worker",
-                              {"one of an unknown kind from rank ", from.rank},
-                              "start all ranks with the same program"};
+    raise<communication_error>("parameter_server", "a round of a worker",
+                               {"one of an unknown kind from rank ", from.rank},
+                               "start all ranks with the same program");
   }
 
-  void end_of_round(client& from) {
+  void end_of_round(server_client& from) {
     if (from.end.valid == 0) {  // the worker goes on with another round, or leaves
-      forget_gradients(from);
+      from.forget_gradients();
       ++summary_.dropped;
       expect_header(from);
       return;
@@ -243,23 +197,16 @@ class server_loop {
           std::memcpy(store_->values(part).data(), came.data(), came.size());
         }
       }
-      forget_gradients(from);
+      from.forget_gradients();
       initialised_ = true;
     } else if (from.header.kind == round_kind::push) {
       ++from.pushes;
     }
   }
 
-  void forget_gradients(client& from) noexcept {
-    for (std::uint8_t& each : from.has) {
-      each = 0;
-    }
-    from.unused = 0;
-  }
-
   bool update_what_can_be() {
     bool moved = false;
-    for (client& each : clients_) {  // first values
+    for (server_client& each : clients_) {  // first values
       if (each.stage == phase::waiting && each.header.kind != round_kind::push && initialised_) {
         hand_out_all(each);
         moved = true;
@@ -277,25 +224,19 @@ class server_loop {
     return moved;
   }
 
-  [[nodiscard]] static bool is_pushing(const client& each) noexcept {
-    return (each.stage == phase::incoming || each.stage == phase::waiting || each.stage == phase::outgoing) &&
-           each.header.kind == round_kind::push;
-  }
-
   /// Each part as soon as all workers' gradients of it are there.
   bool update_together(bool one_by_one) {
     bool all_ended = true;
-    for (std::size_t i = 0; i < clients_.size(); ++i) {
-      all_ended = all_ended && is_pushing(clients_[i]) && clients_[i].ended && clients_[i].end.valid != 0;
+    for (const server_client& each : clients_) {
+      all_ended = all_ended && each.is_pushing() && each.ended && each.end.valid != 0;
     }
     if (!all_ended) {
       return false;
     }
     bool moved = false;
-    const double rate = clients_[0].end.learning_rate;
     for (std::size_t part = 0; part < parts(); ++part) {
       bool all = true;
-      for (const client& each : clients_) {
+      for (const server_client& each : clients_) {
         all = all && each.has[part] != 0;
       }
       if (!all) {
@@ -312,12 +253,12 @@ class server_loop {
           contributes_[i] = 0;
         }
       } else {
-        update(part, 1.0, rate);
+        update(part, 1.0, clients_[0].end.learning_rate);
       }
       ++versions_[part];
-      for (client& each : clients_) {
-        use_up(each, part);
-        make_due(each, part);
+      for (server_client& each : clients_) {
+        each.use_up(part);
+        each.make_due(part, round_);
       }
       moved = true;
     }
@@ -328,12 +269,12 @@ class server_loop {
   bool update_with_the_first() {
     bool moved = false;
     std::size_t complete = 0;
-    for (client& each : clients_) {
-      if (each.stage != phase::waiting || each.header.kind != round_kind::push || each.unused == 0) {
+    for (server_client& each : clients_) {
+      if (!each.waits_with_push() || each.unused == 0) {
         continue;
       }
       if (each.round < round_) {
-        forget_gradients(each);
+        each.forget_gradients();
         ++summary_.dropped;
         hand_out_all(each);
         moved = true;
@@ -346,8 +287,8 @@ class server_loop {
     }
     double rate = 0;
     for (std::size_t i = 0; i < clients_.size(); ++i) {
-      const client& each = clients_[i];
-      contributes_[i] = each.stage == phase::waiting && each.header.kind == round_kind::push && each.unused != 0;
+      const server_client& each = clients_[i];
+      contributes_[i] = each.waits_with_push() && each.unused != 0;
       rate = contributes_[i] != 0 ? each.end.learning_rate : rate;
     }
     ++round_;
@@ -362,7 +303,7 @@ class server_loop {
     }
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (contributes_[i] != 0) {
-        forget_gradients(clients_[i]);
+        clients_[i].forget_gradients();
         hand_out_all(clients_[i]);
       }
     }
@@ -372,7 +313,7 @@ class server_loop {
   /// Whole pushes that a step takes: fewer when workers have ended.
   [[nodiscard]] std::size_t needed() const noexcept {
     std::size_t still_there = 0;
-    for (const client& each : clients_) {
+    for (const server_client& each : clients_) {
       still_there += each.stage == phase::left ? 0 : 1;
     }
     return std::min(clients_.size() - static_cast<std::size_t>(settings_.backup_workers), still_there);
@@ -380,8 +321,8 @@ class server_loop {
 
   bool update_at_once() {
     bool moved = false;
-    for (client& each : clients_) {
-      if (!is_pushing(each) || !each.ended || each.end.valid == 0 || each.unused == 0) {
+    for (server_client& each : clients_) {
+      if (!each.is_pushing() || !each.ended || each.end.valid == 0 || each.unused == 0) {
         continue;
       }
       for (std::size_t part = 0; part < parts(); ++part) {
@@ -397,22 +338,22 @@ class server_loop {
         update(part, static_cast<double>(clients_.size()),
                settings_.scale_by_staleness ? rate / (1.0 + static_cast<double>(staleness)) : rate);
         ++versions_[part];
-        use_up(each, part);
+        each.use_up(part);
         if (settings_.mode == server_mode::asynchronous) {
-          make_due(each, part);
+          each.make_due(part, round_);
         }
         moved = true;
       }
     }
     if (settings_.mode == server_mode::bounded_staleness) {
       std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max();
-      for (const client& each : clients_) {
+      for (const server_client& each : clients_) {
         if (each.stage != phase::left && !each.lost) {
           slowest = std::min(slowest, each.pushes);
         }
       }
-      for (client& each : clients_) {
-        if (each.stage == phase::waiting && each.header.kind == round_kind::push && each.unused == 0 &&
+      for (server_client& each : clients_) {
+        if (each.waits_with_push() && each.unused == 0 &&
             each.pushes <= slowest + static_cast<std::uint64_t>(settings_.staleness_bound)) {
           hand_out_all(each);
           moved = true;
@@ -427,33 +368,22 @@ class server_loop {
     ++summary_.updates;
   }
 
-  std::uint64_t count_staleness(const client& of, std::size_t part) noexcept {
+  std::uint64_t count_staleness(const server_client& of, std::size_t part) noexcept {
     const std::uint64_t used = of.header.lag == 0 ? of.given[part] : of.given_before[part];
     const std::uint64_t staleness = versions_[part] - used;
     ++summary_.staleness[std::min<std::uint64_t>(staleness, staleness_bins - 1)];
     return staleness;
   }
 
-  static void use_up(client& of, std::size_t part) noexcept {
-    of.has[part] = 0;
-    --of.unused;
-  }
-
-  void make_due(client& to, std::size_t part) noexcept {
-    to.due[part] = 1;
-    to.queue[to.queued++] = part;
-    to.round = round_;
-  }
-
-  void hand_out_all(client& to) noexcept {
+  void hand_out_all(server_client& to) noexcept {
     for (std::size_t part = 0; part < parts(); ++part) {
-      make_due(to, part);
+      to.make_due(part, round_);
     }
     to.stage = phase::outgoing;
   }
 
   /// Sends values that are due, in the order of pulls if there is one.
-  bool hand_out(client& to) {
+  bool hand_out(server_client& to) {
     if (to.stage == phase::left || (to.queued == 0 && to.stage != phase::outgoing && to.stage != phase::waiting)) {
       return false;
     }
@@ -486,16 +416,15 @@ class server_loop {
       links_->send(to.outgoing[part], to.rank, values, message_tag::values(part_numbers_[part]));
       moved = true;
     }
-    if (to.sent == parts() && (to.stage == phase::waiting || to.stage == phase::outgoing) && to.unused == 0 &&
-        (to.queued == parts())) {
-      const bool answered = to.stage == phase::outgoing || parts() != 0 || settled(to);
-      if (answered) {
-        to.queued = 0;
-        to.begun = 0;
-        to.sent = 0;
-        expect_header(to);
-        moved = true;
-      }
+    // A server without parts has nothing to say to a push: it is answered as soon as it has come.
+    const bool all_due = to.stage == phase::outgoing ||
+                         (to.stage == phase::waiting && (parts() != 0 || to.header.kind == round_kind::push));
+    if (all_due && to.unused == 0 && to.queued == parts() && to.sent == parts()) {
+      to.queued = 0;
+      to.begun = 0;
+      to.sent = 0;
+      expect_header(to);
+      moved = true;
     }
     if (moved) {
       to.heard = now_;
@@ -504,13 +433,10 @@ class server_loop {
     return moved;
   }
 
-  /// A server without parts has nothing to say: a push is answered as soon as it has come.
-  [[nodiscard]] static bool settled(const client& of) noexcept { return of.header.kind == round_kind::push; }
-
   /// Nothing has moved: is somebody missing?
   void look_at_time() {
     if (settings_.survives_lost_workers()) {
-      for (client& each : clients_) {
+      for (server_client& each : clients_) {
         const bool its_turn = each.stage != phase::waiting && each.stage != phase::left;
         if (its_turn && !each.lost && now_ - each.heard > patience_) {
           each.lost = true;
@@ -522,69 +448,36 @@ class server_loop {
       }
       std::size_t there = 0;
       bool open = false;
-      for (const client& each : clients_) {
+      for (const server_client& each : clients_) {
         there += each.stage != phase::left && !each.lost ? 1 : 0;
         open = open || (each.stage == phase::waiting && each.unused != 0);
       }
       if (!open || there >= needed()) {
         return;
       }
-    } else if (!round_is_open() || now_ - moved_at_ <= patience_) {
-      return;
+    } else {
+      bool open = false;
+      for (const server_client& each : clients_) {
+        open = open || each.stage == phase::incoming || each.stage == phase::waiting || each.stage == phase::outgoing;
+      }
+      if (!open || now_ - moved_at_ <= patience_) {
+        return;
+      }
     }
     raise_missing();
   }
 
-  [[nodiscard]] bool round_is_open() const noexcept {
-    for (const client& each : clients_) {
-      if (each.stage == phase::incoming || each.stage == phase::waiting || each.stage == phase::outgoing) {
-        return true;
-      }
-    }
-    return false;
-  }
-
   [[noreturn]] GRADUS_COLD void raise_missing() const {
-    // The first part that somebody waits for, and the ranks without which it cannot go on.
-    std::size_t part = 0;
-    gradus::detail::vector<int> missing;
-    const auto lacks = [&](const client& each) {
-      return each.lost || each.stage == phase::left || each.stage == phase::idle ||
-             (each.stage == phase::incoming && (each.has[part] == 0 || !each.ended));
-    };
-    for (; part < parts() && missing.empty(); ++part) {
-      for (const client& each : clients_) {
-        if (lacks(each)) {
-          missing.push_back(each.rank);
-        }
-      }
-      if (!missing.empty()) {
-        break;
-      }
-    }
-    std::string_view what = "push of the gradient";
-    if (missing.empty()) {  // then somebody does not take his values
-      what = "pull of the values";
-      for (part = 0; part < parts() && missing.empty(); ++part) {
-        for (const client& each : clients_) {
-          if (each.outgoing[part].active()) {
-            missing.push_back(each.rank);
-          }
-        }
-        if (!missing.empty()) {
-          break;
-        }
-      }
-    }
-    part = std::min(part, parts() == 0 ? part : parts() - 1);
-    throw communication_error{
-        {"parameter_server: ", what, " of '", parts() == 0 ? "no variable" : plan_->names[part_numbers_[part]],
-         "', step ", parts() == 0 ? round_ : versions_[part]},
-        {},
-        {comm::detail::ranks_text(missing), " did not arrive within ", comm::detail::seconds_text(patience_)},
+    const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
+    const bool nothing = parts() == 0;
+    raise<communication_error>(
+        {"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",
+         nothing ? "no variable" : plan_->names[part_numbers_[who.part]], "', step ",
+         nothing ? round_ : versions_[who.part]},
+        {}, {comm::detail::ranks_text(who.ranks), " did not arrive within ", comm::detail::seconds_text(patience_)},
         settings_.mode == server_mode::synchronous
             ? "backup_workers lets a step go on without some; set_time_limit allows longer waits"
-            : "set_time_limit allows longer waits"};
+            : "set_time_limit allows longer waits");
   }
 
   server_links* links_;
@@ -592,7 +485,7 @@ class server_loop {
   server_settings settings_;
   variable_store* store_;
   std::chrono::milliseconds patience_;
-  gradus::detail::vector<client> clients_;            // by worker
+  gradus::detail::vector<server_client> clients_;     // by worker
   gradus::detail::vector<std::uint8_t> contributes_;  // by worker
   gradus::detail::vector<std::size_t> part_numbers_;  // of this server's parts, in the plan
   gradus::detail::vector<std::size_t> order_;         // of pulls, parts of this server

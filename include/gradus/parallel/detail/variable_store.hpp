@@ -14,7 +14,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/reduction.hpp"        // detail::accumulate
-#include "gradus/core/error.hpp"            // configuration_error
+#include "gradus/core/error.hpp"            // configuration_error, raise
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/cpu.hpp"            // cpu
@@ -55,10 +55,9 @@ class variables_of final : public variable_store {
       }
       if constexpr (requires { Rule::needs_whole_parameters; }) {
         if (part.size != segments[part.segment].size) {
-          throw configuration_error{"parallel::parameter_server",
-                                    {"whole parameters for the update rule '", Rule::name, "'"},
-                                    {"the part ", plan.names[i]},
-                                    "choose another placement than partitioned"};
+          raise<configuration_error>("parallel::parameter_server",
+                                     {"whole parameters for the update rule '", Rule::name, "'"},
+                                     {"the part ", plan.names[i]}, "choose another placement than partitioned");
         }
       }
       parts_.push_back({.name = plan.names[i],

@@ -30,7 +30,8 @@ class worker_group final : public comm::any_group {
     }
   }
 
-  /// From now on sums are a worker's own, and nothing is taken over from others: workers do not wait for each other.
+  /// From now on sums are a worker's own, nothing is taken over from others, and a worker that fails does not stop
+  /// them.
   void set_independent() noexcept { independent_ = true; }
 
   GRADUS_NEVER_INLINE void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
@@ -74,7 +75,11 @@ class worker_group final : public comm::any_group {
     distribute({reinterpret_cast<std::uint8_t*>(values.data()), bytes}, 0, where);
   }
 
-  void fail(std::string_view reason) noexcept override { channel_->fail(reason); }
+  void fail(std::string_view reason) noexcept override {
+    if (!independent_) {
+      channel_->fail(reason);
+    }
+  }
 
  private:
   void distribute(std::span<std::uint8_t> bytes, int root, const std::source_location& where) {

@@ -28,12 +28,15 @@ struct flat_bytes {
 /// The worker's side of all its servers. Like the server's loop it never waits; one thread at a time calls it.
 class worker_side {
  public:
+  /// @param window  parts under way at most to a server: what it sends back need not wait behind all of them
   /// @param staged  values are received into memory of their own; take_values copies them
   /// @pre links, plan and buffers outlive it
-  worker_side(server_links& links, const parameter_server_plan& plan, const flat_bytes& buffers, bool staged)
+  worker_side(server_links& links, const parameter_server_plan& plan, const flat_bytes& buffers, bool staged,
+              int window)
       : links_{&links},
         plan_{&plan},
         buffers_{buffers},
+        window_{static_cast<std::size_t>(window)},
         staged_(staged ? buffers.values.size() : 0),
         headers_(plan.who.servers.size()),
         ends_(plan.who.servers.size()),
@@ -41,7 +44,12 @@ class worker_side {
         summaries_(plan.who.servers.size()),
         pushes_(plan.parts.size()),
         pulls_(plan.parts.size()),
-        here_(plan.parts.size(), std::uint8_t{1}) {}
+        here_(plan.parts.size(), std::uint8_t{1}),
+        queues_(plan.who.servers.size()) {
+    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+      queues_[static_cast<std::size_t>(plan.parts[i].server)].parts.push_back(i);
+    }
+  }
 
   worker_side(const worker_side&) = delete;
   worker_side& operator=(const worker_side&) = delete;
@@ -55,18 +63,20 @@ class worker_side {
         links_->receive(reports_[i], plan_->who.servers[i], bytes_to_receive(summaries_[i]), message_tag::summary);
       }
     }
-    next_push_ = 0;
+    for (push_queue& each : queues_) {
+      each.begun = 0;
+      each.done = 0;
+    }
+    segments_ = 0;
     open_ = kind != round_kind::summary && kind != round_kind::leave;
   }
 
-  /// Sends the parts of the first `segments` segments that have not been sent in this round.
-  /// @param source  the gradients, or the values of an initial round
+  /// The parts of the first `segments` segments may be sent.
+  /// @param source  the gradients, or the values of an initial round; it stays until pushed()
   void push(std::size_t segments, std::span<const std::uint8_t> source) {
-    while (next_push_ < plan_->parts.size() && plan_->parts[next_push_].segment < segments) {
-      const server_part& part = plan_->parts[next_push_];
-      links_->send(pushes_[next_push_], server_of(part), bytes_of(part, source), message_tag::gradients(next_push_));
-      ++next_push_;
-    }
+    source_ = source;
+    segments_ = segments;
+    begin_pushes();
   }
 
   /// Ends the round, and asks for all values if it is valid.
@@ -97,11 +107,23 @@ class worker_side {
   GRADUS_NEVER_INLINE bool poll() {
     bool moved = false;
     unsent_ = 0;
-    for (gradus::detail::vector<transfer>* const list : {&headers_, &ends_, &pushes_, &reports_}) {
+    for (gradus::detail::vector<transfer>* const list : {&headers_, &ends_, &reports_}) {
       for (transfer& each : *list) {
         moved = links_->arrived(each) || moved;
         unsent_ += each.active() ? 1 : 0;
       }
+    }
+    for (push_queue& each : queues_) {
+      for (std::size_t k = each.done; k < each.begun; ++k) {
+        moved = links_->arrived(pushes_[each.parts[k]]) || moved;
+      }
+      while (each.done < each.begun && !pushes_[each.parts[each.done]].active()) {
+        ++each.done;
+      }
+    }
+    moved = begin_pushes() || moved;
+    for (const push_queue& each : queues_) {
+      unsent_ += each.waiting(*plan_, segments_) ? 1 : 0;
     }
     for (std::size_t i = 0; i < pulls_.size() && missing_ != 0; ++i) {
       if (links_->arrived(pulls_[i])) {
@@ -169,6 +191,32 @@ class worker_side {
   }
 
  private:
+  /// The parts of one server in the order in which they are sent.
+  struct push_queue {
+    gradus::detail::vector<std::size_t> parts;
+    std::size_t begun = 0;
+    std::size_t done = 0;
+
+    /// A part may be sent, or is under way.
+    [[nodiscard]] bool waiting(const parameter_server_plan& plan, std::size_t segments) const noexcept {
+      return done < begun || (begun < parts.size() && plan.parts[parts[begun]].segment < segments);
+    }
+  };
+
+  bool begin_pushes() {
+    bool moved = false;
+    for (push_queue& each : queues_) {
+      while (each.begun < each.parts.size() && each.begun - each.done < window_ &&
+             plan_->parts[each.parts[each.begun]].segment < segments_) {
+        const std::size_t i = each.parts[each.begun++];
+        links_->send(pushes_[i], server_of(plan_->parts[i]), bytes_of(plan_->parts[i], source_),
+                     message_tag::gradients(i));
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
   [[nodiscard]] int server_of(const server_part& part) const noexcept {
     return plan_->who.servers[static_cast<std::size_t>(part.server)];
   }
@@ -181,6 +229,7 @@ class worker_side {
   server_links* links_;
   const parameter_server_plan* plan_;
   flat_bytes buffers_;
+  std::size_t window_;
   gradus::detail::vector<std::uint8_t> staged_;
   round_header header_;
   round_end end_;
@@ -191,7 +240,9 @@ class worker_side {
   gradus::detail::vector<transfer> pushes_;    // by part
   gradus::detail::vector<transfer> pulls_;     // by part
   gradus::detail::vector<std::uint8_t> here_;  // by part: its values have come
-  std::size_t next_push_ = 0;
+  gradus::detail::vector<push_queue> queues_;  // by server
+  std::span<const std::uint8_t> source_;
+  std::size_t segments_ = 0;  // whose parts may be sent in this round
   std::size_t unsent_ = 0;
   std::size_t missing_ = 0;
   bool open_ = false;
