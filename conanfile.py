@@ -21,9 +21,10 @@ class GradusConan(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
     options = {
         "with_gzip": [True, False],  # adds what gradus::gzip needs
+        "with_jpeg": [True, False],  # adds what gradus::jpeg needs
         "system_eigen": [True, False],  # Eigen from the system, not from Conan
     }
-    default_options = {"with_gzip": False, "system_eigen": False}
+    default_options = {"with_gzip": False, "with_jpeg": False, "system_eigen": False}
     # The component gradus::mpi takes the MPI of the machine: a cluster has its own.
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
@@ -38,6 +39,8 @@ class GradusConan(ConanFile):
             self.requires("eigen/3.4.0", transitive_headers=True)
         if self.options.with_gzip:
             self.requires("zlib/[>=1.2.11 <2]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_jpeg:
+            self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
 
     def validate(self):
         check_min_cppstd(self, 20)

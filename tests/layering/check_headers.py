@@ -17,7 +17,8 @@ LONGEST_HEADER = 800  # lines
 # component: (its headers, the third-party headers that only they may include)
 COMPONENTS = {
     "mpi": (r"gradus/comm/mpi[^/]*\.hpp", r"mpi\.h"),
-    "gzip": (r"gradus/(data|trace)/gzip[^/]*\.hpp", r"zlib\.h"),
+    "gzip": (r"gradus/((data|trace)/gzip|data/record_file)[^/]*\.hpp", r"zlib\.h"),
+    "jpeg": (r"gradus/data/jpeg[^/]*\.hpp", r"turbojpeg\.h"),
     "nvtx": (r"gradus/trace/nvtx[^/]*\.hpp", r"nvtx3/.*"),
     "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),
     "nccl": (r"gradus/comm/nccl[^/]*", r"nccl\.h|cud.*"),

@@ -14,7 +14,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
+#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD
 #include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
 #include "gradus/core/extents.hpp"          // extents
 #include "gradus/core/index.hpp"            // index_t
@@ -40,6 +40,18 @@ namespace gradus::nn {
 struct parameter_range {
   std::size_t first = 0;
   std::size_t count = 0;
+};
+
+/// The memory that a network would take, in bytes.
+struct memory_forecast {
+  execution_plan plan = {};
+  std::size_t arena = 0;      ///< values and their gradients
+  std::size_t workspace = 0;  ///< of layers, while they run
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;  ///< of parameters; with a micro-batch also the sums so far
+  std::size_t buffers = 0;
+
+  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
 };
 
 /// Where a value that is not finite was first seen.
@@ -93,6 +105,28 @@ class network_base {
   using parameter_element_type = parameter_element_t<Element>;
 
   // ---- what it consists of
+
+  /// What freeze would take, without taking it: also of networks that are larger than the machine. From then on
+  /// structure() says where parameters would lie.
+  /// @throws configuration_error as freeze does
+  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options) {
+    graph_.freeze(options, sizeof(parameter_element_type));
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    gradus::detail::vector<layer_memory> needed(layers());
+    prepare_plan(options, planning, needed);
+    memory_forecast result;
+    result.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning);
+    for (const layer_memory& each : needed) {
+      result.workspace = std::max(result.workspace, planning.lanes * each.workspace);
+    }
+    const std::size_t bytes = static_cast<std::size_t>(graph_.parameter_elements()) * sizeof(parameter_element_type);
+    result.arena = result.plan.arena_bytes;
+    result.parameters = bytes;
+    result.gradients = graph_.examples_at_once() < options.batch_size ? 2 * bytes : bytes;
+    result.buffers = static_cast<std::size_t>(graph_.buffer_elements()) * sizeof(parameter_element_type);
+    graph_.thaw();
+    return result;
+  }
 
   [[nodiscard]] bool frozen() const noexcept { return graph_.frozen(); }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
@@ -327,9 +361,9 @@ class network_base {
     graph_.check_batch(operation, batch.shape, wanted.size(), batch_size());
   }
 
-  GRADUS_COLD void take_memory(const freeze_options& options, detail::strides_of_extents strides) {
-    gradus::detail::vector<layer_memory> needed(layers());
-    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+  /// What freeze plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
+  GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const freeze_options& options, plan_options& planning,
+                                                gradus::detail::vector<layer_memory>& needed) {
     if constexpr (has_device_lanes<Device>) {
       if (device_->lanes() > 1) {
         planning.side_by_side = options.parallel_branches.plan;
@@ -337,15 +371,22 @@ class network_base {
       }
     }
     const index_t batch = graph_.examples_at_once();
-    most_inputs_ = 0;
+    std::size_t most_inputs = 0;
     for (std::size_t i = 0; i < layers(); ++i) {
       const graph::node& n = graph_.nodes()[i];
       needed[i] = needs(n.passes, *device_, batch);
       if (planning.lanes > 1) {
         needed[i].workspace = std::max(needed[i].workspace, needs(n.passes, lane_device(0), batch).workspace);
       }
-      most_inputs_ = std::max(most_inputs_, n.inputs.size());
+      most_inputs = std::max(most_inputs, n.inputs.size());
     }
+    return most_inputs;
+  }
+
+  GRADUS_COLD void take_memory(const freeze_options& options, detail::strides_of_extents strides) {
+    gradus::detail::vector<layer_memory> needed(layers());
+    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    most_inputs_ = prepare_plan(options, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
     regions_ = plan().lanes.regions.empty() ? nullptr : options.parallel_branches.make_runner(plan());

@@ -9,7 +9,6 @@
 #include <cstdint>    // std::int64_t
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
-#include <string>     // std::string
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
@@ -18,6 +17,7 @@
 #include "gradus/core/index.hpp"               // index_t
 #include "gradus/core/text.hpp"                // text
 #include "gradus/nn/graph.hpp"                 // nn::graph
+#include "gradus/nn/parameter.hpp"             // nn::parameter_description
 #include "gradus/optim/segment.hpp"            // optim::segment
 #include "gradus/parallel/all_reduce.hpp"      // all_reduce
 #include "gradus/parallel/bucket.hpp"          // bucket, make_buckets
@@ -66,6 +66,30 @@ namespace gradus::parallel {
   return result;
 }
 
+/// The buckets that the options make of a network's parameters. @pre the network is frozen, or was forecast
+/// @throws configuration_error when options make no sense
+[[nodiscard]] inline bucket_list buckets_of(const all_reduce& options, const nn::graph& network,
+                                            index_t element_bytes) {
+  detail::check(options);
+  std::vector<optim::segment> segments;
+  for (const nn::parameter_description* const p : network.parameters()) {
+    segments.push_back({.name = p->name, .offset = p->offset, .size = p->shape.size()});
+  }
+  return detail::buckets_of(options, segments, network.parameter_elements(), element_bytes);
+}
+
+/// The order in which ranks issue the buckets of these options when parameters have these priorities: a value for
+/// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
+/// @param network     frozen
+/// @param priorities  one a parameter, in the order of network.parameters()
+[[nodiscard]] inline std::vector<std::size_t> bucket_order(const all_reduce& options, const nn::graph& network,
+                                                           const step_profile& profile,
+                                                           const transfer_priorities& priorities, int ranks) {
+  const bucket_list buckets = buckets_of(options, network, profile.element_bytes);
+  return static_issue_order(timed_buckets(network, {buckets.data(), buckets.size()}, profile, priorities, ranks),
+                            static_cast<std::size_t>(options.window));
+}
+
 /// The options with an order in which buckets that the next forward pass needs soon overtake others that are complete
 /// too. The order follows from rank 0's profile and is the same on all ranks. Called by all ranks of the communicator.
 ///
@@ -81,20 +105,11 @@ namespace gradus::parallel {
 template <class Network, class Communicator>
 [[nodiscard]] all_reduce in_forward_order(all_reduce options, const Network& network, Communicator& communicator,
                                           const step_profile& profile) {
-  detail::check(options);
-  std::vector<optim::segment> segments;
-  for (const auto& p : network.parameters()) {
-    segments.push_back({.name = std::string{p.name()}, .offset = p.offset(), .size = p.size()});
-  }
-  const index_t elements = network.structure().parameter_elements();
-  const bucket_list buckets = detail::buckets_of(options, segments, elements, profile.element_bytes);
-  std::vector<std::int64_t> order(buckets.size());
+  std::vector<std::int64_t> order(buckets_of(options, network.structure(), profile.element_bytes).size());
   if (communicator.rank() == 0) {
     const transfer_priorities priorities =
         priorities_of_parameters(network.structure(), tac(forward_graph(network.structure(), profile)));
-    const auto chosen = static_issue_order(
-        timed_buckets(network.structure(), {buckets.data(), buckets.size()}, profile, priorities, communicator.size()),
-        static_cast<std::size_t>(options.window));
+    const auto chosen = bucket_order(options, network.structure(), profile, priorities, communicator.size());
     order.assign(chosen.begin(), chosen.end());
   }
   comm::broadcast(communicator, order, 0).wait();

@@ -38,10 +38,14 @@ struct filled_batch {
   index_t global_examples = 0;
 };
 
+template <class Element>
+class parallel_batches;
+
 /// A loader of one element type.
 template <class Element>
 class batch_memory : public loader_base {
   using plane_element = parameter_element_t<Element>;  // what data sets give
+  friend class parallel_batches<Element>;
 
  protected:
   /// @throws device_error when there is not enough memory
@@ -63,6 +67,18 @@ class batch_memory : public loader_base {
         self.fill(number, mine);
       }
     });
+  }
+
+  /// The same, but another function fills the slots. It is called when an epoch has been started.
+  batch_memory(cpu& device, const void* set, const set_facts& facts, const loader_options& options,
+               batch_strides strides, fill_function how)
+      : loader_base{facts, options},
+        source_{.set = set, .read = nullptr, .label = nullptr},
+        strides_{strides},
+        images_{device, {static_cast<index_t>(slots()), slot_elements()}},
+        labels_(slots() * static_cast<std::size_t>(local_batch_size())),
+        filled_(slots()) {
+    start(how);
   }
 
   GRADUS_COLD ~batch_memory() { stop(); }
@@ -119,8 +135,7 @@ class batch_memory : public loader_base {
     const image_extents& one = example();
     const image_extents shape{static_cast<index_t>(mine.examples.size()), one.c, one.h, one.w};
     const auto strides = strides_(shape);  // of n, c, h, w
-    const bool as_planes = (one.w == 1 || strides[3] == 1) && (one.h == 1 || strides[2] == one.w) &&
-                           (one.c == 1 || strides[1] == one.h * one.w);
+    const bool as_planes = holds_planes(strides);
     Element* const images = images_.data() + static_cast<index_t>(number) * images_.extent(1);
     std::int32_t* const labels = labels_.data() + static_cast<index_t>(number) * local_batch_size();
     for (std::size_t i = 0; i < mine.examples.size(); ++i) {
@@ -136,7 +151,7 @@ class batch_memory : public loader_base {
       } else {
         source_.read(source_.set, chosen, planes_.data());
       }
-      scatter(strides, image);
+      scatter(strides, planes_.data(), image);
     }
     filled_[number] = {.images = images,
                        .shape = shape,
@@ -145,10 +160,16 @@ class batch_memory : public loader_base {
                        .global_examples = mine.global_examples};
   }
 
-  /// Writes planes_ to the image in the order of the layout.
-  void scatter(const std::array<index_t, 4>& strides, Element* image) const noexcept {
+  /// Whether an image lies in memory as a data set writes it.
+  [[nodiscard]] bool holds_planes(const std::array<index_t, 4>& strides) const noexcept {
     const image_extents& one = example();
-    const plane_element* from = planes_.data();
+    return (one.w == 1 || strides[3] == 1) && (one.h == 1 || strides[2] == one.w) &&
+           (one.c == 1 || strides[1] == one.h * one.w);
+  }
+
+  /// Writes planes to the image in the order of the layout.
+  void scatter(const std::array<index_t, 4>& strides, const plane_element* from, Element* image) const noexcept {
+    const image_extents& one = example();
     for (index_t c = 0; c < one.c; ++c) {
       for (index_t h = 0; h < one.h; ++h) {
         Element* const to = image + c * strides[1] + h * strides[2];

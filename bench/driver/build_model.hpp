@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Adds a network of the zoo to an empty network.
+#pragma once
+
+#include "gradus/models/alexnet.hpp"
+#include "gradus/models/googlenet.hpp"
+#include "gradus/models/inception.hpp"
+#include "gradus/models/lenet.hpp"
+#include "gradus/models/mnist.hpp"
+#include "gradus/models/resnet.hpp"
+#include "gradus/models/vgg.hpp"
+#include "zoo.hpp"
+
+namespace driver {
+
+template <class Network>
+void build_model(Network& net, const model_facts& model, int classes) {
+  namespace models = gradus::models;
+  const models::resnet_options residual{.classes = classes,
+                                        .version = model.version == 2    ? models::resnet_version::v2
+                                                   : model.version == 15 ? models::resnet_version::v1_5
+                                                                         : models::resnet_version::v1};
+  switch (model.family) {
+    case family::trivial:
+      return models::trivial(net, classes);
+    case family::lenet:
+      return models::lenet(net, classes);
+    case family::mnist:
+      return models::mnist(net, {.classes = classes});
+    case family::alexnet:
+      return models::alexnet(net, classes);
+    case family::overfeat:
+      return models::overfeat(net, classes);
+    case family::vgg:
+      return models::vgg(net, model.depth, classes);
+    case family::googlenet:
+      return models::googlenet(net, classes);
+    case family::inception3:
+      return models::inception3(net, classes);
+    case family::inception4:
+      return models::inception4(net, classes);
+    case family::resnet:
+      return models::resnet(net, model.depth, residual);
+    case family::cifar:
+      return models::cifar_resnet(net, model.depth, residual);
+  }
+}
+
+}  // namespace driver

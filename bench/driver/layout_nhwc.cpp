@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The training of gradus_bench in the layout nhwc.
+#include "gradus/layout/layouts.hpp"
+#include "training_in.hpp"
+
+namespace driver {
+
+template std::unique_ptr<training> make_training_in<gradus::nhwc>(const settings&, gradus::cpu&, const input_set&,
+                                                                  const batches&);
+
+}  // namespace driver

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// One measurement on all ranks, and its text.
+#include "measure.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <utility>
+
+#include "gradus/comm/agreement.hpp"
+#include "plan.hpp"
+#include "training.hpp"
+#include "watch.hpp"
+
+namespace driver {
+
+namespace {
+
+/// The most memory that this process has used.
+std::uint64_t peak_memory_bytes() {
+  std::ifstream status{"/proc/self/status"};
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:") {
+      std::uint64_t kilobytes = 0;
+      status >> kilobytes;
+      return 1024 * kilobytes;
+    }
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return 1024 * static_cast<std::uint64_t>(usage.ru_maxrss);
+}
+
+/// The numbers of all ranks, one rank after another.
+std::vector<double> gather(gradus::comm::any_group& group, const std::vector<double>& own) {
+  std::vector<double> all(own.size() * static_cast<std::size_t>(group.size()));
+  const auto bytes = [](auto& values) { return std::as_bytes(std::span{values}).size(); };
+  group.all_gather({reinterpret_cast<const std::uint8_t*>(own.data()), bytes(own)},
+                   {reinterpret_cast<std::uint8_t*>(all.data()), bytes(all)});
+  return all;
+}
+
+/// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
+class printing_watch final : public step_watch {
+ public:
+  printing_watch(const settings& chosen, gradus::comm::any_group& group)
+      : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
+                   static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
+        chosen_{chosen},
+        group_{group} {}
+
+  /// Images a second of all ranks, of each repeat.
+  [[nodiscard]] const std::vector<double>& totals() const noexcept { return totals_; }
+
+  void begin() {
+    print("Running warm up\n");
+    if (chosen_.warmup_batches == 0) {
+      warmed_up();
+    }
+  }
+
+ private:
+  void warmed_up() override {
+    print("Done warm up\nStep\tImg/sec\ttotal_loss\n");
+    wait_for_all();
+    began_ = gradus::train::detail::clock::now();
+  }
+
+  void ended(std::size_t step) override {
+    if (group_.rank() != 0) {
+      return;
+    }
+    if (step == 0) {
+      seconds_.clear();
+    }
+    seconds_.push_back(steps().back().step);
+    if (step == 0 || (step + 1) % static_cast<std::size_t>(chosen_.display_every) == 0) {
+      const speed now = speed_of(chosen_.batch_size, seconds_);
+      std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", step + 1, now.mean, now.uncertainty,
+                  now.jitter, steps().back().loss);
+      std::fflush(stdout);
+    }
+  }
+
+  bool on_epoch(gradus::train::epoch_report& /*report*/) override {
+    wait_for_all();
+    const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size) *
+                          static_cast<double>(group_.size());
+    totals_.push_back(images / gradus::train::detail::seconds_since(began_));
+    if (group_.rank() == 0) {
+      constexpr const char* line = "----------------------------------------------------------------";
+      std::printf("%s\ntotal images/sec: %.2f\n%s\n", line, totals_.back(), line);
+      std::fflush(stdout);
+    }
+    if (totals_.size() < static_cast<std::size_t>(chosen_.repeats)) {
+      begin();
+    }
+    return false;
+  }
+
+  void wait_for_all() {
+    double none[] = {0};
+    group_.sum(none);
+  }
+  void print(const char* text) const {
+    if (group_.rank() == 0) {
+      std::fputs(text, stdout);
+      std::fflush(stdout);
+    }
+  }
+
+  const settings& chosen_;
+  gradus::comm::any_group& group_;
+  std::vector<double> seconds_;
+  std::vector<double> totals_;
+  gradus::train::detail::clock::time_point began_;
+};
+
+/// The mean times of a step over all ranks. A rank waits in a step until the last one has come as far as it has itself:
+/// what it stood still beyond that went into communication.
+breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_group& group) {
+  std::vector<double> busy;
+  for (const step_times& each : steps) {
+    busy.push_back(each.input + each.forward + each.backward);
+  }
+  const std::vector<double> of_all = gather(group, busy);
+  std::vector<double> sums(phase_names.size());
+  const auto sum = [&](phase which) -> double& { return sums[static_cast<std::size_t>(which)]; };
+  for (std::size_t k = 0; k < steps.size(); ++k) {
+    double last = 0;
+    for (std::size_t at = k; at < of_all.size(); at += steps.size()) {
+      last = std::max(last, of_all[at]);
+    }
+    const double exchange = std::max(steps[k].exchange, 0.0);
+    const double wait = std::min(last - busy[k], exchange);
+    sum(phase::forward) += steps[k].forward;
+    sum(phase::backward) += steps[k].backward;
+    sum(phase::update) += steps[k].update;
+    sum(phase::communicate) += exchange - wait;
+    sum(phase::wait) += wait;
+    sum(phase::input) += steps[k].input;
+  }
+  group.sum(sums);  // copies between memories there are none on a CPU
+  breakdown mean{};
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    mean[i] = sums[i] / static_cast<double>(steps.size()) / group.size();
+  }
+  return mean;
+}
+
+/// @throws gradus::configuration_error unless all ranks were given the same options
+void require_same_options(const settings& chosen, gradus::comm::any_group& group) {
+  const auto number = [](auto value) { return gradus::detail::text({value}); };
+  const gradus::comm::fact facts[] = {{"model", chosen.model},
+                                      {"batch size", number(chosen.batch_size)},
+                                      {"variable update", name_of(chosen.update)},
+                                      {"all-reduce spec", chosen.all_reduce_spec},
+                                      {"order", name_of(chosen.order)},
+                                      {"servers", number(chosen.servers)},
+                                      {"server mode", chosen.server_mode},
+                                      {"trace file", chosen.trace_file},
+                                      {"optimizer", chosen.optimizer},
+                                      {"warm-up batches", number(chosen.warmup_batches)},
+                                      {"batches", number(chosen.batches)},
+                                      {"repeats", number(chosen.repeats)},
+                                      {"bucket kilobytes", number(chosen.bucket_kilobytes)}};
+  gradus::comm::require_agreement(group, "gradus_bench", facts);
+}
+
+void print_phases(const breakdown& phases) {
+  std::printf("breakdown of a step [ms]:");
+  for (std::size_t i = 0; i < phase_names.size(); ++i) {
+    std::printf("%s %s %.2f", i == 0 ? "" : ",", phase_names[i], 1e3 * phases[i]);
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+result measure(const settings& given, ranks& all, int local_ranks, gradus::trace::recorder& recorder) {
+  settings chosen = completed(given);
+  require_same_options(chosen, all.group());
+  chosen.threads =
+      chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
+
+  if (all.serve({.chosen = &chosen})) {
+    return {};
+  }
+  // Independent ranks do what each would do alone, on images of its own.
+  const bool alone = chosen.update == variable_update::independent;
+  const gradus::data::shard place = all.place();
+  const batches plan{.of_rank = chosen.batch_size,
+                     .rank = place.rank,
+                     .ranks = place.ranks,
+                     .steps = index_t{chosen.warmup_batches} + chosen.batches};
+  chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
+
+  gradus::cpu device{{.intra_op_threads = chosen.threads}};
+  const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
+  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
+  trained->freeze();
+  const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
+  gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
+  profile.link.bytes_per_second = chosen.link_bytes_per_second;
+  const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());
+
+  double rule_seconds = 0;
+  const any_rule rule{.chosen = &chosen, .seconds = uses_servers(chosen.update) ? nullptr : &rule_seconds};
+  const step_end end = all.make_step_end(device, trained->parameters(), rule, transfers);
+  gradus::comm::any_group& group = alone ? all.group() : *end.group;
+
+  result found;
+  found.model = chosen.model;
+  found.batch_size = chosen.batch_size;
+  found.ranks = group.size();
+  found.threads = device.threads();
+  found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
+  found.variable_update = name_of(chosen.update);
+  found.dataset = input->name();
+  found.optimizer = chosen.optimizer;
+  if (group.rank() == 0) {
+    print_header(chosen, found, input->size());
+  }
+  const gradus::comm::fact same[] = {{"network", trained->structure().describe()},
+                                     {"data format", found.data_format},
+                                     {"update rule", rule.description()},
+                                     {"synchronization", end.description}};
+  gradus::comm::require_agreement(group, "gradus_bench", same);
+
+  const bool traced = !chosen.trace_file.empty();
+  printing_watch watch{chosen, group};
+  watch.attach(*end.update, rule_seconds);
+  watch.begin();
+  trained->fit(*end.group, watch, chosen.repeats, chosen.learning_rate, watch, traced ? &recorder : nullptr,
+               transfers.gradients.overlap_forward || !transfers.pull_priorities.empty());
+
+  std::vector<double> seconds;
+  for (const step_times& each : watch.steps()) {
+    seconds.push_back(each.step);
+  }
+  found.step = statistics_of(seconds);
+  found.phases = mean_phases(watch.steps(), group);
+  found.repeats = watch.totals();
+  found.images_per_second = statistics_of(found.repeats).median;
+  found.loss = watch.steps().back().loss;
+  const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
+  found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+  if (group.rank() == 0) {
+    print_phases(found.phases);
+    for (const std::string& problem : input->problems()) {
+      std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+    }
+    if (!chosen.json.empty()) {
+      write_json(found, chosen.json);
+    }
+  }
+  return found;
+}
+
+}  // namespace driver

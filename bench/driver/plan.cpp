@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What is known of a measurement before its first step: its header, its plan, memory, bytes and bounds.
+#include <cstdio>
+#include <stdexcept>
+
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/parallel/bucket_order.hpp"
+#include "gradus/parallel/placement.hpp"
+#include "gradus/parallel/simulated_step.hpp"
+#include "gradus/parallel/step_graph.hpp"
+#include "plan.hpp"
+#include "servers.hpp"
+#include "training.hpp"
+
+namespace driver {
+
+namespace {
+
+namespace parallel = gradus::parallel;
+
+double mebibytes(std::size_t bytes) {
+  return static_cast<double>(bytes) / 1048576.0;
+}
+
+/// What a rank sends and receives in a step, each.
+double print_bytes(const settings& chosen, const gradus::nn::graph& network, int ranks) {
+  const auto bytes = static_cast<double>(network.parameter_elements()) * sizeof(float);
+  std::printf("parameters:  %td in %zu tensors\n", network.parameter_count(), network.parameters().size());
+  if (chosen.update == variable_update::independent || ranks == 1) {
+    std::printf("bytes:       nothing is sent\n");
+    return 0;
+  }
+  if (uses_servers(chosen.update)) {
+    std::vector<parallel::variable> variables;
+    for (const auto* const p : network.parameters()) {
+      const index_t rows = p->shape.n;
+      variables.push_back(
+          {.name = p->name, .rows = rows, .row_bytes = p->shape.size() / rows * index_t{sizeof(float)}});
+    }
+    const auto placed = parallel::place(variables, chosen.servers, {.policy = placement_of(chosen.placement)});
+    std::printf("bytes:       a rank sends and receives %.0f a step\n%s", bytes,
+                parallel::describe(placed, ranks, chosen.link_bytes_per_second).c_str());
+    return placed.step_seconds(ranks, chosen.link_bytes_per_second) * chosen.link_bytes_per_second;
+  }
+  const double share = 2.0 * (ranks - 1) / ranks;
+  if (chosen.update == variable_update::model_averaging) {
+    std::printf("bytes:       a rank sends and receives %.0f every %d steps (a ring)\n", share * bytes,
+                chosen.average_every);
+    return share * bytes / chosen.average_every;
+  }
+  const index_t bucket = index_t{1024} * chosen.bucket_kilobytes;
+  const auto buckets = parallel::buckets_of(
+      {.bucket_bytes = bucket, .first_bucket_bytes = std::min<index_t>(bucket, 1 << 20)}, network, sizeof(float));
+  std::printf("bytes:       a rank sends and receives %.0f a step (a ring), in %zu buckets\n", share * bytes,
+              buckets.size());
+  return share * bytes;
+}
+
+}  // namespace
+
+settings completed(settings chosen) {
+  if (chosen.batch_size == 0) {
+    chosen.batch_size = find_model(chosen.model).batch_size;
+  }
+  return chosen;
+}
+
+void require_supported(const settings& chosen) {
+  if (chosen.device != "cpu") {
+    throw std::invalid_argument{"--device: this gradus_bench was built for the CPU alone, got '" + chosen.device + "'"};
+  }
+  if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
+    throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
+  }
+}
+
+std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
+                                        const batches& plan) {
+  return chosen.nhwc ? make_training_in<gradus::nhwc>(chosen, device, input, plan)
+                     : make_training_in<gradus::nchw>(chosen, device, input, plan);
+}
+
+void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
+  const index_t global = chosen.batch_size * about.ranks;
+  const model_facts& model = find_model(chosen.model);
+  const bool synthetic = chosen.data_dir.empty();
+  const double set = !synthetic                                 ? static_cast<double>(examples_of_set)
+                     : std::string{model.dataset} == "imagenet" ? 1281167.0
+                     : std::string{model.dataset} == "mnist"    ? 60000.0
+                                                                : 50000.0;
+  std::printf("Model:       %s\n", chosen.model.c_str());
+  std::printf("Dataset:     %s\n", about.dataset.c_str());
+  std::printf("Mode:        training\n");
+  std::printf("SingleSess:  False\n");
+  std::printf("Batch size:  %td global\n             %td per device\n", global, chosen.batch_size);
+  std::printf("Num batches: %d\n", chosen.batches);
+  std::printf("Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
+  std::printf("Devices:     [");
+  for (int i = 0; i < (chosen.ranks > 1 ? chosen.ranks : 1); ++i) {
+    std::printf("%s'/cpu:%d'", i == 0 ? "" : ", ", i);
+  }
+  std::printf("]\nNUMA bind:   False\n");
+  std::printf("Data format: %s\n", about.data_format.c_str());
+  std::printf("Optimizer:   %s\n", chosen.optimizer.c_str());
+  std::printf("Variables:   %s\n", about.variable_update.c_str());
+  if (!chosen.all_reduce_spec.empty()) {
+    std::printf("AllReduce:   %s\n", chosen.all_reduce_spec.c_str());
+  }
+  if (chosen.order != transfer_order::none) {
+    std::printf("Order:       %s\n", name_of(chosen.order));
+  }
+  std::printf("Ranks:       %d\nThreads:     %d per rank\n==========\n", about.ranks, about.threads);
+  std::fflush(stdout);
+}
+
+void dry_run(const settings& given, int ranks) {
+  const settings chosen = completed(given);
+  gradus::cpu device{{.intra_op_threads = std::max(1, chosen.threads)}};
+  const batches plan{.of_rank = chosen.batch_size, .rank = 0, .ranks = ranks, .steps = 1};
+  const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
+  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
+  const gradus::nn::memory_forecast memory = trained->forecast();
+  const gradus::nn::graph& network = trained->structure();
+  std::printf("%s\n", network.describe().c_str());
+  std::printf("dry run:     %s, %td images a rank, %d ranks, %s, %s\n", chosen.model.c_str(), chosen.batch_size, ranks,
+              chosen.nhwc ? "NHWC" : "NCHW", name_of(chosen.update));
+  std::printf(
+      "memory:      %.1f MiB a rank: values and their gradients %.1f (%.1f without sharing), workspace %.1f, "
+      "parameters %.1f, gradients %.1f, buffers %.1f; the update rule's and the input's are not counted\n",
+      mebibytes(memory.total()), mebibytes(memory.arena), mebibytes(memory.plan.unshared_bytes),
+      mebibytes(memory.workspace), mebibytes(memory.parameters), mebibytes(memory.gradients),
+      mebibytes(memory.buffers));
+  const double sent = print_bytes(chosen, network, ranks);
+
+  parallel::step_graph step;
+  double computation = 0;
+  for (const auto& layer :
+       parallel::estimated_profile(network, chosen.batch_size, chosen.multiply_adds_per_second).layers) {
+    computation += layer.forward + layer.backward;
+  }
+  step.add_computation("step", {}, computation);
+  step.add_transfer("gradients", sent / chosen.link_bytes_per_second);
+  const parallel::step_bounds limits = parallel::bounds(step);
+  std::printf(
+      "bounds:      a step takes from %.1f ms (perfect overlap) to %.1f ms (none), at %.3g multiply-adds and %.3g "
+      "bytes a second: at most %.1f images/sec on all ranks; overlap can gain %.0f %%\n",
+      1e3 * limits.lower, 1e3 * limits.upper, chosen.multiply_adds_per_second, chosen.link_bytes_per_second,
+      static_cast<double>(chosen.batch_size) * ranks / limits.lower, 100 * parallel::possible_speed_up(limits));
+}
+
+}  // namespace driver

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What is known of a measurement before its first step.
+#pragma once
+
+#include "result.hpp"
+#include "settings.hpp"
+
+namespace driver {
+
+/// The settings with what they leave open filled in.
+[[nodiscard]] settings completed(settings chosen);
+
+/// @throws std::invalid_argument for what this program cannot do, before anything has begun
+void require_supported(const settings& chosen);
+
+/// Prints the plan of one rank, its memory, bytes and bounds of a step. Trains nothing.
+void dry_run(const settings& chosen, int ranks);
+
+/// The lines before the first step, as tf_cnn_benchmarks prints them.
+void print_header(const settings& chosen, const result& about, index_t examples_of_set);
+
+}  // namespace driver

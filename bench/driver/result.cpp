@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Statistics and the JSON form of a measurement.
+#include "result.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+
+namespace driver {
+
+namespace {
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Between the two values next to it. @pre sorted, not empty
+double quantile(const std::vector<double>& sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return quantile(values, 0.5);
+}
+
+/// 1.4826 times the median deviation: the standard deviation, for a normal distribution.
+double jitter_of(std::vector<double> values) {
+  const double middle = median_of(values);
+  for (double& each : values) {
+    each = std::abs(each - middle);
+  }
+  return 1.4826 * median_of(std::move(values));
+}
+
+}  // namespace
+
+step_statistics statistics_of(std::vector<double> seconds) {
+  if (seconds.empty()) {
+    return {};
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {.median = quantile(seconds, 0.5),
+          .mean = mean_of(seconds),
+          .p5 = quantile(seconds, 0.05),
+          .p95 = quantile(seconds, 0.95),
+          .jitter = jitter_of(seconds)};
+}
+
+speed speed_of(index_t batch, const std::vector<double>& seconds) {
+  std::vector<double> speeds;
+  for (const double each : seconds) {
+    speeds.push_back(static_cast<double>(batch) / each);
+  }
+  const double middle = mean_of(speeds);
+  double squares = 0;
+  for (const double each : speeds) {
+    squares += (each - middle) * (each - middle);
+  }
+  const auto count = static_cast<double>(speeds.size());
+  return {.mean = static_cast<double>(batch) / mean_of(seconds),
+          .uncertainty = std::sqrt(squares / count) / std::sqrt(count),
+          .jitter = jitter_of(std::move(speeds))};
+}
+
+void write_json(const result& found, const std::string& path) {
+  nlohmann::ordered_json phases;
+  for (std::size_t i = 0; i < phase_names.size(); ++i) {
+    phases[phase_names[i]] = 1e3 * found.phases[i];
+  }
+  const nlohmann::ordered_json all{{"model", found.model},
+                                   {"batch_size", found.batch_size},
+                                   {"ranks", found.ranks},
+                                   {"threads", found.threads},
+                                   {"data_format", found.data_format},
+                                   {"variable_update", found.variable_update},
+                                   {"dataset", found.dataset},
+                                   {"optimizer", found.optimizer},
+                                   {"images_per_second", found.images_per_second},
+                                   {"repeats", found.repeats},
+                                   {"step_ms",
+                                    {{"median", 1e3 * found.step.median},
+                                     {"mean", 1e3 * found.step.mean},
+                                     {"p5", 1e3 * found.step.p5},
+                                     {"p95", 1e3 * found.step.p95},
+                                     {"jitter", 1e3 * found.step.jitter}}},
+                                   {"breakdown_ms", phases},
+                                   {"peak_memory_bytes", found.peak_memory_bytes},
+                                   {"loss", found.loss}};
+  std::ofstream file{path};
+  file << all.dump(2) << '\n';
+  if (!file.flush()) {
+    throw std::invalid_argument{"--json: cannot write '" + path + "'"};
+  }
+}
+
+result read_json(const std::string& path) {
+  std::ifstream file{path};
+  try {
+    const nlohmann::json all = nlohmann::json::parse(file);
+    result found;
+    found.ranks = all.at("ranks").get<int>();
+    found.threads = all.at("threads").get<int>();
+    found.batch_size = all.at("batch_size").get<index_t>();
+    found.images_per_second = all.at("images_per_second").get<double>();
+    found.step.median = all.at("step_ms").at("median").get<double>() / 1e3;
+    found.peak_memory_bytes = all.at("peak_memory_bytes").get<std::uint64_t>();
+    for (std::size_t i = 0; i < phase_names.size(); ++i) {
+      found.phases[i] = all.at("breakdown_ms").at(phase_names[i]).get<double>() / 1e3;
+    }
+    return found;
+  } catch (const nlohmann::json::exception& failure) {
+    throw std::invalid_argument{"'" + path + "' is no result of gradus_bench: " + failure.what()};
+  }
+}
+
+}  // namespace driver

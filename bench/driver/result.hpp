@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a measurement finds, and the statistics in it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "settings.hpp"
+
+namespace driver {
+
+/// Where the time of a step goes, in seconds. On ranks of several threads these are times of the thread that trains.
+enum class phase { forward, backward, update, communicate, wait, input, copy };
+inline constexpr std::array<const char*, 7> phase_names{"forward", "backward", "update", "communicate",
+                                                        "wait",    "input",    "copy"};
+using breakdown = std::array<double, phase_names.size()>;
+
+/// Of the steps of a rank, in seconds.
+struct step_statistics {
+  double median = 0;
+  double mean = 0;
+  double p5 = 0;
+  double p95 = 0;
+  double jitter = 0;  ///< 1.4826 times the median deviation from the median
+};
+[[nodiscard]] step_statistics statistics_of(std::vector<double> seconds);
+
+/// A line of tf_cnn_benchmarks' output: the speed so far.
+struct speed {
+  double mean = 0;         ///< images a second: batch / mean time
+  double uncertainty = 0;  ///< standard deviation of the speeds / sqrt(steps)
+  double jitter = 0;       ///< 1.4826 times the median deviation from the median speed
+};
+[[nodiscard]] speed speed_of(index_t batch, const std::vector<double>& seconds);
+
+struct result {
+  std::string model;
+  index_t batch_size = 0;  // of a rank
+  int ranks = 1;
+  int threads = 1;
+  std::string data_format;
+  std::string variable_update;
+  std::string dataset;
+  std::string optimizer;
+  double images_per_second = 0;         // of all ranks; of several repeats the median
+  std::vector<double> repeats;          // likewise, of each
+  step_statistics step;                 // rank 0's
+  breakdown phases{};                   // of a step, the mean over all ranks and measured steps
+  std::uint64_t peak_memory_bytes = 0;  // of the largest process
+  double loss = 0;                      // of the last step, on rank 0
+};
+
+/// Writes --json. @throws std::invalid_argument when the file cannot be written
+void write_json(const result& found, const std::string& path);
+/// Reads what write_json wrote. @throws std::invalid_argument when it is something else
+[[nodiscard]] result read_json(const std::string& path);
+
+}  // namespace driver

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a rank does from the beginning to its trace.
+#pragma once
+
+#include <memory>
+
+#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/transfers.hpp"
+#include "measure.hpp"
+#include "update_on.hpp"
+
+namespace driver {
+
+/// Called by all ranks. Their transfers pass a recorder that records if there is a --trace-file.
+/// @param local_ranks  on this machine
+template <class Communicator>
+void run_rank(Communicator& world, const settings& chosen, bool in_process, int local_ranks) {
+  gradus::trace::recorder recorder{{.enabled = false}};
+  auto traced = gradus::trace::traced(world.duplicate(), recorder);
+  ranks_on<decltype(traced)> all{traced, chosen, in_process};
+  const result found = measure(chosen, all, local_ranks, recorder);
+  if (!chosen.trace_file.empty()) {
+    gradus::trace::write(chosen.trace_file, recorder, traced,
+                         {.model = chosen.model, .batch_size = found.batch_size, .threads = found.threads});
+  }
+}
+
+}  // namespace driver

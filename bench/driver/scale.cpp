@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// gradus_bench scale: one training on several numbers of ranks, as a table, CSV, JSON and a drawing.
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "sweep.hpp"
+
+namespace driver {
+
+namespace {
+
+std::string csv_of(const std::vector<row>& rows) {
+  std::ostringstream text;
+  text << "ranks,images_per_second,step_ms,efficiency,synthetic_images_per_second,input_overhead\n";
+  for (const row& each : rows) {
+    text << each.ranks << ',' << each.images_per_second << ',' << each.step_ms << ',' << each.efficiency << ',';
+    if (each.synthetic > 0) {
+      text << each.synthetic << ',' << each.input_overhead();
+    } else {
+      text << ',';
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+std::string json_of(const settings& chosen, const std::vector<row>& rows) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const row& each : rows) {
+    list.push_back({{"ranks", each.ranks},
+                    {"images_per_second", each.images_per_second},
+                    {"step_ms", each.step_ms},
+                    {"efficiency", each.efficiency}});
+    if (each.synthetic > 0) {
+      list.back()["synthetic_images_per_second"] = each.synthetic;
+      list.back()["input_overhead"] = each.input_overhead();
+    }
+  }
+  const nlohmann::ordered_json all{{"model", chosen.model}, {"launcher", chosen.launcher}, {"rows", list}};
+  return all.dump(2) + '\n';
+}
+
+}  // namespace
+
+void scale(const settings& chosen, int argc, char** argv) {
+  if (chosen.dry_run) {
+    throw std::invalid_argument{"scale: a dry run measures nothing: leave out --dry-run"};
+  }
+  const runner programs{chosen, argc, argv};
+  const bool real = !chosen.data_dir.empty();
+  std::printf("%6s %12s %10s %11s%s\n", "ranks", "images/s", "step [ms]", "efficiency",
+              real ? "  synthetic  input overhead" : "");
+  std::vector<row> rows;
+  for (const int ranks : chosen.rank_counts) {
+    const result found = programs.measure(ranks, {});
+    row made{.ranks = ranks, .images_per_second = found.images_per_second, .step_ms = 1e3 * found.step.median};
+    const row& first = rows.empty() ? made : rows.front();
+    made.efficiency = made.images_per_second / ranks / (first.images_per_second / first.ranks);
+    made.synthetic = real ? programs.measure(ranks, {}, true).images_per_second : 0;
+    std::printf("%6d %12.2f %10.2f %10.1f%%", ranks, made.images_per_second, made.step_ms, 100 * made.efficiency);
+    if (real) {
+      std::printf(" %10.2f %14.1f%%", made.synthetic, 100 * made.input_overhead());
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+    rows.push_back(made);
+  }
+  if (!chosen.csv.empty()) {
+    write_text("--csv", chosen.csv, csv_of(rows));
+  }
+  if (!chosen.json.empty()) {
+    write_text("--json", chosen.json, json_of(chosen, rows));
+  }
+  if (!chosen.svg.empty()) {
+    write_svg(chosen.svg, chosen.model + ", ranks in " + (chosen.launcher == "threads" ? "threads" : "processes"),
+              rows);
+  }
+}
+
+}  // namespace driver

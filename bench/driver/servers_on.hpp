@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The modes with parameter servers: what servers.hpp declares.
+#pragma once
+
+#include "gradus/parallel/distributed_replicated.hpp"
+#include "gradus/parallel/parameter_server.hpp"
+#include "servers.hpp"
+
+namespace driver {
+
+/// Calls use(options) with the strategy that was asked for.
+template <class Use>
+auto with_servers(const settings& chosen, const std::vector<int>& node_of_rank,
+                  const std::vector<std::size_t>& priorities, const Use& use) {
+  namespace parallel = gradus::parallel;
+  gradus::parallel::parameter_server servers;
+  servers.servers = chosen.servers;
+  servers.colocate = chosen.colocate_servers;
+  servers.placed.policy = placement_of(chosen.placement);
+  servers.mode = chosen.server_mode == "asynchronous" ? parallel::server_mode::asynchronous
+                 : chosen.server_mode == "compat"     ? parallel::server_mode::compat
+                                                      : parallel::server_mode::synchronous;
+  servers.pull_priorities = priorities;
+  if (chosen.update == variable_update::distributed_replicated) {
+    gradus::parallel::distributed_replicated replicated;
+    replicated.master = servers;
+    replicated.node_of_rank = node_of_rank;
+    return use(replicated);
+  }
+  servers.overlap_forward = !priorities.empty();
+  return use(servers);
+}
+
+template <class Communicator>
+step_end make_server_end(Communicator& communicator, const settings& chosen, const std::vector<int>& node_of_rank,
+                         gradus::cpu& device, trained_parameters trained, const any_rule& rule,
+                         const transfer_plan& plan) {
+  return with_servers(chosen, node_of_rank, plan.pull_priorities, [&](const auto& options) {
+    return make_end(communicator, device, std::move(trained), rule, options);
+  });
+}
+
+template <class Communicator>
+void serve_to_the_end(Communicator& communicator, const settings& chosen, const std::vector<int>& node_of_rank,
+                      const any_rule& rule) {
+  // Of the order of pulls a server needs to know whether there is one; worker 0 tells it which.
+  const std::vector<std::size_t> some(chosen.order == transfer_order::none ? 0 : 1);
+  with_servers(chosen, node_of_rank, some, [&](const auto& options) {
+    auto serving = options;
+    if constexpr (requires { serving.pull_priorities; }) {
+      serving.pull_priorities.clear();
+    } else {
+      serving.master.pull_priorities.clear();
+    }
+    static_cast<void>(gradus::parallel::serve<float>(communicator, rule, serving));
+  });
+}
+
+}  // namespace driver

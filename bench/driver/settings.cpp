@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The command line of gradus_bench.
+#include "settings.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <stdexcept>
+
+#include "zoo.hpp"
+
+namespace driver {
+
+namespace {
+
+template <class Value>
+using names = std::map<std::string, Value>;
+
+// The names of tf_cnn_benchmarks mean the same: the gradients of all ranks come together.
+const names<variable_update> update_names{{"independent", variable_update::independent},
+                                          {"replicated", variable_update::replicated},
+                                          {"parameter_server", variable_update::parameter_server},
+                                          {"distributed_replicated", variable_update::distributed_replicated},
+                                          {"all_reduce", variable_update::all_reduce},
+                                          {"distributed_all_reduce", variable_update::all_reduce},
+                                          {"collective_all_reduce", variable_update::all_reduce},
+                                          {"horovod", variable_update::all_reduce},
+                                          {"model_averaging", variable_update::model_averaging}};
+const names<transfer_order> order_names{{"none", transfer_order::none},
+                                        {"tic", transfer_order::tic},
+                                        {"tac", transfer_order::tac},
+                                        {"random", transfer_order::random}};
+
+template <class Value>
+const char* key_of(const names<Value>& all, Value value, std::initializer_list<const char*> aliases = {}) {
+  for (const auto& [name, named] : all) {
+    if (named == value && std::none_of(aliases.begin(), aliases.end(), [&](const char* a) { return name == a; })) {
+      return name.c_str();
+    }
+  }
+  return "?";
+}
+
+void add_training(CLI::App& app, settings& chosen) {
+  app.add_option("--model", chosen.model, "the network")->check(CLI::IsMember(model_names()))->capture_default_str();
+  app.add_option("--batch-size", chosen.batch_size, "images of a step on one rank (default: the model's)")
+      ->check(CLI::Range(index_t{1}, index_t{1} << 24));
+  app.add_option_function<std::string>(
+         "--data-format", [&](const std::string& name) { chosen.nhwc = name == "NHWC"; }, "memory order of images")
+      ->transform(CLI::IsMember({"NCHW", "NHWC"}, CLI::ignore_case))
+      ->default_str("NCHW");
+  app.add_option("--variable-update", chosen.update, "how the ranks keep their parameters the same")
+      ->transform(CLI::CheckedTransformer(update_names))
+      ->default_str("all_reduce");
+  app.add_option("--all-reduce-spec", chosen.all_reduce_spec,
+                 "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
+                 "what MPI or the shared memory does)");
+  app.add_option("--order", chosen.order, "in which order gradients travel")
+      ->transform(CLI::CheckedTransformer(order_names))
+      ->default_str("none");
+  app.add_option("--bucket-kilobytes", chosen.bucket_kilobytes, "gradients that travel together")
+      ->check(CLI::Range(1, 1 << 21))
+      ->capture_default_str();
+  app.add_option("--servers", chosen.servers, "parameter servers")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_flag("--colocate-servers", chosen.colocate_servers, "servers beside the first ranks, not on the last ones");
+  app.add_option("--server-mode", chosen.server_mode, "when servers apply gradients")
+      ->check(CLI::IsMember({"synchronous", "asynchronous", "compat"}))
+      ->capture_default_str();
+  app.add_option("--placement", chosen.placement, "how parameters are spread over servers")
+      ->check(CLI::IsMember({"round_robin", "greedy", "longest_first", "partitioned"}))
+      ->capture_default_str();
+  app.add_option("--average-every", chosen.average_every, "of model_averaging: steps between two averages")
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()))
+      ->capture_default_str();
+  app.add_option("--optimizer", chosen.optimizer, "the update rule")
+      ->check(CLI::IsMember({"sgd", "momentum", "nesterov", "lars"}))
+      ->capture_default_str();
+  app.add_option("--momentum", chosen.momentum)->capture_default_str();
+  app.add_option("--weight-decay", chosen.weight_decay)->capture_default_str();
+  app.add_option("--init-learning-rate,--learning-rate", chosen.learning_rate)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seed,--tf-random-seed", chosen.seed, "of weights, images and orders")->capture_default_str();
+}
+
+void add_measurement(CLI::App& app, settings& chosen) {
+  constexpr int most = 1 << 24;
+  app.add_option("--num-warmup-batches", chosen.warmup_batches, "steps before the measured ones")
+      ->check(CLI::Range(0, most))
+      ->capture_default_str();
+  app.add_option("--num-batches", chosen.batches, "measured steps")->check(CLI::Range(1, most))->capture_default_str();
+  app.add_option("--repeats", chosen.repeats, "the whole measurement so many times")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--display-every", chosen.display_every, "steps between two lines of output")
+      ->check(CLI::Range(1, most))
+      ->capture_default_str();
+  app.add_option("--threads,--num-intra-threads", chosen.threads,
+                 "threads of a rank; 0: the processors divided by the ranks of the machine")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--device", chosen.device)->check(CLI::IsMember({"cpu", "cuda", "gpu"}))->capture_default_str();
+  app.add_option("--data-dir", chosen.data_dir, "a folder of images, or a record file (default: synthetic images)");
+  app.add_option("--data-name", chosen.data_name, "what is in it (default: what it looks like)")
+      ->check(CLI::IsMember({"imagenet", "records", "cifar10", "cifar100", "mnist"}));
+  app.add_option("--reader-threads", chosen.reader_threads, "threads of a rank that decode images")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_flag("--skip-corrupt-images", chosen.skip_corrupt, "name images that cannot be decoded and go on");
+  app.add_option("--json", chosen.json, "write the result to this file");
+  app.add_option("--trace-file", chosen.trace_file, "write what every rank does when to this file");
+  app.add_flag("--dry-run", chosen.dry_run, "show the plan, its memory, bytes and bounds of a step; train nothing");
+  app.add_option("--multiply-adds-per-second", chosen.multiply_adds_per_second, "of a rank, for --dry-run")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--link-bytes-per-second", chosen.link_bytes_per_second,
+                 "of a rank's network, for --dry-run and order")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void add_sweep(CLI::App& sweep, settings& chosen) {
+  sweep.fallthrough();
+  sweep.add_option("--launcher", chosen.launcher, "what ranks are: threads of one process, or processes")
+      ->check(CLI::IsMember({"threads", "mpiexec"}))
+      ->capture_default_str();
+  sweep.add_option("--csv", chosen.csv, "write the table to this file");
+  sweep.add_option("--svg", chosen.svg, "draw the result into this file");
+}
+
+/// The name of a long option may be written with underscores.
+std::vector<std::string> with_dashes(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {  // CLI11 takes them in reverse
+    std::string argument = argv[i];
+    if (argument.rfind("--", 0) == 0) {
+      const std::size_t end = std::min(argument.find('='), argument.size());
+      std::replace(argument.begin(), argument.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+    }
+    arguments.push_back(argument);
+  }
+  return arguments;
+}
+
+}  // namespace
+
+const char* name_of(variable_update mode) noexcept {
+  return key_of(update_names, mode, {"distributed_all_reduce", "collective_all_reduce", "horovod"});
+}
+const char* name_of(transfer_order order) noexcept {
+  return key_of(order_names, order);
+}
+
+std::string read_settings(int argc, char** argv, settings& chosen) {
+  CLI::App app{
+      "Measures the training of a network: images a second, where the time of a step goes, and how both change with "
+      "the number of ranks. Names of options may be written with underscores.",
+      "gradus_bench"};
+  app.require_subcommand(0, 1);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // sweeps add theirs at the end
+  add_training(app, chosen);
+  add_measurement(app, chosen);
+  app.add_option("--ranks", chosen.ranks, "ranks in threads of this process; under mpiexec leave it at 1")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+
+  CLI::App& scale = *app.add_subcommand("scale", "measures one training on several numbers of ranks");
+  add_sweep(scale, chosen);
+  scale.add_option("--ranks", chosen.rank_counts, "the numbers, for example 1,2,4")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(CLI::Range(1, 4096))
+      ->required();
+  CLI::App& tune = *app.add_subcommand(
+      "tune", "finds the processes, threads and images of a process that are fastest here, for one effective batch");
+  add_sweep(tune, chosen);
+  tune.add_option("--effective-batch", chosen.effective_batch,
+                  "images of a step on one machine, over all its ranks (default: the model's batch)")
+      ->check(CLI::Range(index_t{1}, index_t{1} << 24));
+  tune.add_option("--processors", chosen.processors, "of a machine (default: those of this one)")
+      ->check(CLI::Range(1, 4096));
+  tune.add_option("--nodes", chosen.nodes, "machines in the line to use")->check(CLI::Range(1, 1 << 20));
+  CLI::App& pack =
+      *app.add_subcommand("pack", "packs the images of --data-dir, a folder for each class, into one file");
+  pack.fallthrough();
+  pack.add_option("--output", chosen.output, "the record file to write")->required();
+
+  try {
+    app.parse(with_dashes(argc, argv));
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App* asked = &app;
+    for (const CLI::App* each : {&scale, &tune, &pack}) {
+      asked = each->parsed() ? each : asked;
+    }
+    return asked->help();
+  } catch (const CLI::ParseError& failure) {
+    throw std::invalid_argument{failure.what()};
+  }
+  if (scale.parsed()) {
+    chosen.what = command::scale;
+  } else if (tune.parsed()) {
+    chosen.what = command::tune;
+  } else if (pack.parsed()) {
+    chosen.what = command::pack;
+  }
+  return {};
+}
+
+}  // namespace driver

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What the command line of gradus_bench asks for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradus/core/index.hpp"
+
+namespace driver {
+
+using gradus::index_t;
+
+/// What the program does.
+enum class command { measure, scale, tune, pack };
+
+/// How the ranks keep their parameters the same.
+enum class variable_update {
+  independent,             ///< they do not
+  replicated,              ///< ranks in the threads of one process sum their gradients in shared memory
+  parameter_server,        ///< servers hold the parameters
+  distributed_replicated,  ///< servers hold the parameters, and every rank a copy that it computes with
+  all_reduce,              ///< gradients are summed over the ranks
+  model_averaging          ///< parameters are averaged at intervals
+};
+[[nodiscard]] const char* name_of(variable_update mode) noexcept;
+
+/// In which order gradients travel.
+enum class transfer_order { none, tic, tac, random };
+[[nodiscard]] const char* name_of(transfer_order order) noexcept;
+
+struct settings {
+  command what = command::measure;
+  // The training
+  std::string model = "trivial";
+  index_t batch_size = 0;  // of a rank; 0: the model's
+  bool nhwc = false;
+  variable_update update = variable_update::all_reduce;
+  std::string all_reduce_spec;  // empty: what the communicator does itself
+  transfer_order order = transfer_order::none;
+  int servers = 1;
+  bool colocate_servers = false;
+  std::string server_mode = "synchronous";
+  std::string placement = "partitioned";
+  int average_every = 10;  // steps between two averages of the parameters
+  std::string optimizer = "sgd";
+  double momentum = 0.9;
+  double weight_decay = 4e-5;
+  double learning_rate = 0.005;
+  int bucket_kilobytes = 25 * 1024;
+  std::uint64_t seed = 1234;
+  // The measurement
+  int warmup_batches = 10;
+  int batches = 100;
+  int repeats = 1;
+  int display_every = 10;
+  // Where it runs
+  int ranks = 1;    // in threads of this process
+  int threads = 0;  // of a rank; 0: the processors divided by the ranks of this machine
+  std::string device = "cpu";
+  // Input and output
+  std::string data_dir;   // empty: synthetic images
+  std::string data_name;  // empty: what the folder looks like
+  int reader_threads = 4;
+  bool skip_corrupt = false;
+  std::string json;
+  std::string trace_file;
+  bool dry_run = false;
+  double multiply_adds_per_second = 2e10;  // of a rank, for the bounds of a dry run
+  double link_bytes_per_second = 117e6;    // likewise
+  // Sweeps
+  std::vector<int> rank_counts;
+  std::string launcher = "threads";  // or mpiexec
+  index_t effective_batch = 0;       // of tune: examples of a step over all ranks
+  int processors = 0;                // of tune: of each machine; 0: those of this one
+  int nodes = 1;                     // of tune: machines in the line that it prints
+  std::string csv;
+  std::string svg;
+  std::string output;  // of pack
+};
+
+/// Reads the command line.
+/// @return  the help when it was asked for, else nothing
+/// @throws std::invalid_argument that says which option is wrong, what it expects and what came
+[[nodiscard]] std::string read_settings(int argc, char** argv, settings& chosen);
+
+}  // namespace driver

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The drawing of a scaling: images a second over ranks, and the ideal line.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "sweep.hpp"
+
+namespace driver {
+
+namespace {
+
+constexpr double width = 640;
+constexpr double height = 420;
+constexpr double left = 80;
+constexpr double right = 20;
+constexpr double top = 40;
+constexpr double bottom = 50;
+
+/// 1, 2 or 5 times a power of ten, so that some five of them make `largest`.
+double tick_of(double largest) {
+  const double power = std::pow(10.0, std::floor(std::log10(largest / 5)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= largest / 5) {
+      return factor * power;
+    }
+  }
+  return 10 * power;
+}
+
+std::string format(const char* pattern, auto... values) {
+  char text[400];
+  std::snprintf(text, sizeof(text), pattern, values...);
+  return text;
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char each : text) {
+    result += each == '<' ? "&lt;" : each == '&' ? "&amp;" : std::string(1, each);
+  }
+  return result;
+}
+
+}  // namespace
+
+void write_svg(const std::string& path, const std::string& title, const std::vector<row>& rows) {
+  const row& first = rows.front();
+  const double of_one = first.images_per_second / first.ranks;
+  double most_ranks = 1;
+  double most = 0;
+  for (const row& each : rows) {
+    most_ranks = std::max(most_ranks, static_cast<double>(each.ranks));
+    most = std::max(most, std::max(each.images_per_second, of_one * each.ranks));
+  }
+  most = std::max(most, 1e-9) * 1.05;
+  const auto x = [&](double ranks) { return left + (width - left - right) * ranks / most_ranks; };
+  const auto y = [&](double speed) { return height - bottom - (height - top - bottom) * speed / most; };
+  std::string text = format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
+      "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+      width, height, width, height);
+  text += format("<text x=\"%g\" y=\"24\" font-size=\"16\">", left) + escaped(title) + "</text>\n";
+  for (double speed = 0; speed <= most; speed += tick_of(most)) {
+    text += format(
+        "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
+        left, y(speed), width - right, left - 8, y(speed) + 4, speed);
+  }
+  for (const row& each : rows) {
+    text += format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n", x(each.ranks),
+                   height - bottom + 20, each.ranks);
+  }
+  text += format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">ranks</text>\n", (left + width - right) / 2,
+                 height - 10);
+  text += format("<text transform=\"translate(18 %.1f) rotate(-90)\" text-anchor=\"middle\">images a second</text>\n",
+                 (top + height - bottom) / 2);
+  text +=
+      format("<path id=\"ideal\" d=\"M%.1f %.1fL%.1f %.1f\" stroke=\"#999\" stroke-dasharray=\"6 4\" fill=\"none\"/>\n",
+             x(0), y(0), x(most_ranks), y(of_one * most_ranks));
+  std::string line;
+  for (const row& each : rows) {
+    line += format("%s%.1f %.1f", line.empty() ? "M" : "L", x(each.ranks), y(each.images_per_second));
+  }
+  text += "<path id=\"measured\" d=\"" + line + "\" stroke=\"#06c\" stroke-width=\"2\" fill=\"none\"/>\n";
+  for (const row& each : rows) {
+    text += format(
+        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#06c\"><title>%d ranks: %.1f images/s, %.0f %% of "
+        "ideal</title></circle>\n",
+        x(each.ranks), y(each.images_per_second), each.ranks, each.images_per_second, 100 * each.efficiency);
+  }
+  text += format(
+      "<text x=\"%g\" y=\"%g\" fill=\"#999\">- - ideal</text>"
+      "<text x=\"%g\" y=\"%g\" fill=\"#06c\">measured</text>\n</svg>\n",
+      left + 12, top + 14, left + 12, top + 32);
+  write_text("--svg", path, text);
+}
+
+}  // namespace driver

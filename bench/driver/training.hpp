@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A network with its input, without the layout: what a rank trains.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "gradus/comm/any_group.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/nn/graph.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/schedule.hpp"
+#include "gradus/parallel/step_graph.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/train/detail/loop.hpp"
+#include "gradus/train/detail/parts.hpp"
+#include "gradus/train/detail/step_update.hpp"
+#include "input.hpp"
+#include "settings.hpp"
+
+namespace driver {
+
+/// How many images a rank trains on, and which.
+struct batches {
+  index_t of_rank = 0;
+  int rank = 0;
+  int ranks = 1;
+  index_t steps = 0;  // of an epoch
+
+  [[nodiscard]] index_t global() const noexcept { return of_rank * ranks; }
+};
+
+class training {
+ public:
+  training() = default;
+  training(const training&) = delete;
+  training& operator=(const training&) = delete;
+  virtual ~training() = default;
+
+  /// What freeze would take.
+  [[nodiscard]] virtual gradus::nn::memory_forecast forecast() = 0;
+  virtual void freeze() = 0;
+  [[nodiscard]] virtual const gradus::nn::graph& structure() const = 0;
+  /// Of a frozen network. The gradients, and a thing that updates them, stay valid.
+  [[nodiscard]] virtual gradus::train::detail::trained_parameters<float> parameters() = 0;
+  /// The shortest times of the layers in some steps that change no parameters.
+  [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
+  /// Epochs of batches.steps steps; on_step and on_epoch of the callback are called.
+  /// @param recorder  of the steps, or nullptr
+  /// @param late      the update goes on behind the next forward pass
+  virtual void fit(gradus::comm::any_group& group, gradus::train::detail::synchronized_update& update, int epochs,
+                   const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
+                   gradus::trace::recorder* recorder, bool late) = 0;
+};
+
+/// @param input  outlives the training
+template <class Layout>
+[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device,
+                                                         const input_set& input, const batches& plan);
+
+/// In the layout that was asked for.
+[[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device,
+                                                      const input_set& input, const batches& plan);
+
+}  // namespace driver

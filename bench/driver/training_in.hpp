@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The training of one layout: included by one file for each, which compile side by side.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "build_model.hpp"
+#include "gradus/data/parallel_loader.hpp"
+#include "gradus/train/detail/trainer_base.hpp"
+#include "gradus/train/traced.hpp"
+#include "training.hpp"
+
+namespace driver {
+
+/// The same batch in every step, made once: training without input, as with synthetic data in tf_cnn_benchmarks.
+template <class Loader>
+class one_batch {
+ public:
+  one_batch(Loader& loader, index_t steps) : loader_{&loader}, steps_{steps} {}
+
+  void start_epoch(std::uint64_t /*epoch*/) {
+    given_ = 0;
+    if (batch_ == nullptr) {
+      loader_->start_epoch(0);
+      batch_ = loader_->next();
+    }
+  }
+  [[nodiscard]] const typename Loader::batch_type* next() { return given_++ < steps_ ? batch_ : nullptr; }
+  [[nodiscard]] index_t steps_per_epoch() const noexcept { return steps_; }
+  [[nodiscard]] index_t examples_per_epoch() const noexcept { return steps_ * loader_->examples_per_epoch(); }
+  [[nodiscard]] std::string description() const { return loader_->description() + ", the same in every step"; }
+
+ private:
+  Loader* loader_;
+  index_t steps_;
+  index_t given_ = 0;
+  const typename Loader::batch_type* batch_ = nullptr;
+};
+
+/// Begins to record with the first step that is measured. The spans of a step are kept from its input on, so it is the
+/// loader that knows when.
+template <class Loader>
+class recorded_loader {
+ public:
+  recorded_loader(Loader& loader, gradus::trace::recorder& recorder, index_t first)
+      : loader_{&loader}, recorder_{&recorder}, before_{first} {}
+
+  void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
+  [[nodiscard]] auto next() {
+    if (before_-- == 0) {
+      recorder_->enable(true);
+    }
+    return loader_->next();
+  }
+  [[nodiscard]] index_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
+  [[nodiscard]] index_t examples_per_epoch() const { return loader_->examples_per_epoch(); }
+  [[nodiscard]] std::string description() const { return std::string{loader_->description()}; }
+
+ private:
+  Loader* loader_;
+  gradus::trace::recorder* recorder_;
+  index_t before_;  // steps
+};
+
+/// As many examples as the steps of an epoch need: the set again and again.
+class repeated_set {
+ public:
+  repeated_set(const input_set& set, index_t size) : set_{&set}, size_{size} {}
+
+  [[nodiscard]] index_t size() const noexcept { return size_; }
+  [[nodiscard]] gradus::image_extents example() const { return set_->example(); }
+  [[nodiscard]] int classes() const { return set_->classes(); }
+  [[nodiscard]] std::uint64_t hash() const { return set_->hash(); }
+  [[nodiscard]] std::int32_t label(index_t i) const { return set_->label(i % set_->size()); }
+  void read(index_t i, float* planes) const { read(i, 0, planes); }
+  void read(index_t i, std::uint64_t epoch, float* planes) const {
+    const auto passes = static_cast<std::uint64_t>((size_ + set_->size() - 1) / set_->size());
+    set_->read(i % set_->size(), epoch * passes + static_cast<std::uint64_t>(i / set_->size()), planes);
+  }
+
+ private:
+  const input_set* set_;
+  index_t size_;
+};
+
+template <class Layout>
+class training_in final : public training {
+  using network = gradus::nn::network<float, Layout>;
+  using loader = gradus::data::parallel_loader<float, Layout>;
+
+  /// The loops of the library's trainer, with an update whose type is not known here.
+  class fitting : public gradus::train::detail::trainer_base<network> {
+   public:
+    using base = gradus::train::detail::trainer_base<network>;
+    explicit fitting(network& net) : base{net} {}
+    using base::fit_on;
+  };
+
+ public:
+  training_in(const settings& chosen, gradus::cpu& device, const input_set& input, const batches& plan)
+      : chosen_{chosen},
+        plan_{plan},
+        net_{device, {.channels = input.example().c, .height = input.example().h, .width = input.example().w}},
+        synthetic_{chosen.data_dir.empty()},
+        set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)} {
+    build_model(net_, find_model(chosen.model), input.classes());
+  }
+
+  gradus::nn::memory_forecast forecast() override { return net_.forecast(freezing()); }
+  void freeze() override { net_.freeze(freezing()); }
+  const gradus::nn::graph& structure() const override { return net_.structure(); }
+  gradus::train::detail::trained_parameters<float> parameters() override {
+    return gradus::train::detail::trained_parameters_of(net_);
+  }
+
+  gradus::parallel::step_profile profile(int steps) override {
+    loader& input = opened_loader();
+    gradus::parallel::profile_recorder recorder{net_.layers()};
+    for (int step = 0; step < steps; ++step) {
+      input.start_epoch(0);
+      const auto* const batch = input.next();
+      net_.train_step(batch->images, batch->labels, {}, &recorder);
+    }
+    return recorder.profile();
+  }
+
+  void fit(gradus::comm::any_group& group, gradus::train::detail::synchronized_update& update, int epochs,
+           const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
+           gradus::trace::recorder* recorder, bool late) override {
+    const gradus::train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
+    fitting trainer{net_};
+    const auto fit_from = [&](auto& input) {
+      if (recorder == nullptr) {
+        trainer.fit_on(group, update, input, options, {&callback});
+        return;
+      }
+      namespace detail = gradus::train::detail;
+      gradus::detail::vector<gradus::trace::name> layers;
+      for (std::size_t i = 0; i < net_.layers(); ++i) {
+        layers.push_back(recorder->intern(net_.layer_name(i)));
+      }
+      detail::step_tracer tracer{*recorder, update, late, std::move(layers), 0};
+      recorded_loader measured{input, *recorder, chosen_.warmup_batches};
+      detail::traced_loader traced{measured, tracer};
+      const detail::callback_list watched{&callback};  // has to outlive what refers to it
+      detail::traced_callbacks callbacks{watched, tracer};
+      trainer.fit_on(group, tracer, traced, options, {&callbacks});
+    };
+    if (synthetic_) {
+      one_batch<loader> input{opened_loader(), plan_.steps};
+      fit_from(input);
+    } else {
+      fit_from(opened_loader());
+    }
+  }
+
+ private:
+  [[nodiscard]] gradus::nn::freeze_options freezing() const {
+    return {.batch_size = plan_.of_rank, .seed = chosen_.seed};
+  }
+
+  loader& opened_loader() {
+    if (!loader_) {
+      loader_ = std::make_unique<loader>(net_.device(), set_,
+                                         gradus::data::loader_options{.batch_size = plan_.global(),
+                                                                      .shuffle = !synthetic_,
+                                                                      .seed = chosen_.seed,
+                                                                      .shard = {plan_.rank, plan_.ranks},
+                                                                      .prefetch = synthetic_ ? 1 : 2},
+                                         gradus::data::reader_options{.threads = chosen_.reader_threads});
+    }
+    return *loader_;
+  }
+
+  settings chosen_;
+  batches plan_;
+  network net_;
+  bool synthetic_;
+  repeated_set set_;
+  std::unique_ptr<loader> loader_;
+};
+
+template <class Layout>
+std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device, const input_set& input,
+                                           const batches& plan) {
+  return std::make_unique<training_in<Layout>>(chosen, device, input, plan);
+}
+
+}  // namespace driver

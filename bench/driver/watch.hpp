@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Times the parts of every step from outside of them.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/train/detail/loop.hpp"
+#include "gradus/train/detail/parts.hpp"
+#include "result.hpp"
+
+namespace driver {
+
+/// The times of one step, in seconds.
+struct step_times {
+  double step = 0;
+  double input = 0;     // until the first layer begins
+  double forward = 0;   // the layers
+  double backward = 0;  // the loss and the layers
+  double update = 0;    // the update rule
+  double exchange = 0;  // began transfers, and stood still until they and the other ranks were done
+  double loss = 0;
+};
+
+/// Stands between a network and the end of its step, and looks at the clock when they speak. It costs a step some clock
+/// readings, and keeps the measured steps in memory that was taken before.
+class step_watch : public gradus::train::detail::synchronized_update, public gradus::train::detail::any_callback {
+  using clock = gradus::train::detail::clock;
+
+ public:
+  /// @param first  steps of an epoch that are not kept
+  step_watch(std::size_t first, std::size_t kept) : first_{first} { steps_.reserve(kept); }
+
+  /// What is timed; `rule_seconds` is what its update rule adds its time to.
+  void attach(synchronized_update& inner, const double& rule_seconds) {
+    inner_ = &inner;
+    rule_seconds_ = &rule_seconds;
+  }
+
+  [[nodiscard]] const std::vector<step_times>& steps() const noexcept { return steps_; }
+
+  void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+    if (!began_) {
+      began_ = true;
+      now_.input = between(clock::now());
+    }
+    timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
+  }
+  void after_layer(std::size_t layer, gradus::kernels::pass which) override {
+    inner_->after_layer(layer, which);
+    if (which == gradus::kernels::pass::forward) {
+      forward_end_ = clock::now();
+      forward_exchange_ = now_.exchange;
+    }
+  }
+  void gradients_ready(std::size_t first, std::size_t count) override {
+    timed(now_.exchange, [&] { inner_->gradients_ready(first, count); });
+  }
+  void update(double rate) override {
+    const clock::time_point before = clock::now();
+    const double input = now_.input;
+    now_.forward = seconds(step_began_, forward_end_) - input - forward_exchange_;
+    now_.backward = seconds(forward_end_, before) - (now_.exchange - forward_exchange_);
+    timed(now_.exchange, [&] { inner_->update(rate); });
+  }
+  void complete_update() override { inner_->complete_update(); }
+
+ protected:
+  /// A step that is kept has ended. `step` counts them from 0 in each epoch.
+  virtual void ended(std::size_t step) = 0;
+  /// The steps that are not kept are over: the next one counts.
+  virtual void warmed_up() = 0;
+
+ private:
+  void on_start(const gradus::train::run_information& /*run*/) override { step_began_ = clock::now(); }
+  void on_step(const gradus::train::step_report& report) override {
+    const auto number = static_cast<std::size_t>(report.step_in_epoch);
+    if (number >= first_) {
+      now_.step = between(clock::now());
+      now_.update = *rule_seconds_ - rule_seconds_before_;
+      now_.exchange -= now_.update;  // it runs inside
+      now_.loss = report.local_loss;
+      steps_.push_back(now_);
+      ended(number - first_);
+    }
+    if (number + 1 == first_) {
+      warmed_up();
+    }
+    now_ = {};
+    began_ = false;
+    forward_exchange_ = 0;
+    rule_seconds_before_ = *rule_seconds_;
+    step_began_ = clock::now();
+  }
+  void on_finish() override {}
+
+  static double seconds(clock::time_point from, clock::time_point to) noexcept {
+    return std::chrono::duration<double>(to - from).count();
+  }
+  [[nodiscard]] double between(clock::time_point to) const noexcept { return seconds(step_began_, to); }
+
+  template <class Call>
+  void timed(double& sum, const Call& call) {
+    const clock::time_point before = clock::now();
+    call();
+    sum += seconds(before, clock::now());
+  }
+
+  std::size_t first_;
+  std::vector<step_times> steps_;
+  synchronized_update* inner_ = nullptr;
+  const double* rule_seconds_ = nullptr;
+  step_times now_;
+  bool began_ = false;
+  clock::time_point step_began_;
+  clock::time_point forward_end_;
+  double forward_exchange_ = 0;  // the part of now_.exchange that was before forward_end_
+  double rule_seconds_before_ = 0;
+};
+
+}  // namespace driver

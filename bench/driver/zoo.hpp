@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The networks that gradus_bench knows, by name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradus/nn/value.hpp"
+
+namespace driver {
+
+using gradus::index_t;
+
+/// The parameters with which a function of gradus::models is called.
+enum class family { trivial, lenet, mnist, alexnet, overfeat, vgg, googlenet, inception3, inception4, resnet, cifar };
+
+struct model_facts {
+  const char* name;
+  driver::family family;
+  int depth;    // of families with one
+  int version;  // of residual networks: 1, 15 for 1.5, or 2
+  gradus::nn::value_shape image;
+  int classes;
+  index_t batch_size;   // of a rank, as in tf_cnn_benchmarks
+  const char* dataset;  // whose shape the images have
+};
+
+[[nodiscard]] std::vector<std::string> model_names();
+/// @pre the name is one of model_names()
+[[nodiscard]] const model_facts& find_model(const std::string& name);
+
+}  // namespace driver

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Images that are still encoded, with labels: the interface, and a folder of class folders.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <algorithm>     // std::find, std::sort
+#include <cctype>        // std::tolower
+#include <cstddef>       // std::size_t
+#include <cstdint>       // std::int32_t, std::uint8_t, std::uint64_t
+#include <filesystem>    // std::filesystem::directory_iterator
+#include <string>        // std::string
+#include <system_error>  // std::error_code
+#include <utility>       // std::move
+#include <vector>        // std::vector
+
+#include "gradus/core/error.hpp"        // format_error
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/random.hpp"       // hash_text, mix_bits
+#include "gradus/data/byte_source.hpp"  // file_source
+
+namespace gradus::data {
+
+/// A set of encoded images with labels. Any number of threads may read it.
+class encoded_images {
+ public:
+  encoded_images() = default;
+  encoded_images(const encoded_images&) = delete;
+  encoded_images& operator=(const encoded_images&) = delete;
+  virtual ~encoded_images() = default;
+
+  [[nodiscard]] virtual index_t size() const = 0;
+  [[nodiscard]] virtual int classes() const = 0;
+  /// In [0, classes()). @pre 0 <= i < size()
+  [[nodiscard]] virtual std::int32_t label(index_t i) const = 0;
+  /// What messages call image i: the path of a file, say. @pre 0 <= i < size()
+  [[nodiscard]] virtual std::string name(index_t i) const = 0;
+  /// Replaces `bytes` by those of image i. @pre 0 <= i < size()
+  /// @throws format_error that names the image when it cannot be read
+  virtual void read(index_t i, std::vector<std::uint8_t>& bytes) const = 0;
+  /// Of names, sizes and labels: by which ranks find out whether they have the same set.
+  [[nodiscard]] virtual std::uint64_t hash() const = 0;
+};
+
+/// A folder with a folder of image files for each class, as ImageNet's training images are unpacked. Classes are
+/// numbered by the order of their folders' names, images by the names inside. Only files whose names end in the given
+/// ending, in small or large letters, count.
+class class_folders final : public encoded_images {
+ public:
+  /// @param endings  for example {".jpeg", ".jpg"}
+  /// @throws format_error when the folder cannot be read or holds no such image
+  explicit class_folders(const std::string& folder, const std::vector<std::string>& endings = {".jpeg", ".jpg"}) {
+    namespace fs = std::filesystem;
+    std::error_code failure;
+    std::vector<fs::path> paths;
+    for (fs::directory_iterator entry{folder, failure}, end; !failure && entry != end; entry.increment(failure)) {
+      std::error_code ignored;
+      if (entry->is_directory(ignored)) {
+        paths.push_back(entry->path());
+      }
+    }
+    if (failure) {
+      throw format_error{{"class_folders '", folder, "'"}, "a folder that can be read", failure.message()};
+    }
+    std::sort(paths.begin(), paths.end());
+    for (const fs::path& path : paths) {
+      std::vector<std::string> files;
+      for (fs::directory_iterator entry{path, failure}, end; !failure && entry != end; entry.increment(failure)) {
+        if (ends_in_one_of(entry->path().extension().string(), endings)) {
+          files.push_back(entry->path().string());
+        }
+      }
+      if (failure) {
+        throw format_error{{"class_folders '", path.string(), "'"}, "a folder that can be read", failure.message()};
+      }
+      if (files.empty()) {
+        continue;  // not a class
+      }
+      std::sort(files.begin(), files.end());
+      for (std::string& file : files) {
+        hash_ = gradus::detail::mix_bits(hash_ ^ gradus::detail::hash_text(fs::path{file}.filename().string()) ^
+                                         class_names_.size());
+        labels_.push_back(static_cast<std::int32_t>(class_names_.size()));
+        files_.push_back(std::move(file));
+      }
+      class_names_.push_back(path.filename().string());
+    }
+    if (files_.empty()) {
+      std::string known;
+      for (const std::string& ending : endings) {
+        known += (known.empty() ? "" : " or ") + ending;
+      }
+      throw format_error{{"class_folders '", folder, "'"},
+                         {"a folder for each class with files that end in ", known},
+                         {paths.size(), " folders without any"}};
+    }
+  }
+
+  [[nodiscard]] index_t size() const override { return static_cast<index_t>(files_.size()); }
+  [[nodiscard]] int classes() const override { return static_cast<int>(class_names_.size()); }
+  /// The names of the folders, in the order of the labels.
+  [[nodiscard]] const std::vector<std::string>& class_names() const noexcept { return class_names_; }
+  [[nodiscard]] std::int32_t label(index_t i) const override { return labels_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] std::string name(index_t i) const override { return files_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] std::uint64_t hash() const override { return hash_; }
+
+  void read(index_t i, std::vector<std::uint8_t>& bytes) const override {
+    file_source file{files_[static_cast<std::size_t>(i)]};
+    bytes.clear();
+    for (std::size_t block = 64 * 1024;; block *= 2) {
+      const std::size_t have = bytes.size();
+      bytes.resize(have + block);
+      const std::size_t came = file.read({bytes.data() + have, block});
+      bytes.resize(have + came);
+      if (came < block) {
+        return;
+      }
+    }
+  }
+
+ private:
+  static bool ends_in_one_of(std::string ending, const std::vector<std::string>& endings) {
+    for (char& letter : ending) {
+      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
+    return std::find(endings.begin(), endings.end(), ending) != endings.end();
+  }
+
+  std::vector<std::string> class_names_;
+  std::vector<std::string> files_;
+  std::vector<std::int32_t> labels_;
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace gradus::data

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Photographs in JPEG as a data set: decoded, cropped and mirrored when they are read. Needs libjpeg-turbo (component
+// gradus::jpeg).
+// Module: data. Depends on: core.
+#pragma once
+
+#include <turbojpeg.h>  // tjDecompress2
+
+#include <algorithm>    // std::find, std::max
+#include <cmath>        // std::isfinite
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
+#include <limits>       // std::numeric_limits
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <mutex>        // std::mutex, std::lock_guard
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+#include <vector>       // std::vector
+
+#include "gradus/core/config.hpp"          // GRADUS_COLD
+#include "gradus/core/error.hpp"           // configuration_error, error, format_error
+#include "gradus/core/extents.hpp"         // image_extents
+#include "gradus/core/index.hpp"           // index_t
+#include "gradus/core/random.hpp"          // mix_bits, random_stream
+#include "gradus/data/crop.hpp"            // central_crop, crop, pixel_image, random_crop, resample
+#include "gradus/data/dataset.hpp"         // augmenting data sets, normalisation
+#include "gradus/data/encoded_images.hpp"  // encoded_images
+
+namespace gradus::data {
+
+/// What a decoder refuses.
+struct jpeg_limits {
+  index_t most_pixels = index_t{1} << 27;  ///< of an image: a small file can claim 65535 x 65535
+};
+
+/// Decodes JPEG images to red, green and blue, one after another, in memory that it keeps. One thread at a time.
+class jpeg_decoder {
+ public:
+  explicit jpeg_decoder(const jpeg_limits& limits = {}) : limits_{limits}, handle_{tjInitDecompress()} {
+    if (!handle_) {
+      throw configuration_error{"jpeg_decoder", "a decoder of libjpeg-turbo", tjGetErrorStr2(nullptr)};
+    }
+  }
+
+  /// Reads the size of an image: (1, 3, height, width).
+  /// @param name  what messages call the image
+  /// @throws format_error when the bytes are no JPEG image or claim too many pixels
+  [[nodiscard]] image_extents read_header(std::span<const std::uint8_t> bytes, std::string_view name) {
+    if (bytes.empty()) {
+      throw format_error{{"decode '", name, "'"}, "a JPEG image", "an empty file"};
+    }
+    int width = 0;
+    int height = 0;
+    int subsampling = 0;
+    if (tjDecompressHeader3(handle_.get(), bytes.data(), static_cast<unsigned long>(bytes.size()), &width, &height,
+                            &subsampling, &color_space_) != 0) {
+      refuse(name);
+    }
+    if (width < 1 || height < 1) {
+      throw format_error{{"decode '", name, "'"}, "a whole JPEG image", "one that ends before its size"};
+    }
+    if (static_cast<index_t>(width) * height > limits_.most_pixels) {
+      throw format_error{{"decode '", name, "'"},
+                         {"an image of at most ", limits_.most_pixels, " pixels"},
+                         {width, " x ", height},
+                         "the file is damaged, or jpeg_limits::most_pixels is too small for it"};
+    }
+    return {1, 3, height, width};
+  }
+
+  /// Decodes an image to red, green and blue, of 8 bits each. libjpeg-turbo can leave out detail on the way: the result
+  /// is smaller by the largest factor that leaves at least `least_width` x `least_height` pixels. It is valid until the
+  /// next call. Gray images become colored ones; the four inks of CMYK are converted as Adobe's programs write them.
+  /// @throws format_error when the bytes are no whole JPEG image or claim too many pixels
+  [[nodiscard]] pixel_image decode(std::span<const std::uint8_t> bytes, std::string_view name,
+                                   index_t least_width = std::numeric_limits<int>::max(),
+                                   index_t least_height = std::numeric_limits<int>::max()) {
+    const image_extents size = read_header(bytes, name);
+    int width = static_cast<int>(size.w);
+    int height = static_cast<int>(size.h);
+    for (const int divisor : {2, 4, 8}) {
+      const int w = TJSCALED(static_cast<int>(size.w), (tjscalingfactor{1, divisor}));
+      const int h = TJSCALED(static_cast<int>(size.h), (tjscalingfactor{1, divisor}));
+      if (w >= least_width && h >= least_height) {
+        width = w;
+        height = h;
+      }
+    }
+    const bool inks = color_space_ == TJCS_CMYK || color_space_ == TJCS_YCCK;
+    const std::size_t count = static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
+    pixels_.resize(count * (inks ? 4 : 3));
+    if (tjDecompress2(handle_.get(), bytes.data(), static_cast<unsigned long>(bytes.size()), pixels_.data(), width, 0,
+                      height, inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
+      refuse(name);
+    }
+    if (inks) {
+      for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t c = 0; c < 3; ++c) {  // inverted: 255 is no ink
+          pixels_[3 * i + c] = static_cast<std::uint8_t>(pixels_[4 * i + c] * pixels_[4 * i + 3] / 255);
+        }
+      }
+    }
+    return {.pixels = pixels_.data(), .width = width, .height = height, .channels = 3};
+  }
+
+ private:
+  [[noreturn]] GRADUS_COLD void refuse(std::string_view name) const {
+    throw format_error{{"decode '", name, "'"}, "a whole JPEG image", tjGetErrorStr2(handle_.get())};
+  }
+
+  struct closer {
+    void operator()(void* handle) const noexcept { tjDestroy(handle); }
+  };
+  jpeg_limits limits_;
+  std::unique_ptr<void, closer> handle_;
+  int color_space_ = 0;
+  std::vector<std::uint8_t> pixels_;
+};
+
+/// What happens to an image that cannot be decoded.
+enum class corrupt_image : unsigned char {
+  fail,  ///< it ends the epoch with an error that names it
+  skip   ///< the next image of its class takes its place, and problems() names it
+};
+
+/// How JPEG images become examples.
+struct jpeg_options {
+  index_t height = 224;
+  index_t width = 224;
+  /// (byte / 255 - mean) / deviation, of ImageNet's red, green and blue unless said.
+  normalisation values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
+  std::uint64_t seed = 0;  ///< of the random crops
+  corrupt_image corrupt = corrupt_image::fail;
+  jpeg_limits limits = {};
+};
+
+/// Encoded images, decoded when they are read. Models `augmenting_dataset`: read(i, planes) gives the middle of an
+/// image, read(i, epoch, planes) a random crop, mirrored or not, that is a function of (seed, epoch, i). Any number of
+/// threads may read it; use a parallel_loader.
+///
+///   const data::class_folders files{"imagenet/train"};
+///   const data::jpeg_dataset photographs{files, {.height = 224, .width = 224}};
+class jpeg_dataset {
+ public:
+  /// @param images  must outlive the data set
+  /// @throws configuration_error when options make no sense
+  explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {})
+      : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
+    if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
+      throw configuration_error{"jpeg_dataset",
+                                "height, width and most_pixels of at least 1",
+                                {options_.height, ", ", options_.width, " and ", options_.limits.most_pixels}};
+    }
+    // The tables, and the checks of the values, are those of any set of images.
+    const image_dataset table{{256, 3, 1, 1}, every_byte(), std::vector<std::int32_t>(256), 1, options_.values};
+    tables_.resize(3 * 256);
+    for (index_t byte = 0; byte < 256; ++byte) {
+      float numbers[3];
+      table.read(byte, numbers);
+      for (std::size_t c = 0; c < 3; ++c) {
+        tables_[c * 256 + static_cast<std::size_t>(byte)] = numbers[c];
+      }
+    }
+    hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
+  }
+
+  [[nodiscard]] index_t size() const { return images_->size(); }
+  [[nodiscard]] image_extents example() const noexcept { return {1, 3, options_.height, options_.width}; }
+  [[nodiscard]] int classes() const { return images_->classes(); }
+  [[nodiscard]] std::int32_t label(index_t i) const { return images_->label(i); }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+
+  /// The middle of image i. @pre 0 <= i < size()
+  /// @throws format_error when it, or every image of its class, cannot be decoded
+  template <class Element>
+  void read(index_t i, Element* planes) const {
+    read_as(i, nullptr, planes);
+  }
+  /// A random crop of image i.
+  template <class Element>
+  void read(index_t i, std::uint64_t epoch, Element* planes) const {
+    read_as(i, &epoch, planes);
+  }
+
+  /// A message for each image that was skipped so far, in the order in which they were met.
+  [[nodiscard]] std::vector<std::string> problems() const {
+    const std::lock_guard lock{mutex_};
+    return problems_;
+  }
+
+ private:
+  /// What a thread needs to decode.
+  struct worker {
+    jpeg_decoder decoder;
+    std::vector<std::uint8_t> bytes;
+    std::vector<float> planes;
+  };
+
+  static std::vector<std::uint8_t> every_byte() {
+    std::vector<std::uint8_t> bytes(std::size_t{3} * 256);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::uint8_t>(i / 3);
+    }
+    return bytes;
+  }
+
+  template <class Element>
+  void read_as(index_t i, const std::uint64_t* epoch, Element* planes) const {
+    const std::unique_ptr<worker, returns_worker> own{take_worker(), returns_worker{this}};
+    own->planes.resize(tables_.size() / 256 * static_cast<std::size_t>(options_.height * options_.width));
+    decode_or_skip(i, epoch, *own);
+    for (std::size_t k = 0; k < own->planes.size(); ++k) {
+      planes[k] = static_cast<Element>(own->planes[k]);
+    }
+  }
+
+  void decode_or_skip(index_t i, const std::uint64_t* epoch, worker& own) const {
+    for (index_t chosen = i;;) {
+      try {
+        decode(chosen, epoch, own);
+        return;
+      } catch (const format_error& failure) {
+        if (options_.corrupt == corrupt_image::fail) {
+          throw;
+        }
+        report(std::string{failure.message()});
+      }
+      do {
+        chosen = (chosen + 1) % size();
+      } while (label(chosen) != label(i));
+      if (chosen == i) {
+        throw format_error{
+            {"read '", images_->name(i), "'"}, {"an image of class ", label(i), " that can be decoded"}, "none"};
+      }
+    }
+  }
+
+  void decode(index_t i, const std::uint64_t* epoch, worker& own) const {
+    images_->read(i, own.bytes);
+    const std::string name = images_->name(i);
+    const image_extents whole = own.decoder.read_header(own.bytes, name);
+    crop part = epoch != nullptr ? random_crop(whole.w, whole.h, stream_, static_cast<std::uint64_t>(i), *epoch)
+                                 : central_crop(whole.w, whole.h, options_.width, options_.height);
+    // As much detail as the crop needs.
+    const pixel_image image =
+        own.decoder.decode(own.bytes, name, (whole.w * options_.width + part.width - 1) / part.width,
+                           (whole.h * options_.height + part.height - 1) / part.height);
+    const auto scaled = [](index_t length, index_t now, index_t before) {
+      return static_cast<index_t>(static_cast<double>(length) * static_cast<double>(now) / static_cast<double>(before));
+    };
+    part.left = scaled(part.left, image.width, whole.w);
+    part.top = scaled(part.top, image.height, whole.h);
+    part.width = std::clamp(scaled(part.width, image.width, whole.w), index_t{1}, image.width - part.left);
+    part.height = std::clamp(scaled(part.height, image.height, whole.h), index_t{1}, image.height - part.top);
+    resample(image, part, options_.height, options_.width, tables_, own.planes.data());
+  }
+
+  void report(std::string problem) const {
+    const std::lock_guard lock{mutex_};
+    if (std::find(problems_.begin(), problems_.end(), problem) == problems_.end()) {
+      problems_.push_back(std::move(problem));
+    }
+  }
+
+  struct returns_worker {
+    const jpeg_dataset* set;
+    void operator()(worker* used) const {
+      std::unique_ptr<worker> back{used};
+      const std::lock_guard lock{set->mutex_};
+      set->idle_.push_back(std::move(back));
+    }
+  };
+  [[nodiscard]] worker* take_worker() const {
+    {
+      const std::lock_guard lock{mutex_};
+      if (!idle_.empty()) {
+        worker* const used = idle_.back().release();
+        idle_.pop_back();
+        return used;
+      }
+    }
+    return new worker{.decoder = jpeg_decoder{options_.limits}, .bytes = {}, .planes = {}};
+  }
+
+  const encoded_images* images_;
+  jpeg_options options_;
+  random_stream stream_;
+  std::vector<float> tables_;  // (3, 256): the number that each byte of a channel becomes
+  std::uint64_t hash_ = 0;
+  mutable std::mutex mutex_;  // of what follows
+  mutable std::vector<std::unique_ptr<worker>> idle_;
+  mutable std::vector<std::string> problems_;
+};
+static_assert(dataset<jpeg_dataset, float>);
+
+}  // namespace gradus::data

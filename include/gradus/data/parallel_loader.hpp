@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A loader whose examples are read by several threads: for images that have to be decoded.
+// Module: data. Depends on: tensor.
+#pragma once
+
+#include <algorithm>    // std::min
+#include <atomic>       // std::atomic
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint64_t
+#include <memory>       // std::addressof
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/element.hpp"              // explain_network_element, parameter_element_t
+#include "gradus/core/error.hpp"                // configuration_error
+#include "gradus/core/extents.hpp"              // image_extents
+#include "gradus/core/index.hpp"                // index_t
+#include "gradus/core/vector.hpp"               // vector
+#include "gradus/data/dataset.hpp"              // explain_dataset
+#include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
+#include "gradus/data/loader.hpp"               // batch, loader_options
+#include "gradus/data/sampler.hpp"              // sample
+#include "gradus/device/cpu.hpp"                // cpu
+#include "gradus/device/thread_pool.hpp"        // thread_pool
+#include "gradus/layout/layout_policy.hpp"      // explain_layout_policy
+#include "gradus/layout/mapping.hpp"            // dense_strides
+
+namespace gradus::data {
+
+/// How a parallel_loader reads.
+struct reader_options {
+  int threads = 4;      ///< that read examples of one batch at the same time; 1 to 256
+  bool augment = true;  ///< ask the data set for another form of each example in each epoch, where it has them
+};
+
+/// A data set whose examples look different from epoch to epoch, such as random crops: beside what `dataset` asks for
+/// it has `d.read(i, epoch, planes)`, a function of its arguments alone that any number of threads may call.
+template <class D, class Element>
+concept augmenting_dataset = dataset<D, Element> &&
+    requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
+  set.read(i, epoch, planes);
+};
+
+namespace detail {
+
+/// The data set without its type, and the threads that read it.
+template <class Element>
+struct parallel_source {
+  using plane_element = parameter_element_t<Element>;
+
+  const void* set;
+  void (*read)(const void* set, index_t i, std::uint64_t epoch, plane_element* planes);
+  std::int32_t (*label)(const void* set, index_t i);
+  gradus::detail::thread_pool pool;
+  std::size_t plane_elements;                    // of one example
+  gradus::detail::vector<plane_element> planes;  // an example for each thread
+  std::atomic<std::uint64_t> epoch{0};
+};
+
+template <class Element>
+struct has_parallel_source {
+  parallel_source<Element> from;
+};
+
+/// A loader of one element type that fills its slots by several threads. The source comes first: it outlives the thread
+/// that batch_memory runs.
+template <class Element>
+class parallel_batches : private has_parallel_source<Element>, public batch_memory<Element> {
+  using source = parallel_source<Element>;
+  using memory = batch_memory<Element>;
+  using plane_element = parameter_element_t<Element>;
+
+ public:
+  /// As loader::start_epoch.
+  void start_epoch(std::uint64_t epoch) {
+    this->from.epoch.store(epoch);
+    memory::start_epoch(epoch);
+  }
+
+ protected:
+  template <class Dataset>
+  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading,
+                   batch_strides strides)
+      : has_parallel_source<Element>{{.set = std::addressof(set),
+                                      .read = reading.augment ? &read_augmented<Dataset> : &read_plain<Dataset>,
+                                      .label = [](const void* erased, index_t i) -> std::int32_t {
+                                        return static_cast<const Dataset*>(erased)->label(i);
+                                      },
+                                      .pool = gradus::detail::thread_pool{checked(reading.threads)},
+                                      .plane_elements = static_cast<std::size_t>(set.example().size()),
+                                      .planes = gradus::detail::vector<plane_element>(
+                                          static_cast<std::size_t>(reading.threads) *
+                                          static_cast<std::size_t>(set.example().size()))}},
+        memory{device, &this->from, memory::facts_of(set), options, strides, &fill_slot} {}
+
+ private:
+  static int checked(int threads) {
+    if (threads < 1 || threads > 256) {
+      throw configuration_error{"parallel_loader", "threads from 1 to 256", {threads}};
+    }
+    return threads;
+  }
+
+  template <class Dataset>
+  static void read_plain(const void* set, index_t i, std::uint64_t /*epoch*/, plane_element* planes) {
+    static_cast<const Dataset*>(set)->read(i, planes);
+  }
+  template <class Dataset>
+  static void read_augmented(const void* set, index_t i, [[maybe_unused]] std::uint64_t epoch, plane_element* planes) {
+    if constexpr (augmenting_dataset<Dataset, plane_element>) {
+      static_cast<const Dataset*>(set)->read(i, epoch, planes);
+    } else {
+      static_cast<const Dataset*>(set)->read(i, planes);
+    }
+  }
+
+  static void fill_slot(loader_base& loader, std::size_t number, const sample& mine) {
+    auto& own = static_cast<memory&>(loader);
+    source& input = *static_cast<source*>(const_cast<void*>(own.source_.set));
+    const std::uint64_t epoch = input.epoch.load();
+    const image_extents& one = own.example();
+    const auto count = static_cast<index_t>(mine.examples.size());
+    const image_extents shape{count, one.c, one.h, one.w};
+    const auto strides = own.strides_(shape);  // of n, c, h, w
+    const bool direct = std::is_same_v<Element, plane_element> && own.holds_planes(strides);
+    Element* const images = own.images_.data() + static_cast<index_t>(number) * own.images_.extent(1);
+    std::int32_t* const labels = own.labels_.data() + static_cast<index_t>(number) * own.local_batch_size();
+    const index_t readers = std::min<index_t>(input.pool.threads(), count);
+    const auto read_some = [&](index_t reader) {
+      plane_element* const planes = input.planes.data() + static_cast<std::size_t>(reader) * input.plane_elements;
+      for (index_t k = reader; k < count; k += readers) {
+        const index_t chosen = mine.examples[static_cast<std::size_t>(k)];
+        labels[k] = input.label(input.set, chosen);
+        own.check_label(labels[k], chosen);
+        Element* const image = images + k * strides[0];
+        if constexpr (std::is_same_v<Element, plane_element>) {
+          input.read(input.set, chosen, epoch, direct ? image : planes);
+        } else {
+          input.read(input.set, chosen, epoch, planes);
+        }
+        if (!direct) {
+          own.scatter(strides, planes, image);
+        }
+      }
+    };
+    input.pool.run(readers, read_some);
+    own.filled_[number] = {.images = images,
+                           .shape = shape,
+                           .labels = {labels, mine.examples.size()},
+                           .first_example = mine.first_example,
+                           .global_examples = mine.global_examples};
+  }
+};
+
+}  // namespace detail
+
+/// As loader, but the examples of a batch are read by several threads, and every epoch may show another form of each
+/// (see augmenting_dataset). The batches are the same for any number of threads.
+///
+///   data::parallel_loader<float, nhwc> loader{device, photographs, {.batch_size = 64}, {.threads = 8}};
+template <class Element, class Layout>
+class parallel_loader final : public detail::parallel_batches<Element> {
+  static_assert(explain_network_element<Element>());
+  static_assert(explain_layout_policy<Layout>());
+
+ public:
+  using element_type = Element;
+  using layout_type = Layout;
+  using batch_type = data::batch<Element, Layout>;
+
+  /// @throws configuration_error when the set is empty or options make no sense
+  /// @throws device_error when there is not enough memory
+  template <class Dataset>
+  parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
+      : detail::parallel_batches<Element>{device, set, options, reading, &dense_strides<Layout, 4>} {
+    static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
+  }
+  /// The data set must outlive the loader: give it a name.
+  template <class Dataset>
+  parallel_loader(cpu& device, const Dataset&& set, const loader_options& options,
+                  const reader_options& reading = {}) = delete;
+
+  /// As loader::next.
+  [[nodiscard]] const batch_type* next() {
+    const detail::filled_batch<Element>* const filled = this->next_filled();
+    if (filled == nullptr) {
+      return nullptr;
+    }
+    given_ = {.images = {this->device(), filled->images, filled->shape},
+              .labels = filled->labels,
+              .first_example = filled->first_example,
+              .global_examples = filled->global_examples};
+    return std::addressof(given_);
+  }
+
+ private:
+  batch_type given_{.images = {this->device(), nullptr, {}}};
+};
+
+}  // namespace gradus::data

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Runs gradus_bench on tiny trainings and reads what it prints, writes and refuses.
+
+    check_driver.py GRADUS_BENCH [--images] [--mpiexec WORD...]
+
+--images: it was built with libjpeg-turbo and zlib. --mpiexec: the words that start it on two ranks.
+"""
+
+import argparse
+import base64
+import csv
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+ARGUMENTS = argparse.Namespace()
+SMALL = ["--model", "lenet", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches", "4", "--threads", "1"]
+PHASES = {"forward", "backward", "update", "communicate", "wait", "input", "copy"}
+
+# 16 x 8 pixels: the left half red, the right half blue.
+PHOTOGRAPH = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNS"
+    "Mj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09P"
+    "T0//wAARCAAIABADASIAAhEBAxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQID"
+    "AAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlq"
+    "c3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3"
+    "+Pn6/8QAHwEAAwEBAQEBAQEBAQAAAAAAAAECAwQFBgcICQoL/8QAtREAAgECBAQDBAcFBAQAAQJ3AAECAxEEBSExBhJBUQdhcRMiMoEI"
+    "FEKRobHBCSMzUvAVYnLRChYkNOEl8RcYGRomJygpKjU2Nzg5OkNERUZHSElKU1RVVldYWVpjZGVmZ2hpanN0dXZ3eHl6goOEhYaHiImK"
+    "kpOUlZaXmJmaoqOkpaanqKmqsrO0tba3uLm6wsPExcbHyMnK0tPU1dbX2Nna4uPk5ebn6Onq8vP09fb3+Pn6/9oADAMBAAIRAxEAPwDC"
+    "rFoor0uF/wDl7/27+p6/Ef8Ay7+f6H//2Q==")
+
+
+def run(*options, status=0, launcher=()):
+    """The output of gradus_bench, messages included; it must exit with this status."""
+    words = [*launcher, ARGUMENTS.program, *map(str, options)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False)
+    if done.returncode != status:
+        raise AssertionError(f"{words} ended with {done.returncode}, expected {status}:\n{done.stdout}")
+    return done.stdout
+
+
+class Measurement(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def measure(self, *options, launcher=()):
+        """The text and the JSON of a measurement."""
+        file = self.path / "result.json"
+        text = run(*SMALL, *options, "--json", file, launcher=launcher)
+        return text, json.loads(file.read_text())
+
+    def test_text_is_that_of_tf_cnn_benchmarks(self):
+        text, result = self.measure("--display-every", 2)
+        for line in ("Model:       lenet", "Dataset:     imagenet (synthetic)", "Mode:        training",
+                     "SingleSess:  False", "Batch size:  2 global", "             2 per device", "Num batches: 4",
+                     "Num epochs:  0.00", "Devices:     ['/cpu:0']", "NUMA bind:   False", "Data format: NCHW",
+                     "Optimizer:   sgd", "Variables:   all_reduce", "==========", "Running warm up", "Done warm up",
+                     "Step\tImg/sec\ttotal_loss", "-" * 64):
+            self.assertIn(line + "\n", text)
+        steps = re.findall(r"^(\d+)\timages/sec: ([\d.]+) \+/- ([\d.]+) \(jitter = ([\d.]+)\)\t([\d.]+)$", text, re.M)
+        self.assertEqual([step[0] for step in steps], ["1", "2", "4"])
+        self.assertEqual(steps[0][2:4], ("0.0", "0.0"))  # one step has no spread
+        total = float(re.search(r"^total images/sec: ([\d.]+)$", text, re.M)[1])
+        self.assertAlmostEqual(total, result["images_per_second"], delta=0.01)
+        self.assertAlmostEqual(float(steps[-1][4]), result["loss"], delta=0.001)
+
+    def test_json_has_what_was_measured(self):
+        _, result = self.measure("--data-format", "NHWC", "--optimizer", "momentum")
+        self.assertEqual((result["model"], result["batch_size"], result["ranks"], result["threads"]), ("lenet", 2, 1, 1))
+        self.assertEqual((result["data_format"], result["variable_update"]), ("NHWC", "all_reduce"))
+        self.assertTrue(0 < result["loss"] < 100 and math.isfinite(result["loss"]))
+        step = result["step_ms"]
+        self.assertTrue(0 < step["p5"] <= step["median"] <= step["p95"] and step["jitter"] >= 0)
+        phases = result["breakdown_ms"]
+        self.assertEqual(set(phases), PHASES)
+        for phase in ("forward", "backward", "update", "input"):
+            self.assertGreater(phases[phase], 0, phase)
+        self.assertEqual((phases["wait"], phases["copy"]), (0, 0))  # one rank on a CPU
+        self.assertLessEqual(sum(phases.values()), 1.001 * step["mean"])
+        self.assertGreater(sum(phases.values()), 0.8 * step["mean"])
+        self.assertGreater(result["peak_memory_bytes"], 2 * 4 * 2173353)  # parameters and gradients
+        # Images a second and the time of a step are two measurements of the same thing.
+        self.assertLess(abs(2e3 / result["images_per_second"] / step["mean"] - 1), 0.5)
+
+    def test_every_way_of_updating_trains(self):
+        losses = {}
+        for mode in ("independent", "replicated", "all_reduce", "horovod"):
+            text, result = self.measure("--variable-update", mode, "--ranks", 2, "--optimizer", "nesterov")
+            self.assertIn("Batch size:  4 global\n             2 per device\n", text)
+            self.assertEqual(result["ranks"], 2)
+            losses[mode] = result["loss"]
+        self.assertEqual(losses["replicated"], losses["all_reduce"])
+        self.assertNotEqual(losses["independent"], losses["all_reduce"])
+        # Servers make the same update, wherever they stand; averaging does not.
+        for ranks, options in ((3, ["--variable-update=parameter_server", "--servers=1", "--placement=greedy"]),
+                               (2, ["--variable-update=parameter_server", "--servers=2", "--colocate-servers"]),
+                               (3, ["--variable-update=distributed_replicated", "--servers=1"])):
+            text, result = self.measure("--ranks", ranks, "--optimizer=nesterov", *options)
+            self.assertEqual(result["ranks"], 2)  # those that train
+            self.assertIn("Batch size:  4 global\n", text)
+            self.assertAlmostEqual(result["loss"], losses["all_reduce"], delta=1e-4)
+        _, averaged = self.measure("--ranks=2", "--optimizer=nesterov", "--variable-update=model_averaging",
+                                   "--average-every=2")
+        self.assertNotAlmostEqual(averaged["loss"], losses["all_reduce"], delta=1e-4)
+
+    def test_trace_has_the_measured_steps_of_all_ranks(self):
+        file = self.path / "trace.json"
+        self.measure("--ranks", 2, "--trace-file", file)
+        events = json.loads(file.read_text())["traceEvents"]
+        steps = [event for event in events if event.get("ph") == "X" and event.get("name") == "step"]
+        self.assertEqual({event["pid"] for event in steps}, {0, 1})
+        self.assertEqual(len(steps), 2 * 4)  # not the one of the warm-up
+
+    def test_spec_and_orders_change_how_gradients_travel_and_not_what_is_learnt(self):
+        _, plain = self.measure("--ranks", 2)
+        for options in (["--all-reduce-spec", "recursive_doubling:4K:ring"], ["--order", "tac"], ["--order", "tic"],
+                        ["--order=random", "--bucket-kilobytes=64"]):
+            _, other = self.measure("--ranks", 2, *options)
+            self.assertAlmostEqual(other["loss"], plain["loss"], delta=1e-5)
+
+    def test_names_may_have_underscores(self):
+        file = self.path / "result.json"
+        text = run("--model=lenet", "--batch_size", 3, "--num_warmup_batches=0", "--num_batches=2", "--display_every", 1,
+                   "--data_format=NHWC", "--variable_update=replicated", "--threads", 1, "--json", file)
+        self.assertIn("             3 per device\n", text)
+        self.assertEqual(json.loads(file.read_text())["data_format"], "NHWC")
+
+    def test_repeats(self):
+        text, result = self.measure("--repeats", 3)
+        self.assertEqual(text.count("total images/sec:"), 3)
+        self.assertEqual(len(result["repeats"]), 3)
+        self.assertEqual(result["images_per_second"], sorted(result["repeats"])[1])
+
+    def test_processes_under_mpiexec(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+        text, result = self.measure("--variable-update", "all_reduce", launcher=ARGUMENTS.mpiexec)
+        self.assertEqual(result["ranks"], 2)
+        self.assertEqual(text.count("total images/sec:"), 1)
+        _, threads = self.measure("--ranks", 2)
+        self.assertAlmostEqual(result["loss"], threads["loss"], delta=1e-5)
+        said = run("--num-batches", 0, status=2, launcher=ARGUMENTS.mpiexec)
+        self.assertEqual(said.count("--num-batches"), 1)  # not once a rank
+
+    def test_wrong_options_are_named(self):
+        for options, expected in (
+                (["--batch-size", -1], r"--batch-size: Value -1 not in range"),
+                (["--model", "resnet"], r"--model: .*resnet not in .*vgg16.*resnet50"),
+                (["--batches", 2], r"--batches"),
+                (["--num-batches", "two"], r"--num-batches"),
+                (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
+                (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
+                (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
+                (["scale"], r"--ranks is required"),
+                (["scale", "--ranks", "1,0"], r"--ranks: .*0 not in range")):
+            said = run(*options, status=2)
+            self.assertRegex(said, "^gradus_bench: ")
+            self.assertRegex(said, expected)
+            self.assertTrue(said.endswith("Try --help.\n"))
+        for options, expected in ((["--all-reduce-spec", "ring:4Q:ring", "--ranks", 2], "'4Q'"),
+                                  (["--data-dir", self.path / "nothing"], "there is no '"),
+                                  (["--json", self.path / "no" / "where"], "--json: cannot write"),
+                                  (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
+                                  (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
+            self.assertRegex(run(*SMALL, *options, status=1), expected)
+        self.assertIn("--batch-size", run("--help"))
+        self.assertIn("--launcher", run("scale", "--help"))
+
+
+class DryRun(unittest.TestCase):
+    def test_every_model_is_planned(self):
+        models = re.search(r"--model TEXT:\{([^}]*)\}", run("--help"))[1].split(",")
+        self.assertGreater(len(models), 20)
+        parameters = {}
+        for model in models:
+            text = run("--model", model, "--dry-run", "--ranks", 4)
+            parameters[model] = int(re.search(r"^parameters:  (\d+) in \d+ tensors$", text, re.M)[1])
+            self.assertRegex(text, r"(?m)^memory:      [\d.]+ MiB a rank")
+            bytes_sent = int(re.search(r"receives (\d+) a step \(a ring\), in \d+ buckets$", text, re.M)[1])
+            self.assertGreaterEqual(bytes_sent, 1.5 * 4 * parameters[model])
+            self.assertLess(bytes_sent, 1.5 * 4 * 1.1 * parameters[model])
+            self.assertRegex(text, r"(?m)^bounds: .* at most [\d.]+ images/sec on all ranks")
+        for model, count in {"trivial": 4263877, "lenet": 2173353, "mnist": 3274634, "vgg16": 138361641,
+                             "overfeat": 145924969, "inception3": 23819401, "resnet50": 25559081,
+                             "resnet50_v2": 25551529, "resnet101": 44551209, "resnet110": 1728027}.items():
+            self.assertEqual(parameters[model], count, model)
+
+    def test_servers_are_planned(self):
+        text = run("--model", "inception3", "--dry-run", "--ranks", 8, "--variable-update", "parameter_server",
+                   "--servers", 4, "--placement", "round_robin")
+        self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes")
+
+
+class Sweeps(unittest.TestCase):
+    def test_scale_on_threads(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            text = run("scale", "--ranks", "1,2", *SMALL, "--csv", folder / "a.csv", "--json", folder / "a.json", "--svg",
+                       folder / "a.svg")
+            self.assertRegex(text, r"(?m)^ +1 +[\d.]+ +[\d.]+ +100\.0%\n +2 +[\d.]+ +[\d.]+ +[\d.]+%$")
+            rows = list(csv.DictReader((folder / "a.csv").read_text().splitlines()))
+            self.assertEqual([row["ranks"] for row in rows], ["1", "2"])
+            again = json.loads((folder / "a.json").read_text())["rows"]
+            one, two = (row["images_per_second"] for row in again)
+            self.assertAlmostEqual(again[1]["efficiency"], two / 2 / one, delta=1e-6)
+            drawing = xml.etree.ElementTree.parse(folder / "a.svg").getroot()
+            paths = {path.get("id") for path in drawing.iter("{http://www.w3.org/2000/svg}path")}
+            self.assertTrue({"ideal", "measured"} <= paths)
+            self.assertEqual(len(list(drawing.iter("{http://www.w3.org/2000/svg}circle"))), 2)
+        said = run("scale", "--ranks", "2", *SMALL, "--all-reduce-spec", "gossip", status=1)
+        self.assertRegex(said, r"the measurement on 2 ranks ended with status 1:\n(.*\n)*.*'gossip'")
+
+    def test_tune_keeps_the_effective_batch(self):
+        with tempfile.TemporaryDirectory() as name:
+            file = pathlib.Path(name) / "a.json"
+            text = run("tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--json", file)
+            found = json.loads(file.read_text())
+            self.assertEqual({row["processes"] * row["batch_size"] for row in found["rows"]}, {4})
+            self.assertEqual({(row["processes"], row["threads"]) for row in found["rows"]}, {(1, 2), (1, 1), (2, 1)})
+            best = found["best"]
+            self.assertEqual(best["images_per_second"], max(row["images_per_second"] for row in found["rows"]))
+            self.assertIn(f"-n {best['processes']} gradus_bench", found["mpiexec"])
+            self.assertIn(f"--batch-size {best['batch_size']} --threads {best['threads']}", found["mpiexec"])
+            self.assertIn(f"srun --nodes=1 --ntasks-per-node={best['processes']}", text)
+
+
+class Images(unittest.TestCase):
+    """Real input: made here, two classes of some photographs."""
+
+    def setUp(self):
+        if not ARGUMENTS.images:
+            self.skipTest("built without libjpeg-turbo or zlib")
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name) / "images"
+        for kind in ("cat", "dog"):
+            (self.path / kind).mkdir(parents=True)
+            for number in range(3):
+                (self.path / kind / f"{number}.JPEG").write_bytes(PHOTOGRAPH)
+
+    def test_a_folder_of_class_folders_and_its_packed_form(self):
+        packed = pathlib.Path(self.folder.name) / "packed.gradus"
+        self.assertIn("packed 6 images", run("pack", "--data-dir", self.path, "--output", packed))
+        self.assertIn("Dataset:     imagenet\n", run(*SMALL, "--data-dir", self.path, "--reader-threads", 2))
+        self.assertIn("Dataset:     records\n", run(*SMALL, "--data-dir", packed, "--ranks", 2))
+        text = run("scale", "--ranks", "1", *SMALL, "--data-dir", self.path)
+        self.assertRegex(text, r"synthetic  input overhead\n +1 .* [\d.]+ +-?[\d.]+%\n")
+
+    def test_corrupt_images_are_named(self):
+        for name, content in {"cut.jpg": PHOTOGRAPH[:-60], "empty.jpg": b"", "text.jpg": b"no photograph"}.items():
+            (self.path / "cat" / name).write_bytes(content)
+        said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, status=1)
+        self.assertRegex(said, r"decode '.*/cat/(cut|empty|text)\.jpg'")
+        said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, "--skip-corrupt-images")
+        for name in ("cut", "empty", "text"):
+            self.assertRegex(said, rf"skipped: .*/cat/{name}\.jpg'")
+
+
+if __name__ == "__main__":
+    PARSER = argparse.ArgumentParser()
+    PARSER.add_argument("program")
+    PARSER.add_argument("--images", action="store_true")
+    PARSER.add_argument("--mpiexec", nargs=argparse.REMAINDER, default=[])
+    PARSER.parse_args(namespace=ARGUMENTS)
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The loader with several readers: the same batches as with one, whatever the layout and element.
+#include "gradus/data/parallel_loader.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "example_sets.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "idx_files.hpp"
+
+namespace data = gradus::data;
+using example_sets::numbered_set;
+using example_sets::watched_set;
+using gradus::configuration_error;
+using gradus::index_t;
+using idx_files::message_of;
+
+namespace {
+
+gradus::cpu& device() {
+  static gradus::cpu one_thread{{.intra_op_threads = 1}};
+  return one_thread;
+}
+
+/// Labels and elements of all batches of two epochs.
+template <class Loader>
+std::vector<float> contents(Loader& loader) {
+  std::vector<float> all;
+  for (const std::uint64_t epoch : {0U, 1U}) {
+    loader.start_epoch(epoch);
+    while (const auto* batch = loader.next()) {
+      all.push_back(static_cast<float>(batch->first_example));
+      all.insert(all.end(), batch->labels.begin(), batch->labels.end());
+      for (index_t k = 0; k < batch->images.size(); ++k) {
+        all.push_back(static_cast<float>(batch->images.data()[k]));
+      }
+    }
+  }
+  return all;
+}
+
+template <class Element, class Layout>
+void compare(int threads) {
+  const numbered_set set{.examples = 23, .shape = {1, 3, 4, 5}};
+  const data::loader_options options{.batch_size = 8, .seed = 5, .shard = {.rank = 1, .ranks = 2}};
+  data::loader<Element, Layout> one{device(), set, options};
+  data::parallel_loader<Element, Layout> several{device(), set, options, {.threads = threads}};
+  BOOST_TEST(one.description() == several.description());
+  BOOST_TEST(contents(one) == contents(several), boost::test_tools::per_element());
+}
+
+/// Element 0 says the epoch.
+struct set_of_epochs : numbered_set {
+  using numbered_set::read;
+  void read(index_t i, std::uint64_t epoch, float* planes) const {
+    read(i, planes);
+    planes[0] = static_cast<float>(epoch);
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(parallel_loader)
+
+BOOST_AUTO_TEST_CASE(gives_the_batches_of_one_reader) {
+  for (const int threads : {1, 3, 16}) {
+    compare<float, gradus::nchw>(threads);
+    compare<float, gradus::nhwc>(threads);
+  }
+  compare<gradus::bfloat16, gradus::nhwc>(3);
+}
+
+BOOST_AUTO_TEST_CASE(asks_for_the_form_of_the_epoch) {
+  const set_of_epochs set{{.examples = 4, .shape = {1, 1, 2, 2}}};
+  for (const bool augment : {true, false}) {
+    data::parallel_loader<float, gradus::nchw> loader{
+        device(), set, {.batch_size = 4, .shuffle = false}, {.threads = 2, .augment = augment}};
+    for (const std::uint64_t epoch : {0U, 7U}) {
+      loader.start_epoch(epoch);
+      const auto* const batch = loader.next();
+      BOOST_TEST(batch->images.data()[4] == (augment ? static_cast<float>(epoch) : 1000.0F));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(failures_of_readers_reach_the_consumer) {
+  watched_set set{20};
+  set.bad_example = 13;
+  data::parallel_loader<float, gradus::nchw> loader{device(), set, {.batch_size = 8, .shuffle = false}, {.threads = 4}};
+  loader.start_epoch(0);
+  BOOST_TEST(loader.next() != nullptr);
+  BOOST_TEST(message_of<std::runtime_error>([&] { (void)loader.next(); }) == "the disk is gone");
+  set.bad_example = -1;
+  loader.start_epoch(1);
+  BOOST_TEST(loader.next()->labels.size() == 8U);
+  for (const int threads : {0, 257}) {
+    GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] {
+                           const data::parallel_loader<float, gradus::nchw> other{
+                               device(), set, {.batch_size = 8}, {.threads = threads}};
+                         }),
+                         {"parallel_loader: expected threads from 1 to 256"});
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
