@@ -3,11 +3,13 @@
 // What a rank does from the beginning to its trace.
 #pragma once
 
+#include <cstdio>
 #include <memory>
 
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/transfers.hpp"
 #include "measure.hpp"
+#include "overlap.hpp"
 #include "update_on.hpp"
 
 namespace driver {
@@ -21,6 +23,9 @@ void run_rank(Communicator& world, const settings& chosen, bool in_process, int 
   ranks_on<decltype(traced)> all{traced, chosen, in_process};
   const result found = measure(chosen, all, local_ranks, recorder);
   if (!chosen.trace_file.empty()) {
+    if (traced.rank() == 0) {
+      std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans)).c_str());
+    }
     gradus::trace::write(chosen.trace_file, recorder, traced,
                          {.model = chosen.model, .batch_size = found.batch_size, .threads = found.threads});
   }

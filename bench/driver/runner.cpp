@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -64,6 +65,9 @@ int run(const std::vector<std::string>& words, const std::string& output) {
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) {
+      throw std::runtime_error{"cannot wait for '" + words[0] + "': " + std::string{strerror(errno)}};
+    }
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }

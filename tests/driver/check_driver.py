@@ -114,7 +114,12 @@ class Measurement(unittest.TestCase):
 
     def test_trace_has_the_measured_steps_of_all_ranks(self):
         file = self.path / "trace.json"
-        self.measure("--ranks", 2, "--trace-file", file)
+        text, _ = self.measure("--ranks", 2, "--trace-file", file)
+        efficiency, least, speed_up = map(float, re.search(
+            r"overlap: E (-?[0-9.]+); .* at least ([0-9.]+) ms, .* \(S ([0-9.]+)\)", text).groups())
+        self.assertLess(efficiency, 1.01)
+        self.assertGreater(least, 0)
+        self.assertTrue(0 <= speed_up <= 1)
         events = json.loads(file.read_text())["traceEvents"]
         steps = [event for event in events if event.get("ph") == "X" and event.get("name") == "step"]
         self.assertEqual({event["pid"] for event in steps}, {0, 1})
