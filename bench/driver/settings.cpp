@@ -127,7 +127,7 @@ void add_sweep(CLI::App& sweep, settings& chosen) {
       ->check(CLI::IsMember({"threads", "mpiexec"}))
       ->capture_default_str();
   sweep.add_option("--csv", chosen.csv, "write the table to this file");
-  sweep.add_option("--svg", chosen.svg, "draw the result into this file");
+  sweep.add_option("--svg", chosen.svg, "draw the result of scale into this file");
 }
 
 /// The name of a long option may be written with underscores.

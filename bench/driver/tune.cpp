@@ -60,6 +60,9 @@ void tune(const settings& given, int argc, char** argv) {
   if (chosen.dry_run) {
     throw std::invalid_argument{"tune: a dry run measures nothing: leave out --dry-run"};
   }
+  if (!chosen.svg.empty()) {
+    throw std::invalid_argument{"--svg: expected scale, whose result is a curve, got tune: use --csv or --json"};
+  }
   if (chosen.nodes > 1 && chosen.launcher == "threads") {
     throw std::invalid_argument{"tune: several nodes need --launcher mpiexec"};
   }

@@ -166,6 +166,7 @@ class Measurement(unittest.TestCase):
                 (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["scale"], r"--ranks is required"),
+                (["tune", "--svg", "x.svg"], r"--svg: expected scale"),
                 (["scale", "--ranks", "1,0"], r"--ranks: .*0 not in range")):
             said = run(*options, status=2)
             self.assertRegex(said, "^gradus_bench: ")
