@@ -18,7 +18,7 @@
 #include "gradus/comm/communicator.hpp"  // broadcast, receive
 #include "gradus/comm/detail/wait.hpp"   // clock
 #include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // communication_error
+#include "gradus/core/error.hpp"         // communication_error, raise
 #include "gradus/core/text.hpp"          // text
 
 namespace gradus::comm::detail {
@@ -108,7 +108,7 @@ class host_link {
   /// @pre failed()
   [[noreturn]] GRADUS_COLD void raise(std::string_view operation, const std::source_location& where) {
     const std::scoped_lock lock{mutex_};
-    throw communication_error{operation, {}, failure_, {}, where};
+    gradus::raise<communication_error>(operation, {}, failure_, {}, where);
   }
 
   /// The first message, from rank 0 to all.

@@ -17,7 +17,7 @@
 
 #include "gradus/comm/detail/wait.hpp"  // clock, seconds_text
 #include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // communication_error, configuration_error, format_error
+#include "gradus/core/error.hpp"        // communication_error, configuration_error, format_error, raise
 #include "gradus/core/random.hpp"       // detail::hash_text
 
 namespace gradus::comm::detail {
@@ -56,10 +56,8 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   const std::string temporary = path + ".part";
   std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
   if (there != nullptr) {
-    throw configuration_error{"id_file",
-                              "a file that does not exist yet",
-                              {path, " exists"},
-                              "remove it: it may be of a run before; every run needs a name of its own"};
+    gradus::raise<configuration_error>("id_file", "a file that does not exist yet", {path, " exists"},
+                                       "remove it: it may be of a run before; every run needs a name of its own");
   }
   std::unique_ptr<std::FILE, close_file> file{std::fopen(temporary.c_str(), "wbx")};
   const id_file_head head = id_head(ranks, id);
@@ -68,11 +66,10 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   file.reset();
   written = written && std::rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) {
-    throw configuration_error{"id_file",
-                              "a file for the id that can be written",
-                              {path, " cannot: ", temporary},
-                              "give a path in a directory that all ranks share and may write to; remove what is left "
-                              "of a run before"};
+    gradus::raise<configuration_error>(
+        "id_file", "a file for the id that can be written", {path, " cannot: ", temporary},
+        "give a path in a directory that all ranks share and may write to; remove what is left "
+        "of a run before");
   }
 }
 
@@ -86,10 +83,9 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
   std::unique_ptr<std::FILE, close_file> file;
   while ((file = std::unique_ptr<std::FILE, close_file>{std::fopen(path.c_str(), "rb")}) == nullptr) {
     if (clock::now() >= deadline) {
-      throw communication_error{"id_file",
-                                {"the id of rank 0 in ", path, " within ", seconds_text(limit)},
-                                "no such file",
-                                "see whether rank 0 runs, and whether all ranks mean the same directory"};
+      gradus::raise<communication_error>("id_file", {"the id of rank 0 in ", path, " within ", seconds_text(limit)},
+                                         "no such file",
+                                         "see whether rank 0 runs, and whether all ranks mean the same directory");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }
@@ -98,13 +94,12 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
   if (!has_head || std::memcmp(head.magic, id_head(0, {}).magic, sizeof(head.magic)) != 0 || head.bytes != id.size() ||
       std::fread(id.data(), 1, id.size(), file.get()) != id.size() || std::fgetc(file.get()) != EOF ||
       head.checksum != id_checksum(head.ranks, id)) {
-    throw format_error{"id_file", {"the id of rank 0 in ", path}, "another file", "give a path that nothing else uses"};
+    gradus::raise<format_error>("id_file", {"the id of rank 0 in ", path}, "another file",
+                                "give a path that nothing else uses");
   }
   if (head.ranks != ranks) {
-    throw configuration_error{"id_file",
-                              {"the id of a group of ", ranks, " ranks in ", path},
-                              {"one of ", head.ranks},
-                              "start all ranks with the same number of ranks"};
+    gradus::raise<configuration_error>("id_file", {"the id of a group of ", ranks, " ranks in ", path},
+                                       {"one of ", head.ranks}, "start all ranks with the same number of ranks");
   }
 }
 

@@ -23,7 +23,7 @@
 #include "gradus/comm/nccl_operation.hpp"  // nccl_channel, nccl_operation
 #include "gradus/core/bfloat16.hpp"        // bfloat16
 #include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/error.hpp"           // configuration_error, raise
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/device/cuda.cuh"          // cuda
 
@@ -104,7 +104,7 @@ class nccl {
       : limit_{limit} {
     detail::require_time_limit("comm::nccl", limit);
     if (size < 1 || rank < 0 || rank >= size) {
-      throw configuration_error{"comm::nccl", {"a rank from 0 to ", size - 1, " of at least 1"}, {rank}};
+      gradus::raise<configuration_error>("comm::nccl", {"a rank from 0 to ", size - 1, " of at least 1"}, {rank});
     }
     ncclUniqueId id{};
     const auto bytes = std::as_writable_bytes(std::span{&id, 1});
@@ -217,10 +217,8 @@ class nccl {
 
   GRADUS_COLD static void make_id(ncclUniqueId& id) {
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
-      throw communication_error{"comm::nccl",
-                                {},
-                                {"NCCL: ", ncclGetErrorString(result)},
-                                "NCCL_DEBUG=INFO in the environment makes NCCL say more"};
+      gradus::raise<communication_error>("comm::nccl", {}, {"NCCL: ", ncclGetErrorString(result)},
+                                         "NCCL_DEBUG=INFO in the environment makes NCCL say more");
     }
   }
 

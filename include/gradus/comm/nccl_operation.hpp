@@ -21,7 +21,7 @@
 #include "gradus/comm/host_link.hpp"      // host_link
 #include "gradus/comm/request.hpp"        // operation
 #include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // communication_error
+#include "gradus/core/error.hpp"          // communication_error, raise
 #include "gradus/core/text.hpp"           // text
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/device/cuda.cuh"         // cuda
@@ -247,11 +247,10 @@ class nccl_channel {
     }
     const std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
     give_up(gradus::detail::text({what.describe(), ": ", reason}));
-    throw communication_error{what.describe(),
-                              {"all ranks within ", seconds_text(limit)},
-                              {"no answer of one or more of ", ranks_text(others)},
-                              "look at the output of the ranks; NCCL_DEBUG=INFO makes NCCL say what it does",
-                              where};
+    gradus::raise<communication_error>(what.describe(), {"all ranks within ", seconds_text(limit)},
+                                       {"no answer of one or more of ", ranks_text(others)},
+                                       "look at the output of the ranks; NCCL_DEBUG=INFO makes NCCL say what it does",
+                                       where);
   }
 
   /// This rank cannot go on: the others are told, and what is on the stream ends.
@@ -320,8 +319,8 @@ class nccl_channel {
     const std::string said = communicator_ == nullptr ? "" : ncclGetLastError(communicator_);
     const std::string reason = gradus::detail::text({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
     give_up(gradus::detail::text({what.describe(), ": ", reason}));
-    throw communication_error{
-        what.describe(), {}, {"NCCL: ", reason}, "NCCL_DEBUG=INFO in the environment makes NCCL say more", where};
+    gradus::raise<communication_error>(what.describe(), {}, {"NCCL: ", reason},
+                                       "NCCL_DEBUG=INFO in the environment makes NCCL say more", where);
   }
 
   cuda* device_;

@@ -11,7 +11,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"        // format_error
+#include "gradus/core/error.hpp"        // format_error, raise
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_source
@@ -43,22 +43,20 @@ class cifar_reader {
         break;
       }
       if (came != record_bytes) {
-        throw format_error{{"load_cifar '", source.name(), "'"},
-                           {"records of ", record_bytes, " bytes"},
-                           {came, " bytes after ", examples, " records"},
-                           "the file was cut off, or belongs to the other of CIFAR-10 and CIFAR-100"};
+        gradus::raise<format_error>({"load_cifar '", source.name(), "'"}, {"records of ", record_bytes, " bytes"},
+                                    {came, " bytes after ", examples, " records"},
+                                    "the file was cut off, or belongs to the other of CIFAR-10 and CIFAR-100");
       }
       const int label = record[label_bytes_ - 1];  // of CIFAR-100 the fine one, which comes last
       if (label >= classes_) {
-        throw format_error{{"load_cifar '", source.name(), "'"},
-                           {"labels from 0 to ", classes_ - 1},
-                           {"label ", label, " of record ", examples}};
+        gradus::raise<format_error>({"load_cifar '", source.name(), "'"}, {"labels from 0 to ", classes_ - 1},
+                                    {"label ", label, " of record ", examples});
       }
       labels_.push_back(label);
       bytes_.insert(bytes_.end(), record + label_bytes_, record + record_bytes);
     }
     if (examples == 0) {
-      throw format_error{{"load_cifar '", source.name(), "'"}, "at least one record", "an empty file"};
+      gradus::raise<format_error>({"load_cifar '", source.name(), "'"}, "at least one record", "an empty file");
     }
   }
 

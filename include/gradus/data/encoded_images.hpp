@@ -14,7 +14,7 @@
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/core/error.hpp"        // format_error
+#include "gradus/core/error.hpp"        // format_error, raise
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/random.hpp"       // hash_text, mix_bits
 #include "gradus/data/byte_source.hpp"  // file_source
@@ -60,7 +60,7 @@ class class_folders final : public encoded_images {
       }
     }
     if (failure) {
-      throw format_error{{"class_folders '", folder, "'"}, "a folder that can be read", failure.message()};
+      gradus::raise<format_error>({"class_folders '", folder, "'"}, "a folder that can be read", failure.message());
     }
     std::sort(paths.begin(), paths.end());
     for (const fs::path& path : paths) {
@@ -71,7 +71,8 @@ class class_folders final : public encoded_images {
         }
       }
       if (failure) {
-        throw format_error{{"class_folders '", path.string(), "'"}, "a folder that can be read", failure.message()};
+        gradus::raise<format_error>({"class_folders '", path.string(), "'"}, "a folder that can be read",
+                                    failure.message());
       }
       if (files.empty()) {
         continue;  // not a class
@@ -90,9 +91,9 @@ class class_folders final : public encoded_images {
       for (const std::string& ending : endings) {
         known += (known.empty() ? "" : " or ") + ending;
       }
-      throw format_error{{"class_folders '", folder, "'"},
-                         {"a folder for each class with files that end in ", known},
-                         {paths.size(), " folders without any"}};
+      gradus::raise<format_error>({"class_folders '", folder, "'"},
+                                  {"a folder for each class with files that end in ", known},
+                                  {paths.size(), " folders without any"});
     }
   }
 

@@ -21,7 +21,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, error, format_error
+#include "gradus/core/error.hpp"           // configuration_error, error, format_error, raise
 #include "gradus/core/extents.hpp"         // image_extents
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/random.hpp"          // mix_bits, random_stream
@@ -41,7 +41,7 @@ class jpeg_decoder {
  public:
   explicit jpeg_decoder(const jpeg_limits& limits = {}) : limits_{limits}, handle_{tjInitDecompress()} {
     if (!handle_) {
-      throw configuration_error{"jpeg_decoder", "a decoder of libjpeg-turbo", tjGetErrorStr2(nullptr)};
+      gradus::raise<configuration_error>("jpeg_decoder", "a decoder of libjpeg-turbo", tjGetErrorStr2(nullptr));
     }
   }
 
@@ -50,7 +50,7 @@ class jpeg_decoder {
   /// @throws format_error when the bytes are no JPEG image or claim too many pixels
   [[nodiscard]] image_extents read_header(std::span<const std::uint8_t> bytes, std::string_view name) {
     if (bytes.empty()) {
-      throw format_error{{"decode '", name, "'"}, "a JPEG image", "an empty file"};
+      gradus::raise<format_error>({"decode '", name, "'"}, "a JPEG image", "an empty file");
     }
     int width = 0;
     int height = 0;
@@ -60,13 +60,12 @@ class jpeg_decoder {
       refuse(name);
     }
     if (width < 1 || height < 1) {
-      throw format_error{{"decode '", name, "'"}, "a whole JPEG image", "one that ends before its size"};
+      gradus::raise<format_error>({"decode '", name, "'"}, "a whole JPEG image", "one that ends before its size");
     }
     if (static_cast<index_t>(width) * height > limits_.most_pixels) {
-      throw format_error{{"decode '", name, "'"},
-                         {"an image of at most ", limits_.most_pixels, " pixels"},
-                         {width, " x ", height},
-                         "the file is damaged, or jpeg_limits::most_pixels is too small for it"};
+      gradus::raise<format_error>({"decode '", name, "'"}, {"an image of at most ", limits_.most_pixels, " pixels"},
+                                  {width, " x ", height},
+                                  "the file is damaged, or jpeg_limits::most_pixels is too small for it");
     }
     return {1, 3, height, width};
   }
@@ -108,7 +107,7 @@ class jpeg_decoder {
 
  private:
   [[noreturn]] GRADUS_COLD void refuse(std::string_view name) const {
-    throw format_error{{"decode '", name, "'"}, "a whole JPEG image", tjGetErrorStr2(handle_.get())};
+    gradus::raise<format_error>({"decode '", name, "'"}, "a whole JPEG image", tjGetErrorStr2(handle_.get()));
   }
 
   struct closer {
@@ -150,9 +149,8 @@ class jpeg_dataset {
   explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {})
       : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
     if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
-      throw configuration_error{"jpeg_dataset",
-                                "height, width and most_pixels of at least 1",
-                                {options_.height, ", ", options_.width, " and ", options_.limits.most_pixels}};
+      gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
+                                         {options_.height, ", ", options_.width, " and ", options_.limits.most_pixels});
     }
     // The tables, and the checks of the values, are those of any set of images.
     const image_dataset table{{256, 3, 1, 1}, every_byte(), std::vector<std::int32_t>(256), 1, options_.values};
@@ -232,8 +230,8 @@ class jpeg_dataset {
         chosen = (chosen + 1) % size();
       } while (label(chosen) != label(i));
       if (chosen == i) {
-        throw format_error{
-            {"read '", images_->name(i), "'"}, {"an image of class ", label(i), " that can be decoded"}, "none"};
+        gradus::raise<format_error>({"read '", images_->name(i), "'"},
+                                    {"an image of class ", label(i), " that can be decoded"}, "none");
       }
     }
   }

@@ -12,7 +12,7 @@
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/element.hpp"              // explain_network_element, parameter_element_t
-#include "gradus/core/error.hpp"                // configuration_error
+#include "gradus/core/error.hpp"                // configuration_error, raise
 #include "gradus/core/extents.hpp"              // image_extents
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/core/vector.hpp"               // vector
@@ -96,7 +96,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
  private:
   static int checked(int threads) {
     if (threads < 1 || threads > 256) {
-      throw configuration_error{"parallel_loader", "threads from 1 to 256", {threads}};
+      gradus::raise<configuration_error>("parallel_loader", "threads from 1 to 256", {threads});
     }
     return threads;
   }

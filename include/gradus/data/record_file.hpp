@@ -21,7 +21,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, format_error
+#include "gradus/core/error.hpp"           // configuration_error, format_error, raise
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/random.hpp"          // mix_bits
 #include "gradus/core/vector.hpp"          // vector
@@ -98,7 +98,7 @@ class record_writer {
   /// @throws format_error when the file cannot be written
   record_writer(std::string path, int classes) : path_{std::move(path)}, classes_{classes} {
     if (classes < 1) {
-      throw configuration_error{"record_writer", "classes of at least 1", {classes}};
+      gradus::raise<configuration_error>("record_writer", "classes of at least 1", {classes});
     }
     errno = 0;
     file_.reset(std::fopen(path_.c_str(), "wb"));
@@ -113,14 +113,14 @@ class record_writer {
   void add(std::int32_t label, std::string_view name, std::span<const std::uint8_t> image) {
     require_open();
     if (label < 0 || label >= classes_) {
-      throw format_error{
-          {"record_writer '", path_, "'"}, {"labels from 0 to ", classes_ - 1}, {"label ", label, " of '", name, "'"}};
+      gradus::raise<format_error>({"record_writer '", path_, "'"}, {"labels from 0 to ", classes_ - 1},
+                                  {"label ", label, " of '", name, "'"});
     }
     if (image.size() > record_format::most_record_bytes || name.size() > record_format::most_name_bytes) {
-      throw format_error{{"record_writer '", path_, "'"},
-                         {"an image of at most ", record_format::most_record_bytes, " bytes with a name of at most ",
-                          record_format::most_name_bytes},
-                         {image.size(), " bytes with a name of ", name.size()}};
+      gradus::raise<format_error>({"record_writer '", path_, "'"},
+                                  {"an image of at most ", record_format::most_record_bytes,
+                                   " bytes with a name of at most ", record_format::most_name_bytes},
+                                  {image.size(), " bytes with a name of ", name.size()});
     }
     const std::span text{reinterpret_cast<const std::uint8_t*>(name.data()), name.size()};
     entries_.push_back({.offset = offset_,
@@ -164,8 +164,8 @@ class record_writer {
  private:
   void require_open() const {
     if (!file_) {
-      throw configuration_error{
-          {"record_writer '", path_, "'"}, "a file that is being written", "one that is finished"};
+      gradus::raise<configuration_error>({"record_writer '", path_, "'"}, "a file that is being written",
+                                         "one that is finished");
     }
   }
   void write(std::span<const std::uint8_t> bytes) {
@@ -176,7 +176,7 @@ class record_writer {
     offset_ += bytes.size();
   }
   [[noreturn]] void refuse() const {
-    throw format_error{{"record_writer '", path_, "'"}, "a file that can be written", std::strerror(errno)};
+    gradus::raise<format_error>({"record_writer '", path_, "'"}, "a file that can be written", std::strerror(errno));
   }
 
   std::string path_;
@@ -227,14 +227,14 @@ class record_file final : public encoded_images {
   /// @throws format_error when the checksum is wrong
   void read(index_t i, std::vector<std::uint8_t>& bytes) const override {
     if (i < 0 || i >= size()) {
-      throw configuration_error{{"record_file '", path_, "'"}, {"a record from 0 to ", size() - 1}, {i}};
+      gradus::raise<configuration_error>({"record_file '", path_, "'"}, {"a record from 0 to ", size() - 1}, {i});
     }
     const detail::record_entry& entry = entries_[static_cast<std::size_t>(i)];
     bytes.resize(entry.name_bytes + std::size_t{entry.image_bytes});
     read_at(entry.offset, bytes);
     if (const std::uint32_t crc = detail::checksum(0, bytes); crc != entry.crc) {
-      throw format_error{
-          {"read '", name(i), "'"}, {"the checksum ", entry.crc}, {crc}, "the file is damaged: copy it again"};
+      gradus::raise<format_error>({"read '", name(i), "'"}, {"the checksum ", entry.crc}, {crc},
+                                  "the file is damaged: copy it again");
     }
     bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(entry.name_bytes));
   }
@@ -253,9 +253,8 @@ class record_file final : public encoded_images {
     errno = 0;
     if (std::fseek(file_.get(), static_cast<long>(offset), SEEK_SET) != 0 ||
         (!into.empty() && std::fread(into.data(), 1, into.size(), file_.get()) != into.size())) {
-      throw format_error{{"read '", path_, "'"},
-                         {into.size(), " bytes at ", offset},
-                         errno != 0 ? std::strerror(errno) : "the end of the file"};
+      gradus::raise<format_error>({"read '", path_, "'"}, {into.size(), " bytes at ", offset},
+                                  errno != 0 ? std::strerror(errno) : "the end of the file");
     }
   }
 
@@ -313,7 +312,7 @@ class record_file final : public encoded_images {
 
   [[noreturn]] GRADUS_COLD void refuse(std::string_view expected, std::string_view actual,
                                        std::string_view hint = {}) const {
-    throw format_error{{"record_file '", path_, "'"}, expected, actual, hint};
+    gradus::raise<format_error>({"record_file '", path_, "'"}, expected, actual, hint);
   }
 
   std::string path_;

@@ -16,7 +16,7 @@
 #include <utility>          // std::exchange
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // device_error
+#include "gradus/core/error.hpp"          // device_error, raise
 #include "gradus/core/extents.hpp"        // image_extents
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/vector.hpp"         // vector
@@ -315,11 +315,11 @@ class convolution_plan {
         return;
       }
     }
-    throw device_error{name_of(call_.which),
-                       {"an algorithm of cuDNN with at most ", limit, " bytes of workspace"},
-                       {"none among ", count, " for ", to_string(call_.geometry.input(call_.batch)), " and weights ",
-                        to_string(call_.geometry.weights())},
-                       "raise cuda_options::convolution_workspace, or allow algorithms that are not deterministic"};
+    gradus::raise<device_error>(
+        name_of(call_.which), {"an algorithm of cuDNN with at most ", limit, " bytes of workspace"},
+        {"none among ", count, " for ", to_string(call_.geometry.input(call_.batch)), " and weights ",
+         to_string(call_.geometry.weights())},
+        "raise cuda_options::convolution_workspace, or allow algorithms that are not deterministic");
   }
 
   convolution_call call_;

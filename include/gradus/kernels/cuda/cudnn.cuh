@@ -15,7 +15,7 @@
 
 #include "gradus/core/bfloat16.hpp"   // bfloat16
 #include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/error.hpp"      // device_error, shape_error
+#include "gradus/core/error.hpp"      // device_error, shape_error, raise
 #include "gradus/core/extents.hpp"    // image_extents
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/device/cuda.cuh"     // cuda
@@ -28,14 +28,13 @@ namespace gradus::kernels::detail {
                                                        const std::source_location& where) {
   char said[512] = {};
   cudnnGetLastErrorString(said, sizeof(said) - 1);
-  throw device_error{call,
-                     cudnnGetErrorString(CUDNN_STATUS_SUCCESS),
-                     {cudnnGetErrorString(status), said[0] == '\0' ? "" : ", ", said},
-                     status == CUDNN_STATUS_NOT_INITIALIZED
-                         ? "cuDNN found no card and driver that it works with: nvidia-smi lists them"
-                         : "the failure may belong to earlier work on the device; CUDNN_LOGLEVEL_DBG=3 in the "
-                           "environment makes cuDNN say more",
-                     where};
+  gradus::raise<device_error>(call, cudnnGetErrorString(CUDNN_STATUS_SUCCESS),
+                              {cudnnGetErrorString(status), said[0] == '\0' ? "" : ", ", said},
+                              status == CUDNN_STATUS_NOT_INITIALIZED
+                                  ? "cuDNN found no card and driver that it works with: nvidia-smi lists them"
+                                  : "the failure may belong to earlier work on the device; CUDNN_LOGLEVEL_DBG=3 in the "
+                                    "environment makes cuDNN say more",
+                              where);
 }
 
 /// @throws device_error with the call, the reason and the place unless a call of cuDNN went well
@@ -69,8 +68,8 @@ template <class Layout>
   for (int axis = 0; axis < 4; ++axis) {
     const auto i = static_cast<std::size_t>(axis);
     if (dense[axis] > std::numeric_limits<int>::max() || strides[i] > std::numeric_limits<int>::max()) {
-      throw shape_error{"cudnn", "extents and strides of at most 2147483647 elements", to_string(shape),
-                        "train in parts: freeze_options has a number of examples that are computed at once"};
+      gradus::raise<shape_error>("cudnn", "extents and strides of at most 2147483647 elements", to_string(shape),
+                                 "train in parts: freeze_options has a number of examples that are computed at once");
     }
     result.extents[i] = static_cast<int>(dense[axis]);
     result.strides[i] = static_cast<int>(strides[i]);

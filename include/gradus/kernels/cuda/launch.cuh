@@ -17,7 +17,7 @@
 
 #include "gradus/core/bfloat16.hpp"         // bfloat16
 #include "gradus/core/element.hpp"          // network_element
-#include "gradus/core/error.hpp"            // shape_error
+#include "gradus/core/error.hpp"            // shape_error, raise
 #include "gradus/core/extents.hpp"          // image_extents
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/cuda.cuh"           // cuda
@@ -117,7 +117,7 @@ struct device_images {
   /// @throws shape_error when an image is too large
   static device_images of(const image_extents& shape) {
     if (image_extents{1, shape.c, shape.h, shape.w}.size() >= std::numeric_limits<std::int32_t>::max()) {
-      throw shape_error{"a kernel of cuda", "images of less than 2147483647 elements", to_string(shape)};
+      gradus::raise<shape_error>("a kernel of cuda", "images of less than 2147483647 elements", to_string(shape));
     }
     return {static_cast<std::uint32_t>(shape.c), static_cast<std::uint32_t>(shape.h),
             static_cast<std::uint32_t>(shape.w), shape.n};

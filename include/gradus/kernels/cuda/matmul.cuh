@@ -14,7 +14,7 @@
 
 #include "gradus/core/bfloat16.hpp"              // bfloat16
 #include "gradus/core/element.hpp"               // parameter_element_t, real_element, storage_element
-#include "gradus/core/error.hpp"                 // shape_error
+#include "gradus/core/error.hpp"                 // shape_error, raise
 #include "gradus/core/index.hpp"                 // index_t
 #include "gradus/device/cublas.cuh"              // cublas, check_cublas
 #include "gradus/device/cuda.cuh"                // cuda
@@ -70,7 +70,7 @@ void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner
 
 [[nodiscard]] inline int blas_int(index_t value) {
   if (value > std::numeric_limits<int>::max()) {
-    throw shape_error{"matmul", "at most 2147483647 rows and columns", {value}};
+    gradus::raise<shape_error>("matmul", "at most 2147483647 rows and columns", {value});
   }
   return static_cast<int>(value);
 }

@@ -10,7 +10,7 @@
 #include <cstdint>  // std::int32_t, std::uint64_t
 
 #include "gradus/core/element.hpp"         // network_element
-#include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/error.hpp"           // configuration_error, raise
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/device/cuda.cuh"          // cuda
 #include "gradus/device/cuda_memory.cuh"   // pinned_memory
@@ -104,10 +104,10 @@ inline void require_labels_on_device(const void* labels) {
   cudaPointerAttributes attributes{};
   gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, labels), "cudaPointerGetAttributes");
   if (attributes.type == cudaMemoryTypeUnregistered) {
-    throw configuration_error{"softmax_cross_entropy_loss", "labels in the memory of the device",
-                              "labels in memory of the host",
-                              "data::loader<Element, Layout, cuda> puts them there, as a tensor<std::int32_t, 1, "
-                              "row_major, cuda> does"};
+    gradus::raise<configuration_error>(
+        "softmax_cross_entropy_loss", "labels in the memory of the device", "labels in memory of the host",
+        "data::loader<Element, Layout, cuda> puts them there, as a tensor<std::int32_t, 1, "
+        "row_major, cuda> does");
   }
 }
 
