@@ -17,7 +17,8 @@ if(NOT "${expected}" STREQUAL "${installed}")
 endif()
 file(GLOB_RECURSE others RELATIVE "${PREFIX}" "${PREFIX}/*")
 list(FILTER others EXCLUDE REGEX "^include/")
-set(expected share/cmake/gradus/gradus-config-version.cmake share/cmake/gradus/gradus-config.cmake
+set(expected share/cmake/gradus/FindNCCL.cmake share/cmake/gradus/FindcuDNN.cmake
+    share/cmake/gradus/gradus-config-version.cmake share/cmake/gradus/gradus-config.cmake
     share/cmake/gradus/gradus-targets.cmake share/cmake/gradus/gradus_components.cmake share/licenses/gradus/LICENSE)
 if(NOT "${expected}" STREQUAL "${others}")
   message(FATAL_ERROR "beside the headers expected: ${expected}\ninstalled: ${others}")

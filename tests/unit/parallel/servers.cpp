@@ -230,6 +230,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
   using namespace parallel::detail;
   const std::vector<segment> one{{.name = "dense.weights", .offset = 0, .size = 5}};
   const auto plan = parallel::make_server_plan(one, 4, roles_of(3, 1, false), {}, {});
+  std::atomic<int> joined{0};
   std::atomic<bool> answered{false};
   gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
     messages_on<gradus::comm::threads> channel{world.duplicate()};
@@ -260,6 +261,9 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
     }
     finish(0);
     check(values == std::vector<float>(5, 0.0F), "values == std::vector<float>(5, 0.0F)");  // those of worker 0
+    for (++joined; joined < 2;) {  // a step that waits for one worker must not come before the other's values
+      worker.poll();
+    }
     if (world.rank() == 0) {
       worker.open(round_kind::push, 0);
       worker.push(1, bytes(gradients));
