@@ -166,7 +166,6 @@ class Measurement(unittest.TestCase):
                 (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["scale"], r"--ranks is required"),
-                (["tune", "--svg", "x.svg"], r"--svg: expected scale"),
                 (["scale", "--ranks", "1,0"], r"--ranks: .*0 not in range")):
             said = run(*options, status=2)
             self.assertRegex(said, "^gradus_bench: ")
@@ -178,6 +177,7 @@ class Measurement(unittest.TestCase):
                                   (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
+        self.assertRegex(run("tune", *SMALL, "--svg", "x.svg", status=1), "--svg: expected scale")
         self.assertIn("--batch-size", run("--help"))
         self.assertIn("--launcher", run("scale", "--help"))
 

@@ -23,7 +23,9 @@ def main():
             complaints.append(complaint)
 
     manifests = {path: json.loads(path.read_text()) for path in (arguments.source / "vcpkg.json", port / "vcpkg.json")}
-    components = set(re.findall(r'STREQUAL "(\w+)"\)', (arguments.source / "cmake/gradus_components.cmake").read_text()))
+    branches = re.findall(r'if\("\$\{name\}" (?:STREQUAL|MATCHES) "\^?\(?([\w|]+)\)?\$?"\)',
+                          (arguments.source / "cmake/gradus_components.cmake").read_text())
+    components = {component for branch in branches for component in branch.split("|")}
     expect(components >= {"mpi", "gzip"}, f"components found: {components}")
     for path, manifest in manifests.items():
         expect(manifest["name"] == "gradus", f"{path}: the name is {manifest['name']}")
