@@ -29,8 +29,9 @@ template <class Element>
 void reduce_shared(reduction operation, const std::byte* const* sources, int ranks, std::byte* result, std::byte* copy,
                    index_t count) noexcept {
   reduce_contributions<Element>(
-      operation, ranks, 0, count, [&](int rank) { return reinterpret_cast<const Element*>(sources[rank]); },
-      [&](index_t i, const Element* values, std::size_t bytes) {
+      operation, ranks, 0, count, [=](int rank) { return reinterpret_cast<const Element*>(sources[rank]); },
+      [=](index_t i, const Element* values, auto count) {
+        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
         std::memcpy(reinterpret_cast<Element*>(result) + i, values, bytes);
         if (copy != nullptr) {
           std::memcpy(reinterpret_cast<Element*>(copy) + i, values, bytes);

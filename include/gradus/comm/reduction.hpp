@@ -138,21 +138,35 @@ GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const 
 }
 
 /// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks, and hands the
-/// results over in pieces: store(i, values, bytes) is given those from element i on.
+/// results over in pieces: store(i, values, count) is given those of [i, i + count). Sums, which are what training
+/// takes, are made in one pass over memory; the other reductions share their code with accumulate.
 /// @param source  source(rank) is the rank's contribution; `store` may write over it
 template <transferable Element, class Source, class Store>
-void reduce_contributions(reduction operation, int ranks, index_t begin, index_t end, const Source& source,
-                          const Store& store) {
+void reduce_contributions(reduction operation, int ranks, index_t begin, index_t end, Source source, Store store) {
+  index_t i = begin;
+  if (operation == reduction::sum) {
+    constexpr std::integral_constant<index_t, reduction_block<Element>> block;
+    for (; i + block <= end; i += block) {
+      Element values[block];
+      std::memcpy(values, source(0) + i, sizeof(values));
+      for (int rank = 1; rank < ranks; ++rank) {
+        const Element* const other = source(rank) + i;
+        for (index_t k = 0; k < block; ++k) {
+          values[k] = sum_of{}(values[k], other[k]);
+        }
+      }
+      store(i, values, block);
+    }
+  }
   constexpr index_t piece = 2048 / static_cast<index_t>(sizeof(Element));  // stays in the first-level cache
-  for (index_t i = begin; i < end; i += piece) {
+  for (; i < end; i += piece) {
     const index_t count = std::min(piece, end - i);
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
     Element values[piece];
-    std::memcpy(values, source(0) + i, bytes);
+    std::memcpy(values, source(0) + i, static_cast<std::size_t>(count) * sizeof(Element));
     for (int rank = 1; rank < ranks; ++rank) {
       accumulate(operation, values, source(rank) + i, count);
     }
-    store(i, values, bytes);
+    store(i, values, count);
   }
 }
 

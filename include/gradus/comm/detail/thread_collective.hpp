@@ -300,7 +300,8 @@ void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, 
   reduce_contributions<Element>(
       meeting.at(0).what.operation, meeting.ranks(), begin, end,
       [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
-      [&](index_t i, const Element* values, std::size_t bytes) {
+      [=, &meeting](index_t i, const Element* values, auto count) {
+        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
         for (int rank = first; rank < last; ++rank) {
           std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, bytes);
         }
