@@ -30,8 +30,8 @@ void reduce_shared(reduction operation, const std::byte* const* sources, int ran
                    index_t count) noexcept {
   reduce_contributions<Element>(
       operation, ranks, 0, count, [=](int rank) { return reinterpret_cast<const Element*>(sources[rank]); },
-      [=](index_t i, const Element* values, auto count) {
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
+      [=](index_t i, const Element* values, auto number) {
+        const std::size_t bytes = static_cast<std::size_t>(number) * sizeof(Element);
         std::memcpy(reinterpret_cast<Element*>(result) + i, values, bytes);
         if (copy != nullptr) {
           std::memcpy(reinterpret_cast<Element*>(copy) + i, values, bytes);
