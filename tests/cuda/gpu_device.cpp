@@ -58,11 +58,11 @@ struct library {
   cudaStream_t stream;
 };
 
-BOOST_AUTO_TEST_CASE(a_library_is_made_once_and_dies_with_the_device) {
+BOOST_AUTO_TEST_CASE(a_context_is_made_once_and_dies_with_the_device) {
   {
     gradus::cuda device;
-    BOOST_TEST(&device.library<library>() == &device.library<library>());
-    BOOST_TEST(device.library<library>().stream == device.stream());
+    BOOST_TEST(&device.context<library>() == &device.context<library>());
+    BOOST_TEST(device.context<library>().stream == device.stream());
     BOOST_TEST(library::made() == 1);
   }
   BOOST_TEST(library::made() == 0);

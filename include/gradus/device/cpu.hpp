@@ -30,8 +30,8 @@ struct cpu_options {
   /// divided by inter_op_threads, at least 1.
   int intra_op_threads = 0;
   /// Operations of a network that run at the same time where they do not depend on each other, such as the branches of
-  /// an Inception module, if the network is frozen with nn::freeze_options::parallel_branches. An operation that runs alone is shared by all intra_op_threads * inter_op_threads threads,
-  /// the caller included.
+  /// an Inception module, if the network is frozen with nn::freeze_options::parallel_branches. An operation that runs
+  /// alone is shared by all intra_op_threads * inter_op_threads threads, the caller included.
   int inter_op_threads = 1;
   bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of lanes
 };

@@ -28,7 +28,7 @@ inline void check_cublas(cublasStatus_t result, std::string_view call,
   }
 }
 
-/// The handle of cuBLAS that a device keeps: `device.library<cublas>().get()`. Use it with cublasSetPointerMode as it
+/// The handle of cuBLAS that a device keeps: `device.context<cublas>().get()`. Use it with cublasSetPointerMode as it
 /// is: numbers are in host memory.
 class cublas {
  public:

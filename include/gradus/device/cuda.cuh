@@ -116,26 +116,26 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   /// Returns when all work so far is done. @throws device_error when some of it failed
   void synchronize() { stream_.synchronize(); }
 
-  /// The handle of a library that works on this stream: a `Library`, made by Library{*this} at the first call and kept
-  /// as long as the device.
-  template <class Library>
-  [[nodiscard]] Library& library() {
-    for (const kept_library& kept : libraries_) {
-      if (kept.type == &library_type<Library>) {
-        return *static_cast<Library*>(kept.object.get());
+  /// What works on this stream and is kept as long as the device, such as the handle of cuBLAS: made by Context{*this}
+  /// at the first call.
+  template <class Context>
+  [[nodiscard]] Context& context() {
+    for (const kept_context& kept : contexts_) {
+      if (kept.type == &context_type<Context>) {
+        return *static_cast<Context*>(kept.object.get());
       }
     }
     activate();
-    libraries_.push_back({&library_type<Library>, {new Library{std::as_const(*this)}, [](void* object) {
-                                                     delete static_cast<Library*>(object);
-                                                   }}});
-    return *static_cast<Library*>(libraries_.back().object.get());
+    contexts_.push_back({&context_type<Context>, {new Context{std::as_const(*this)}, [](void* object) {
+                                                    delete static_cast<Context*>(object);
+                                                  }}});
+    return *static_cast<Context*>(contexts_.back().object.get());
   }
 
  private:
-  template <class Library>
-  static constexpr char library_type = 0;  // its address stands for the type
-  struct kept_library {
+  template <class Context>
+  static constexpr char context_type = 0;  // its address stands for the type
+  struct kept_context {
     const char* type;
     std::unique_ptr<void, void (*)(void*)> object;
   };
@@ -161,7 +161,7 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   cuda_options options_;
   cuda_stream stream_;
   detail::cuda_memory_pool pool_;
-  gradus::detail::vector<kept_library> libraries_;
+  gradus::detail::vector<kept_context> contexts_;
 };
 static_assert(device_policy<cuda>);
 

@@ -16,7 +16,6 @@
 
 #include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD
 #include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
-#include "gradus/core/extents.hpp"          // extents
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/core/text.hpp"             // text
 #include "gradus/core/vector.hpp"           // vector
@@ -25,11 +24,12 @@
 #include "gradus/kernels/elementwise.hpp"   // relu_backward
 #include "gradus/kernels/softmax.hpp"       // loss_sums
 #include "gradus/nn/graph.hpp"              // graph, freeze_options
-#include "gradus/nn/layer.hpp"              // layer_memory, parameter_memory, step_context
+#include "gradus/nn/layer.hpp"              // layer_memory, step_context
+#include "gradus/nn/layer_call.hpp"         // gradient_memory, image_memory, layer_call
 #include "gradus/nn/micro_batch.hpp"        // partial_steps
 #include "gradus/nn/network_memory.hpp"     // network_memory, buffer
 #include "gradus/nn/pass.hpp"               // pass_steps, region_runner, run_pass
-#include "gradus/nn/plan.hpp"               // execution_plan, plan_options
+#include "gradus/nn/plan.hpp"               // execution_plan, memory_forecast, plan_options
 #include "gradus/nn/step_observer.hpp"      // step_observer
 #include "gradus/nn/step_options.hpp"       // step_options
 #include "gradus/nn/value.hpp"              // value_shape
@@ -42,57 +42,10 @@ struct parameter_range {
   std::size_t count = 0;
 };
 
-/// The memory that a network would take, in bytes.
-struct memory_forecast {
-  execution_plan plan = {};
-  std::size_t arena = 0;      ///< values and their gradients
-  std::size_t workspace = 0;  ///< of layers, while they run
-  std::size_t parameters = 0;
-  std::size_t gradients = 0;  ///< of parameters; with a micro-batch also the sums so far
-  std::size_t buffers = 0;
-
-  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
-};
-
 /// Where a value that is not finite was first seen.
 struct non_finite {
   std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input", or empty: everything finite
 };
-
-namespace detail {
-
-/// A dense batch of images, in the order of the network's layout.
-template <class Element>
-struct image_memory {
-  Element* data = nullptr;
-  extents<4> shape{};  ///< n, c, h, w
-
-  [[nodiscard]] index_t examples() const noexcept { return shape[0]; }
-};
-
-/// One gradient that a layer writes; without memory, nobody wants it.
-template <class Element>
-struct gradient_memory {
-  image_memory<Element> images;
-  kernels::backward_epilogue<Element> epilogue;
-};
-
-/// What both passes of a layer are given.
-template <class Element, class Device>
-struct layer_call {
-  Device& device;
-  void* layer;        ///< graph::node::passes
-  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the lanes
-  std::span<const image_memory<const Element>> inputs;
-  image_memory<Element> output;
-  std::span<const parameter_memory<parameter_element_t<Element>>> parameters;
-  std::span<parameter_element_t<Element>* const> buffers;
-  std::span<std::byte> state;
-  std::span<std::byte> workspace;
-  const step_context& context;
-};
-
-}  // namespace detail
 
 /// The part of network<Element, Layout, Device> that all layouts share.
 template <class Element, class Device>

@@ -108,6 +108,18 @@ struct execution_plan {
   std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
 };
 
+/// The memory that a network would take, in bytes.
+struct memory_forecast {
+  execution_plan plan = {};
+  std::size_t arena = 0;      ///< values and their gradients
+  std::size_t workspace = 0;  ///< of layers, while they run
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;  ///< of parameters; with a micro-batch also the sums so far
+  std::size_t buffers = 0;
+
+  [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
+};
+
 /// When the value of a slot is in use; see execution_plan for the times.
 struct value_lifetime {
   std::size_t bytes = 0;

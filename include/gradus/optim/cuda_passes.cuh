@@ -174,7 +174,7 @@ class norm_memory {
 template <class Element>
 void apply_momentum(cuda& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
                     const Element* gradients, Element* velocities) {
-  const detail::segment_tables::table& table = device.library<detail::segment_tables>().of(segments);
+  const detail::segment_tables::table& table = device.context<detail::segment_tables>().of(segments);
   if (table.pieces == 0) {
     return;
   }
@@ -186,7 +186,7 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
        .decay = static_cast<Element>(pass.weight_decay),
        .scale = static_cast<Element>(pass.gradient_scale),
        .nesterov = pass.nesterov},
-      device.library<gradus::detail::recorded_numbers>().for_kernels(), values, gradients, velocities);
+      device.context<gradus::detail::recorded_numbers>().for_kernels(), values, gradients, velocities);
   gradus::detail::check_cuda(cudaGetLastError(), "apply_momentum");
 }
 
@@ -197,7 +197,7 @@ namespace gradus::kernels {
 /// The Euclidean norm of `count` elements, found by lookup on the device. Sums are of double precision. Waits.
 template <class Element>
 [[nodiscard]] double norm(cuda& device, index_t count, const Element* x) {
-  double* const partial = device.library<optim::detail::norm_memory>().data();
+  double* const partial = device.context<optim::detail::norm_memory>().data();
   device.activate();
   optim::detail::squares_kernel<Element>
       <<<optim::detail::norm_blocks, optim::detail::norm_threads, 0, device.stream()>>>(count, x, partial);

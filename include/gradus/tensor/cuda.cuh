@@ -59,7 +59,7 @@ void multiply_matrices(cuda& device, Element* out, const matrix_reference<Elemen
     const Element one{1};
     const Element zero{0};
     device.activate();
-    check_cublas(gemm(device.library<cublas>().get(), right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+    check_cublas(gemm(device.context<cublas>().get(), right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
                       left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, static_cast<int>(columns), static_cast<int>(rows),
                       static_cast<int>(inner), &one, right.data, static_cast<int>(right.columns), left.data,
                       static_cast<int>(left.columns), &zero, out, static_cast<int>(columns)),

@@ -11,16 +11,16 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
 
-#include "gradus/core/element.hpp"          // parameter_element_t
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/device/cuda_graph.cuh"     // cuda_graph
-#include "gradus/device/cuda_step.cuh"      // recorded_numbers
-#include "gradus/kernels/cuda/softmax.cuh"  // loss_memory
-#include "gradus/nn/network.hpp"            // step_options
-#include "gradus/optim/segment.hpp"         // segment
-#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/core/element.hpp"              // parameter_element_t
+#include "gradus/core/index.hpp"                // index_t
+#include "gradus/core/vector.hpp"               // vector
+#include "gradus/device/cuda.cuh"               // cuda
+#include "gradus/device/cuda_graph.cuh"         // cuda_graph
+#include "gradus/device/cuda_step.cuh"          // recorded_numbers
+#include "gradus/kernels/cuda/softmax.cuh"      // loss_memory
+#include "gradus/nn/network.hpp"                // step_options
+#include "gradus/optim/segment.hpp"             // segment
+#include "gradus/tensor/tensor.hpp"             // tensor
 #include "gradus/train/detail/step_update.hpp"  // trained_parameters_of
 
 namespace gradus::train {
@@ -74,12 +74,12 @@ class recorded_step {
     ++launches_;
     device.copy(images_.data(), images.data(), static_cast<std::size_t>(images.size()) * sizeof(element));
     device.copy(labels_.data(), labels.data(), labels.size_bytes());
-    device.library<gradus::detail::recorded_numbers>().set(device, {.launch = launches_,
+    device.context<gradus::detail::recorded_numbers>().set(device, {.launch = launches_,
                                                                     .step = place.step,
                                                                     .first_example = place.first_example,
                                                                     .learning_rate = learning_rate});
     graph_->launch();
-    return device.library<kernels::detail::loss_memory>().take_of(launches_);
+    return device.context<kernels::detail::loss_memory>().take_of(launches_);
   }
 
   /// Whether the step has been recorded.
@@ -98,7 +98,7 @@ class recorded_step {
 
   void record(double learning_rate, const nn::step_options& place) {
     cuda& device = network_->device();
-    const gradus::detail::recorded_numbers::recording scope{device.library<gradus::detail::recorded_numbers>()};
+    const gradus::detail::recorded_numbers::recording scope{device.context<gradus::detail::recorded_numbers>()};
     graph_ = std::make_unique<cuda_graph>(device, [&] {
       const const_view images{device, images_.data(), images_.extents()};
       static_cast<void>(run(images, {labels_.data(), static_cast<std::size_t>(labels_.size())}, learning_rate, place));

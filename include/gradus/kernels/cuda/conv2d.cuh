@@ -79,7 +79,7 @@ class convolution_run {
       : device_{device},
         geometry_{geometry},
         stored_{workspace.data()},
-        plan_{device.library<convolution_plans>().get(
+        plan_{device.context<convolution_plans>().get(
             device, call_of<Element, Layout>(geometry, batch, which),
             workspace.size() - std::min(workspace.size(), stored_weight_bytes<Element>(geometry)))},
         padded_{workspace.data() + stored_weight_bytes<Element>(geometry)},
@@ -87,7 +87,7 @@ class convolution_run {
     device.activate();
   }
 
-  [[nodiscard]] cudnnHandle_t handle() const { return device_.library<cudnn>().handle(); }
+  [[nodiscard]] cudnnHandle_t handle() const { return device_.context<cudnn>().handle(); }
   [[nodiscard]] convolution_plan& plan() const noexcept { return plan_; }
   [[nodiscard]] void* workspace() const noexcept { return workspace_; }
   [[nodiscard]] Element* padded() const noexcept { return reinterpret_cast<Element*>(padded_); }
@@ -133,7 +133,7 @@ template <network_element Element, layout_policy Layout>
   if (batch == 0) {
     return 0;
   }
-  const detail::convolution_plan& plan = device.library<detail::convolution_plans>().prepare(
+  const detail::convolution_plan& plan = device.context<detail::convolution_plans>().prepare(
       device, detail::call_of<Element, Layout>(geometry, batch, which));
   const std::size_t bytes =
       detail::stored_weight_bytes<Element>(geometry) + plan.padded_bytes() + plan.workspace_bytes();

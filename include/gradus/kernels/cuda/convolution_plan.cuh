@@ -302,7 +302,7 @@ class convolution_plan {
     std::array<Result, static_cast<std::size_t>(most)> results{};
     int count = 0;
     device.activate();
-    check_cudnn(offer(device.library<cudnn>().handle(), most, &count, results.data()), name_of(call_.which));
+    check_cudnn(offer(device.context<cudnn>().handle(), most, &count, results.data()), name_of(call_.which));
     for (int i = 0; i < count; ++i) {
       const Result& one = results[static_cast<std::size_t>(i)];
       if (one.status == CUDNN_STATUS_SUCCESS && one.memory <= limit &&

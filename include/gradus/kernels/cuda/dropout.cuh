@@ -66,7 +66,7 @@ void dropout_forward(cuda& device, image_view<const Element, Layout, cuda> x, im
   detail::launch(device, "dropout_forward", detail::image_grid(images.examples, images.image_size()),
                  detail::block_threads, &detail::dropout_kernel<Layout, Element>, images, x.data(), y.data(),
                  static_cast<detail::device_real<Element>>(1.0 / (1.0 - rate)), dropout_threshold(rate), stream, step,
-                 first_example, device.library<gradus::detail::recorded_numbers>().for_kernels(), mask);
+                 first_example, device.context<gradus::detail::recorded_numbers>().for_kernels(), mask);
 }
 
 /// See kernels/dropout.hpp.

@@ -93,7 +93,7 @@ void gemm(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out
   const scalar old = accumulate ? 1 : 0;
   constexpr cublasComputeType_t compute = std::is_same_v<Out, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
   gradus::detail::check_cublas(
-      cublasGemmEx(device.library<gradus::detail::cublas>().get(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+      cublasGemmEx(device.context<gradus::detail::cublas>().get(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                    shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(shape.n), blas_int(shape.m),
                    blas_int(shape.k), &one, b, cuda_type<In>, blas_int(shape.transpose_b ? shape.k : shape.n), a,
                    cuda_type<In>, blas_int(shape.transpose_a ? shape.m : shape.k), &old, c, cuda_type<Out>,

@@ -211,8 +211,8 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
   if (rows == 0) {
     return {};
   }
-  auto& memory = device.library<detail::loss_memory>();
-  const gradus::detail::step_numbers* const recorded = device.library<gradus::detail::recorded_numbers>().for_kernels();
+  auto& memory = device.context<detail::loss_memory>();
+  const gradus::detail::step_numbers* const recorded = device.context<gradus::detail::recorded_numbers>().for_kernels();
   detail::require_labels_on_device(labels);
   memory.reserve(device, rows);
   detail::launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
@@ -228,8 +228,8 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
 
 /// See kernels/softmax.hpp.
 [[nodiscard]] inline loss_sums take_loss_sums(cuda& device) {
-  const bool recording = device.library<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
-  return recording ? loss_sums{} : device.library<detail::loss_memory>().take();
+  const bool recording = device.context<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
+  return recording ? loss_sums{} : device.context<detail::loss_memory>().take();
 }
 
 /// See kernels/softmax.hpp.
