@@ -60,15 +60,7 @@ void train(Communicator& world, const parallel::parameter_server& servers) {
   if (mine.rank == 0) {
     std::printf("test accuracy: %.4f\n", trainer.evaluate(test_loader).accuracy);
     for (const parallel::server_summary& each : trainer.synchronization().summary()) {
-      std::printf("server: %ju bytes of variables, %ju received, %ju sent; pushes by staleness:",
-                  std::uintmax_t{each.variable_bytes}, std::uintmax_t{each.received_bytes},
-                  std::uintmax_t{each.sent_bytes});
-      for (std::size_t bin = 0; bin < parallel::staleness_bins; ++bin) {
-        if (each.staleness[bin] != 0) {
-          std::printf(" %zu: %ju", bin, std::uintmax_t{each.staleness[bin]});
-        }
-      }
-      std::printf("\n");
+      std::printf("server: %s\n", describe(each).c_str());
     }
   }
 }
