@@ -10,6 +10,9 @@
 //   lost_worker  what a host costs that dies (run_on_cluster --kill): steps with gradients that are sent without being
 //                computed, in the mode that --mode and --backup-workers choose; each rank prints how it ends.
 //
+//   run_on_cluster --hosts 4 --kill 3@5 -- bench_cluster_parameter_server_mpi --measure lost_worker --servers 1
+//       --colocate 0 --steps 40 --mode asynchronous      (or --mode synchronous, with or without --backup-workers 1)
+//
 //   mpiexec -n 4 bench_cluster_parameter_server_mpi [--measure placement|orders|lost_worker]
 //       [--model mnist|resnet50|inception3|vgg11] [--servers N] [--colocate 0|1] [--steps N] [--rounds N]
 //       [--link-mbyte MB_PER_SECOND] [--window N] [--parts-per-server N]
