@@ -25,7 +25,8 @@ double mebibytes(std::size_t bytes) {
 }
 
 /// What a rank sends and receives in a step, each.
-double print_bytes(const settings& chosen, const gradus::nn::graph& network, int ranks) {
+/// @param computation  seconds of a step
+double print_bytes(const settings& chosen, const gradus::nn::graph& network, int ranks, double computation) {
   const auto bytes = static_cast<double>(network.parameter_elements()) * sizeof(float);
   std::printf("parameters:  %td in %zu tensors\n", network.parameter_count(), network.parameters().size());
   if (chosen.update == variable_update::independent || ranks == 1) {
@@ -42,6 +43,15 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
     const auto placed = parallel::place(variables, chosen.servers, {.policy = placement_of(chosen.placement)});
     std::printf("bytes:       a rank sends and receives %.0f a step\n%s", bytes,
                 parallel::describe(placed, ranks, chosen.link_bytes_per_second).c_str());
+    const auto advice =
+        parallel::plan_servers(variables, ranks, computation, chosen.link_bytes_per_second,
+                               std::max(ranks, chosen.servers), {.policy = placement_of(chosen.placement)});
+    const parallel::server_count& enough = advice.counts[static_cast<std::size_t>(advice.recommended - 1)];
+    std::printf(
+        "servers:     %d for %d workers, more gain less than 5 %%: communication of at least %.1f ms beside "
+        "computation of "
+        "%.1f ms a step\n",
+        advice.recommended, ranks, 1e3 * enough.communication_seconds, 1e3 * computation);
     return placed.step_seconds(ranks, chosen.link_bytes_per_second) * chosen.link_bytes_per_second;
   }
   const double share = 2.0 * (ranks - 1) / ranks;
@@ -132,14 +142,14 @@ void dry_run(const settings& given, int ranks) {
       mebibytes(memory.total()), mebibytes(memory.arena), mebibytes(memory.plan.unshared_bytes),
       mebibytes(memory.workspace), mebibytes(memory.parameters), mebibytes(memory.gradients),
       mebibytes(memory.buffers));
-  const double sent = print_bytes(chosen, network, ranks);
-
-  parallel::step_graph step;
   double computation = 0;
   for (const auto& layer :
        parallel::estimated_profile(network, chosen.batch_size, chosen.multiply_adds_per_second).layers) {
     computation += layer.forward + layer.backward;
   }
+  const double sent = print_bytes(chosen, network, ranks, computation);
+
+  parallel::step_graph step;
   step.add_computation("step", {}, computation);
   step.add_transfer("gradients", sent / chosen.link_bytes_per_second);
   const parallel::step_bounds limits = parallel::bounds(step);

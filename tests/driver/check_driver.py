@@ -108,6 +108,8 @@ class Measurement(unittest.TestCase):
             self.assertEqual(result["ranks"], 2)  # those that train
             self.assertIn("Batch size:  4 global\n", text)
             self.assertAlmostEqual(result["loss"], losses["all_reduce"], delta=1e-4)
+            if ranks == 3:
+                self.assertRegex(text, r"server on rank 2: \d+ bytes .*; pushes of parts by staleness: 0: \d+\n")
         _, averaged = self.measure("--ranks=2", "--optimizer=nesterov", "--variable-update=model_averaging",
                                    "--average-every=2")
         self.assertNotAlmostEqual(averaged["loss"], losses["all_reduce"], delta=1e-4)
@@ -203,7 +205,7 @@ class DryRun(unittest.TestCase):
     def test_servers_are_planned(self):
         text = run("--model", "inception3", "--dry-run", "--ranks", 8, "--variable-update", "parameter_server",
                    "--servers", 4, "--placement", "round_robin")
-        self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes")
+        self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes.*\nservers:     [1-8] for 8 workers, ")
 
 
 class Sweeps(unittest.TestCase):
