@@ -111,7 +111,7 @@ class node_exchange {
   template <class Channel>
   GRADUS_COLD static void set_limit(Channel& channel, bool leads) {
     const std::chrono::milliseconds limit = channel.time_limit();
-    channel.set_time_limit(leads ? limit / 2 : limit * 2);
+    channel.set_time_limit(leads ? (limit + std::chrono::milliseconds{1}) / 2 : limit * 2);
   }
 
  private:
