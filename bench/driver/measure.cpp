@@ -202,7 +202,7 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
 
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
-  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
+  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan, recorder);
   trained->freeze();
   const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};

@@ -110,7 +110,8 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->capture_default_str();
   app.add_flag("--skip-corrupt-images", chosen.skip_corrupt, "name images that cannot be decoded and go on");
   app.add_option("--json", chosen.json, "write the result to this file");
-  app.add_option("--trace-file", chosen.trace_file, "write what every rank does when to this file");
+  app.add_option("--trace-file", chosen.trace_file,
+                 "write what every rank does when to this file; compressed if its name ends in .gz");
   app.add_flag("--dry-run", chosen.dry_run, "show the plan, its memory, bytes and bounds of a step; train nothing");
   app.add_option("--multiply-adds-per-second", chosen.multiply_adds_per_second, "of a rank, for --dry-run")
       ->check(CLI::PositiveNumber)
@@ -127,7 +128,7 @@ void add_sweep(CLI::App& sweep, settings& chosen) {
       ->check(CLI::IsMember({"threads", "mpiexec"}))
       ->capture_default_str();
   sweep.add_option("--csv", chosen.csv, "write the table to this file");
-  sweep.add_option("--svg", chosen.svg, "draw the result of scale into this file");
+  sweep.add_option("--svg", chosen.svg, "draw the result into this file");
 }
 
 /// The name of a long option may be written with underscores.

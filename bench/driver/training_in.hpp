@@ -99,12 +99,14 @@ class training_in final : public training {
   };
 
  public:
-  training_in(const settings& chosen, gradus::cpu& device, const input_set& input, const batches& plan)
+  training_in(const settings& chosen, gradus::cpu& device, const input_set& input, const batches& plan,
+              gradus::trace::recorder& recorder)
       : chosen_{chosen},
         plan_{plan},
         net_{device, {.channels = input.example().c, .height = input.example().h, .width = input.example().w}},
         synthetic_{chosen.data_dir.empty()},
-        set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)} {
+        set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)},
+        seen_{recorder, set_} {
     build_model(net_, find_model(chosen.model), input.classes());
   }
 
@@ -163,7 +165,7 @@ class training_in final : public training {
 
   loader& opened_loader() {
     if (!loader_) {
-      loader_ = std::make_unique<loader>(net_.device(), set_,
+      loader_ = std::make_unique<loader>(net_.device(), seen_,
                                          gradus::data::loader_options{.batch_size = plan_.global(),
                                                                       .shuffle = !synthetic_,
                                                                       .seed = chosen_.seed,
@@ -179,13 +181,14 @@ class training_in final : public training {
   network net_;
   bool synthetic_;
   repeated_set set_;
+  gradus::train::traced_set<repeated_set> seen_;
   std::unique_ptr<loader> loader_;
 };
 
 template <class Layout>
 std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device, const input_set& input,
-                                           const batches& plan) {
-  return std::make_unique<training_in<Layout>>(chosen, device, input, plan);
+                                           const batches& plan, gradus::trace::recorder& recorder) {
+  return std::make_unique<training_in<Layout>>(chosen, device, input, plan, recorder);
 }
 
 }  // namespace driver

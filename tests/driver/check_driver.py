@@ -10,6 +10,7 @@
 import argparse
 import base64
 import csv
+import gzip
 import json
 import math
 import pathlib
@@ -148,7 +149,12 @@ class Measurement(unittest.TestCase):
     def test_processes_under_mpiexec(self):
         if not ARGUMENTS.mpiexec:
             self.skipTest("built without MPI")
-        text, result = self.measure("--variable-update", "all_reduce", launcher=ARGUMENTS.mpiexec)
+        file = self.path / "trace.json"
+        text, result = self.measure("--variable-update", "all_reduce", "--trace-file", file, launcher=ARGUMENTS.mpiexec)
+        spans = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+        for rank in (0, 1):
+            names = [span["name"] for span in spans if span["pid"] == rank]
+            self.assertEqual((names.count("step"), names.count("all_reduce gradients 0")), (4, 4))
         self.assertEqual(result["ranks"], 2)
         self.assertEqual(text.count("total images/sec:"), 1)
         _, threads = self.measure("--ranks", 2)
@@ -177,7 +183,6 @@ class Measurement(unittest.TestCase):
                                   (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
-        self.assertRegex(run("tune", *SMALL, "--svg", "x.svg", status=1), "--svg: expected scale")
         self.assertIn("--batch-size", run("--help"))
         self.assertIn("--launcher", run("scale", "--help"))
 
@@ -227,9 +232,11 @@ class Sweeps(unittest.TestCase):
 
     def test_tune_keeps_the_effective_batch(self):
         with tempfile.TemporaryDirectory() as name:
-            file = pathlib.Path(name) / "a.json"
-            text = run("tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--json", file)
+            file, drawing = pathlib.Path(name) / "a.json", pathlib.Path(name) / "a.svg"
+            text = run("tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--json", file, "--svg", drawing)
             found = json.loads(file.read_text())
+            bars = xml.etree.ElementTree.parse(drawing).getroot().iter("{http://www.w3.org/2000/svg}rect")
+            self.assertEqual(sum(bar.get("class") == "bar" for bar in bars), len(found["rows"]))
             self.assertEqual({row["processes"] * row["batch_size"] for row in found["rows"]}, {4})
             self.assertEqual({(row["processes"], row["threads"]) for row in found["rows"]}, {(1, 2), (1, 1), (2, 1)})
             best = found["best"]
@@ -260,6 +267,26 @@ class Images(unittest.TestCase):
         self.assertIn("Dataset:     records\n", run(*SMALL, "--data-dir", packed, "--ranks", 2))
         text = run("scale", "--ranks", "1", *SMALL, "--data-dir", self.path)
         self.assertRegex(text, r"synthetic  input overhead\n +1 .* [\d.]+ +-?[\d.]+%\n")
+
+    def test_tune_and_trace_show_what_input_costs(self):
+        file, table = self.path.parent / "a.json", self.path.parent / "a.csv"
+        folder = self.path.rename(self.path.parent / "photo graphs")  # a name that a shell has to be told
+        text = run("tune", *SMALL, "--effective-batch", 2, "--processors", 1, "--data-dir", folder, "--json", file,
+                   "--csv", table)
+        best = json.loads(file.read_text())["best"]
+        self.assertGreater(best["synthetic_images_per_second"], 0)
+        self.assertLess(best["input_overhead"], 1)
+        overhead = re.search(r"(?m)^input: [\d.]+ images/s from .*, measured in turn: overhead (-?[\d.]+)%$", text)[1]
+        self.assertAlmostEqual(float(overhead), 100 * best["input_overhead"], delta=0.06)
+        self.assertIn(f"--data-dir '{folder}' --batch-size 2", text)
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+        self.assertEqual([row["input_overhead"] != "" for row in rows], [True])
+        trace = self.path.parent / "trace.json.gz"
+        run(*SMALL, "--data-dir", folder, "--ranks", 2, "--reader-threads", 2, "--trace-file", trace)
+        spans = [event for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+                 if event["ph"] == "X" and event["tid"] % 8 == 3]
+        for rank in (0, 1):
+            self.assertTrue({"batch", "read"} <= {span["name"] for span in spans if span["pid"] == rank})
 
     def test_corrupt_images_are_named(self):
         for name, content in {"cut.jpg": PHOTOGRAPH[:-60], "empty.jpg": b"", "text.jpg": b"no photograph"}.items():

@@ -276,7 +276,8 @@ class training_watch<trace::transfers> {
 
 }  // namespace detail
 
-/// A data set whose loader records how its thread prepares batches, each as a span of trace::lane::input.
+/// A data set whose loader records how its threads prepare batches, as spans of trace::lane::input: each batch, and of
+/// data::parallel_loader also what each of its threads reads of it.
 ///
 /// @code
 ///   train::traced_set traced{recorder, images};
@@ -297,14 +298,21 @@ class traced_set {
   template <class Element>
   requires requires(const Dataset& set, index_t i, Element* planes) { set.read(i, planes); }
   void read(index_t i, Element* planes) const { set_->read(i, planes); }
+  template <class Element>
+  requires requires(const Dataset& set, index_t i, std::uint64_t epoch, Element* planes) { set.read(i, epoch, planes); }
+  void read(index_t i, std::uint64_t epoch, Element* planes) const { set_->read(i, epoch, planes); }
 
   /// Called by the loader's thread before it prepares a batch; the result lives until the batch is ready.
-  [[nodiscard]] trace::scope watch_batch() const {
-    recorder_->set_lane(trace::lane::input);
-    return {*recorder_, trace::category::input, "batch"};
-  }
+  [[nodiscard]] trace::scope watch_batch() const { return watch("batch"); }
+  /// Called by each thread that reads examples of a batch; the result lives until it has read its part.
+  [[nodiscard]] trace::scope watch_reader() const { return watch("read"); }
 
  private:
+  [[nodiscard]] trace::scope watch(trace::name title) const {
+    recorder_->set_lane(trace::lane::input);
+    return {*recorder_, trace::category::input, title};
+  }
+
   trace::recorder* recorder_;
   const Dataset* set_;
 };
