@@ -77,6 +77,15 @@ void require_supported(const settings& chosen) {
         "--trace-file: a compressed trace needs zlib, which this gradus_bench was built without"};
   }
 #endif
+  if (chosen.update == variable_update::independent || chosen.update == variable_update::model_averaging) {
+    const char* const given = chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec";
+    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
+      throw std::invalid_argument{std::string{given} + ": with --variable-update " + name_of(chosen.update) +
+                                  " no gradients travel: leave it out"};
+    }
+  } else if (uses_servers(chosen.update) && !chosen.all_reduce_spec.empty()) {
+    throw std::invalid_argument{"--all-reduce-spec: servers reduce nothing over all ranks: leave it out"};
+  }
   if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
     throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }

@@ -171,6 +171,9 @@ class Measurement(unittest.TestCase):
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
                 (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
+                (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),
+                (["--all-reduce-spec=ring", "--variable-update=model_averaging"], r"--all-reduce-spec: .* no gradients"),
+                (["--all-reduce-spec=ring", "--variable-update=parameter_server"], r"--all-reduce-spec: servers"),
                 (["scale"], r"--ranks is required"),
                 (["scale", "--ranks", "1,0"], r"--ranks: .*0 not in range")):
             said = run(*options, status=2)
