@@ -250,11 +250,11 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
   found.loss = watch.steps().back().loss;
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+  for (const std::string& problem : input->problems()) {  // every rank has met others
+    std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+  }
   if (group.rank() == 0) {
     print_phases(found.phases);
-    for (const std::string& problem : input->problems()) {
-      std::fprintf(stderr, "skipped: %s\n", problem.c_str());
-    }
     if (!chosen.json.empty()) {
       write_json(found, chosen.json);
     }

@@ -85,7 +85,8 @@ void tune(const settings& given, int argc, char** argv) {
   }
   const auto slower = [](const candidate& a, const candidate& b) { return a.images_per_second < b.images_per_second; };
   auto best = std::max_element(all.begin(), all.end(), slower);
-  if (best->processes * chosen.nodes > 1 && chosen.all_reduce_spec.empty()) {
+  const bool reduces = chosen.update == variable_update::all_reduce || chosen.update == variable_update::replicated;
+  if (reduces && best->processes * chosen.nodes > 1 && chosen.all_reduce_spec.empty()) {
     const candidate own = *best;
     for (const char* spec : {"ring", "halving_doubling", "recursive_doubling:4K:ring"}) {
       all.push_back(own);

@@ -306,6 +306,10 @@ class traced_set {
   [[nodiscard]] trace::scope watch_batch() const { return watch("batch"); }
   /// Called by each thread that reads examples of a batch; the result lives until it has read its part.
   [[nodiscard]] trace::scope watch_reader() const { return watch("read"); }
+  /// Called by a thread that waits for so many bytes of a batch on their way to a device.
+  [[nodiscard]] trace::scope watch_copy(std::size_t bytes) const {
+    return {*recorder_, trace::category::copy, "batch to the device", {}, static_cast<std::int64_t>(bytes)};
+  }
 
  private:
   [[nodiscard]] trace::scope watch(trace::name title) const {
