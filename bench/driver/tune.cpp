@@ -119,15 +119,15 @@ void tune(const settings& given, int argc, char** argv) {
   std::printf("%s\n%s\n", mpiexec.c_str(), srun.c_str());
   if (!chosen.csv.empty()) {
     std::ostringstream text;
-    text << "processes,threads,batch_size,all_reduce_spec,images_per_second,synthetic_images_per_second,"
-            "input_overhead\n";
+    text << "processes,threads,batch_size,all_reduce_spec,images_per_second,real_images_per_second,"
+            "synthetic_images_per_second,input_overhead\n";
     for (const candidate& each : all) {
       text << each.processes << ',' << each.threads << ',' << each.batch_size << ',' << each.spec << ','
            << each.images_per_second << ',';
       if (each.input.synthetic > 0) {
-        text << each.input.synthetic << ',' << each.input.overhead();
+        text << each.input.real << ',' << each.input.synthetic << ',' << each.input.overhead();
       } else {
-        text << ',';
+        text << ",,";
       }
       text << '\n';
     }
@@ -142,6 +142,7 @@ void tune(const settings& given, int argc, char** argv) {
                                  {"all_reduce_spec", each.spec},
                                  {"images_per_second", each.images_per_second}};
       if (each.input.synthetic > 0) {
+        one["real_images_per_second"] = each.input.real;
         one["synthetic_images_per_second"] = each.input.synthetic;
         one["input_overhead"] = each.input.overhead();
       }
