@@ -188,6 +188,9 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
 
+  if (all.place().rank < 0) {
+    recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
+  }
   if (all.serve({.chosen = &chosen})) {
     return {};
   }

@@ -6,17 +6,15 @@
 #include <cstdio>
 #include <memory>
 
-#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
-#ifdef GRADUS_BENCH_WITH_GZIP
-#include "gradus/trace/gzip.hpp"
-#endif
 #ifdef GRADUS_BENCH_WITH_NVTX
 #include "gradus/trace/nvtx.hpp"
 #endif
 #include "measure.hpp"
 #include "overlap.hpp"
 #include "update_on.hpp"
+#include "write_trace.hpp"
 
 namespace driver {
 
@@ -38,13 +36,11 @@ void run_rank(Communicator& world, const settings& chosen, bool in_process, int 
     }
     const gradus::trace::program_facts facts{
         .model = chosen.model, .batch_size = found.batch_size, .threads = found.threads};
-#ifdef GRADUS_BENCH_WITH_GZIP
-    if (chosen.trace_file.ends_with(".gz")) {
-      gradus::trace::write_gzip(chosen.trace_file, recorder, traced, facts);
-      return;
+    gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, traced);
+    if (traced.rank() == 0) {
+      all_ranks.begin_with_steps();
+      write_trace(chosen.trace_file, all_ranks, facts);
     }
-#endif
-    gradus::trace::write(chosen.trace_file, recorder, traced, facts);
   }
 }
 

@@ -143,7 +143,7 @@ class training_in final : public training {
       for (std::size_t i = 0; i < net_.layers(); ++i) {
         layers.push_back(recorder->intern(net_.layer_name(i)));
       }
-      detail::step_tracer tracer{*recorder, update, late, std::move(layers), 0};
+      detail::step_tracer tracer{*recorder, update, late, uses_servers(chosen_.update), std::move(layers), 0};
       recorded_loader measured{input, *recorder, chosen_.warmup_batches};
       detail::traced_loader traced{measured, tracer};
       const detail::callback_list watched{&callback};  // has to outlive what refers to it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Traced MPI ranks make one file, in which messages have arrows and collectives tell who was waited for.
+#include <cstdint>    // std::uint8_t
 #include <cstdio>     // std::remove
 #include <fstream>    // std::ifstream
 #include <span>       // std::span
@@ -44,7 +45,7 @@ void meet_late(Communicator& world) {
   std::vector<float> own(8);
   const int late = world.size() - 1;
   const auto meet = [&](const auto& begin) {
-    char begun[1] = {};
+    std::uint8_t begun[1] = {};
     if (world.rank() == late) {
       for (int peer = 0; peer < late; ++peer) {
         comm::receive(world, peer, std::span{begun}, 9).wait();

@@ -126,6 +126,19 @@ class Measurement(unittest.TestCase):
         self.assertEqual({event["pid"] for event in steps}, {0, 1})
         self.assertEqual(len(steps), 2 * 4)  # not the one of the warm-up
 
+    def test_workers_wait_for_servers_in_the_trace(self):
+        file = self.path / "trace.json"
+        self.measure("--ranks=3", "--variable-update=parameter_server", "--trace-file", file)
+        spans = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"]
+        for rank in (0, 1):
+            waits = [event for event in spans if event["pid"] == rank and event["name"] == "wait servers"]
+            self.assertEqual(len(waits), 4)
+        self.assertNotIn("update", {event["cat"] for event in spans if event["pid"] != 2})
+        first = min(event["ts"] for event in spans if event["name"] == "step")
+        served = [event for event in spans if event["pid"] == 2]
+        self.assertGreater(len(served), 2 * 4)
+        self.assertTrue(all(event["ts"] + event["dur"] >= first for event in served))  # not those of the warm-up
+
     def test_spec_and_orders_change_how_gradients_travel_and_not_what_is_learnt(self):
         _, plain = self.measure("--ranks", 2)
         for options in (["--all-reduce-spec", "recursive_doubling:4K:ring"], ["--order", "tac"], ["--order", "tic"],

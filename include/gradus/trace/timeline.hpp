@@ -9,13 +9,14 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
 #include <cstring>    // std::strlen
+#include <limits>     // std::numeric_limits
 #include <map>        // std::map
 #include <memory>     // std::make_shared, std::shared_ptr
 #include <optional>   // std::nullopt, std::optional
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
-#include <vector>     // std::vector
+#include <vector>     // std::erase_if, std::vector
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>  // gethostname
@@ -29,7 +30,7 @@
 #include "gradus/trace/detail/name_table.hpp"  // name_table
 #include "gradus/trace/detail/wire.hpp"        // byte_reader, byte_writer, wire_span
 #include "gradus/trace/recorder.hpp"           // recorder, recording
-#include "gradus/trace/span.hpp"               // span
+#include "gradus/trace/span.hpp"               // category, span
 
 namespace gradus::trace {
 
@@ -61,6 +62,26 @@ class timeline {
   }
 
   [[nodiscard]] const std::vector<rank_timeline>& ranks() const noexcept { return ranks_; }
+
+  /// Leaves out what had ended before the first step of any rank began: ranks without steps, such as servers, do not
+  /// know when the others begin to record.
+  GRADUS_COLD void begin_with_steps() {
+    std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+    for (const rank_timeline& rank : ranks_) {
+      for (const span& one : rank.spans) {
+        begin = one.what == category::step ? std::min(begin, one.begin) : begin;
+      }
+    }
+    if (begin == std::numeric_limits<std::int64_t>::max()) {
+      return;
+    }
+    for (rank_timeline& rank : ranks_) {
+      std::erase_if(rank.spans, [&](const span& one) { return one.end < begin; });
+    }
+    move_to_zero();
+    arrivals_.clear();
+    find_arrivals();
+  }
 
   /// When the last rank came to the collective of which this span is one rank's part: until then a rank waited, from
   /// then on data were transferred. A part of a broadcast waits for the root alone, so it is when the root and this

@@ -33,11 +33,17 @@ namespace detail {
 /// passes through here.
 class step_tracer final : public synchronized_update {
  public:
-  /// @param late    parameters may be updated when the next forward pass comes to their layer
-  /// @param layers  the names of the network's layers
-  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late,
+  /// @param late       parameters may be updated when the next forward pass comes to their layer
+  /// @param elsewhere  they are updated by servers: this rank stands still for them
+  /// @param layers     the names of the network's layers
+  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late, bool elsewhere,
               gradus::detail::vector<trace::name> layers, std::uint64_t first_step) noexcept
-      : recorder_{&recorder}, inner_{&inner}, late_{late}, layers_{std::move(layers)}, step_{first_step} {}
+      : recorder_{&recorder},
+        inner_{&inner},
+        late_{late},
+        elsewhere_{elsewhere},
+        layers_{std::move(layers)},
+        step_{first_step} {}
 
   // ---- the loader
 
@@ -66,7 +72,7 @@ class step_tracer final : public synchronized_update {
     if (late_ && forward) {
       const std::int64_t began = recorder_->now();
       inner_->before_layer(layer, which);
-      put_if_long("update", began, trace::category::update);
+      put_update(began, too_short);
     } else {
       inner_->before_layer(layer, which);
     }
@@ -103,15 +109,14 @@ class step_tracer final : public synchronized_update {
   void update(double rate) override {
     const std::int64_t began = end_phase();
     inner_->update(rate);
-    last_ = recorder_->now();
-    put("update", began, last_, trace::category::update);
+    put_update(began, 0);
   }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();
     inner_->complete_update();
     if (late_) {
-      put_if_long("update", began, trace::category::update);
+      put_update(began, too_short);
     }
   }
 
@@ -123,15 +128,24 @@ class step_tracer final : public synchronized_update {
  private:
   static constexpr std::int64_t too_short = 1000;  // ticks: half a microsecond or so is not worth a span
 
-  void put(trace::name title, std::int64_t began, std::int64_t ended, trace::category what) {
-    trace::span one{.begin = began, .end = ended, .title = title, .step = recorder_->step(), .what = what};
+  void put(trace::name title, std::int64_t began, std::int64_t ended, trace::category what, trace::name subject = {}) {
+    trace::span one{
+        .begin = began, .end = ended, .title = title, .subject = subject, .step = recorder_->step(), .what = what};
     recorder_->push_here(one);
   }
-  void put_if_long(trace::name title, std::int64_t began, trace::category what) {
+  void put_if_long(trace::name title, std::int64_t began, trace::category what, trace::name subject = {},
+                   std::int64_t least = too_short) {
     const std::int64_t now = recorder_->now();
-    if (now - began >= too_short) {
-      put(title, began, now, what);
+    if (now - began >= least) {
+      put(title, began, now, what, subject);
       last_ = now;
+    }
+  }
+  void put_update(std::int64_t began, std::int64_t least) {
+    if (elsewhere_) {
+      put_if_long("wait", began, trace::category::wait, "servers", least);
+    } else {
+      put_if_long("update", began, trace::category::update, {}, least);
     }
   }
 
@@ -159,6 +173,7 @@ class step_tracer final : public synchronized_update {
   trace::recorder* recorder_;
   synchronized_update* inner_;
   bool late_;
+  bool elsewhere_;
   gradus::detail::vector<trace::name> layers_;
   std::uint64_t step_;
   bool in_step_ = false;
@@ -261,7 +276,7 @@ class training_watch<trace::transfers> {
     if constexpr (requires { update.synchronization().may_be_late(); }) {
       late = update.synchronization().may_be_late();
     }
-    step_tracer tracer{*recorder_, update, late, std::move(layers), first_step};
+    step_tracer tracer{*recorder_, update, late, Update::elsewhere, std::move(layers), first_step};
     traced_loader<Loader> traced{loader, tracer};
     traced_callbacks watched{callbacks, tracer};
     fit(static_cast<synchronized_update&>(tracer), traced, callback_list{watched.self()});

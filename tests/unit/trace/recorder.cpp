@@ -264,6 +264,20 @@ BOOST_AUTO_TEST_CASE(who_comes_last_makes_the_others_wait) {
   BOOST_TEST(!some.all_arrived(some.ranks()[0].spans[0]).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_timeline_can_begin_with_its_steps) {
+  const auto span = [](std::int64_t begin, std::int64_t end, category what) {
+    return trace::span{.begin = begin, .end = end, .what = what};
+  };
+  trace::timeline all{{{.host = "worker", .spans = {span(100, 200, category::step)}},
+                       {.host = "server",
+                        .spans = {span(10, 20, category::communicate), span(90, 110, category::communicate),
+                                  span(150, 160, category::communicate)}}}};
+  all.begin_with_steps();
+  BOOST_TEST_REQUIRE(all.ranks()[1].spans.size() == 2U);
+  BOOST_TEST(all.ranks()[1].spans[0].begin == 0);
+  BOOST_TEST(all.ranks()[0].spans[0].begin == 10);
+}
+
 BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_alone) {
   const auto part = [](std::int64_t begin, std::int64_t end) {
     return trace::span{.begin = begin,
