@@ -11,6 +11,7 @@
 #include "gradus/train/detail/trainer_base.hpp"
 #include "gradus/train/traced.hpp"
 #include "training.hpp"
+#include "update.hpp"
 
 namespace driver {
 

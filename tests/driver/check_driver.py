@@ -8,7 +8,6 @@
 """
 
 import argparse
-import base64
 import csv
 import gzip
 import json
@@ -24,19 +23,6 @@ import xml.etree.ElementTree
 ARGUMENTS = argparse.Namespace()
 SMALL = ["--model", "lenet", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches", "4", "--threads", "1"]
 PHASES = {"forward", "backward", "update", "communicate", "wait", "input", "copy"}
-
-# 16 x 8 pixels: the left half red, the right half blue.
-PHOTOGRAPH = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNS"
-    "Mj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09P"
-    "T0//wAARCAAIABADASIAAhEBAxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQID"
-    "AAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlq"
-    "c3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3"
-    "+Pn6/8QAHwEAAwEBAQEBAQEBAQAAAAAAAAECAwQFBgcICQoL/8QAtREAAgECBAQDBAcFBAQAAQJ3AAECAxEEBSExBhJBUQdhcRMiMoEI"
-    "FEKRobHBCSMzUvAVYnLRChYkNOEl8RcYGRomJygpKjU2Nzg5OkNERUZHSElKU1RVVldYWVpjZGVmZ2hpanN0dXZ3eHl6goOEhYaHiImK"
-    "kpOUlZaXmJmaoqOkpaanqKmqsrO0tba3uLm6wsPExcbHyMnK0tPU1dbX2Nna4uPk5ebn6Onq8vP09fb3+Pn6/9oADAMBAAIRAxEAPwDC"
-    "rFoor0uF/wDl7/27+p6/Ef8Ay7+f6H//2Q==")
-
 
 def run(*options, status=0, launcher=()):
     """The output of gradus_bench, messages included; it must exit with this status."""
@@ -263,7 +249,7 @@ class Sweeps(unittest.TestCase):
 
 
 class Images(unittest.TestCase):
-    """Real input: made here, two classes of some photographs."""
+    """Real input of ImageNet's shape: two classes of some photographs, made here."""
 
     def setUp(self):
         if not ARGUMENTS.images:
@@ -271,16 +257,18 @@ class Images(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.path = pathlib.Path(self.folder.name) / "images"
-        for kind in ("cat", "dog"):
-            (self.path / kind).mkdir(parents=True)
-            for number in range(3):
-                (self.path / kind / f"{number}.JPEG").write_bytes(PHOTOGRAPH)
+        script = pathlib.Path(__file__).parents[1] / "support" / "make_photographs.py"
+        subprocess.run([sys.executable, "-B", script, self.path, "--images", "6", "--classes", "2"], check=True)
 
     def test_a_folder_of_class_folders_and_its_packed_form(self):
         packed = pathlib.Path(self.folder.name) / "packed.gradus"
         self.assertIn("packed 6 images", run("pack", "--data-dir", self.path, "--output", packed))
         self.assertIn("Dataset:     imagenet\n", run(*SMALL, "--data-dir", self.path, "--reader-threads", 2))
         self.assertIn("Dataset:     records\n", run(*SMALL, "--data-dir", packed, "--ranks", 2))
+        large = ["--model", "trivial", "--batch-size", 2, "--num-warmup-batches", 0, "--num-batches", 3, "--threads", 1]
+        losses = [re.search(r"\n1\timages/sec.*\t([\d.]+)\n", run(*large, "--data-dir", each))[1]
+                  for each in (self.path, packed)]  # crops of 227 x 227 pixels
+        self.assertEqual(*losses)
         text = run("scale", "--ranks", "1", *SMALL, "--data-dir", self.path)
         self.assertRegex(text, r"synthetic  input overhead\n +1 .* [\d.]+ +-?[\d.]+%\n")
 
@@ -305,13 +293,15 @@ class Images(unittest.TestCase):
             self.assertTrue({"batch", "read"} <= {span["name"] for span in spans if span["pid"] == rank})
 
     def test_corrupt_images_are_named(self):
-        for name, content in {"cut.jpg": PHOTOGRAPH[:-60], "empty.jpg": b"", "text.jpg": b"no photograph"}.items():
-            (self.path / "cat" / name).write_bytes(content)
+        kind = self.path / "class0000"
+        whole = (kind / "image000000.JPEG").read_bytes()
+        for name, content in {"cut.jpg": whole[:-60], "empty.jpg": b"", "text.jpg": b"no photograph"}.items():
+            (kind / name).write_bytes(content)
         said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, status=1)
-        self.assertRegex(said, r"decode '.*/cat/(cut|empty|text)\.jpg'")
+        self.assertRegex(said, r"decode '.*/class0000/(cut|empty|text)\.jpg'")
         said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, "--ranks", 3, "--skip-corrupt-images")
         for name in ("cut", "empty", "text"):
-            self.assertRegex(said, rf"skipped: .*/cat/{name}\.jpg'")
+            self.assertRegex(said, rf"skipped: .*/class0000/{name}\.jpg'")
 
 
 if __name__ == "__main__":
