@@ -79,8 +79,8 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 
  protected:
   template <class Dataset>
-  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading,
-                   batch_strides strides)
+  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides,
+                   const reader_options& reading)
       : has_parallel_source<Element>{{.set = std::addressof(set),
                                       .read = reading.augment ? &read_augmented<Dataset> : &read_plain<Dataset>,
                                       .label = [](const void* erased, index_t i) -> std::int32_t {
@@ -192,8 +192,8 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
-      : detail::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options, reading,
-                                                                             &dense_strides<Layout, 4>} {
+      : detail::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options,
+                                                                             &dense_strides<Layout, 4>, reading} {
     static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
   }
   /// The data set must outlive the loader: give it a name.
