@@ -111,6 +111,10 @@ class Measurement(unittest.TestCase):
         steps = [event for event in events if event.get("ph") == "X" and event.get("name") == "step"]
         self.assertEqual({event["pid"] for event in steps}, {0, 1})
         self.assertEqual(len(steps), 2 * 4)  # not the one of the warm-up
+        self.measure("--ranks", 2, "--trace-file", file, "--all-reduce-spec", "halving_doubling")
+        parts = [event["args"].get("bucket") for event in json.loads(file.read_text())["traceEvents"]
+                 if event.get("ph") == "X" and event["name"].startswith("send")]
+        self.assertIn("gradients 0", parts)  # messages are of parts of buckets
 
     def test_workers_wait_for_servers_in_the_trace(self):
         file = self.path / "trace.json"

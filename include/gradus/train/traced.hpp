@@ -248,20 +248,25 @@ class traced_callbacks final : public any_callback {
   step_tracer* tracer_;
 };
 
+/// Gives the parts of the gradients that travel their names.
+template <class State>
+GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
+  if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
+    synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
+      recorder.name_memory(memory, gradus::detail::text({"gradients ", index}));
+    });
+  }
+}
+
 /// What a trainer does for a communicator of trace::traced.
 template <>
 class training_watch<trace::transfers> {
  public:
   explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
 
-  /// Gives the parts of the gradients that travel their names.
   template <class State>
-  GRADUS_COLD void made(State& synchronization) {
-    if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
-      synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
-        recorder_->name_memory(memory, gradus::detail::text({"gradients ", index}));
-      });
-    }
+  void made(State& synchronization) {
+    name_buckets(*recorder_, synchronization);
   }
 
   /// Calls fit(update, loader, callbacks) with parts that record what goes through them.
