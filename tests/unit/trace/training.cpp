@@ -75,6 +75,7 @@ void train_on(Communicator& world, const Set& set, bool late, result& have) {
   gradus::parallel::compressed_all_reduce travelling;
   travelling.bucket_bytes = 100;
   travelling.first_bucket_bytes = 100;
+  travelling.overlap = late;  // with a thread the number of transfers at one time, and of their objects, is left open
   travelling.overlap_forward = late;
   train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, world, travelling};
   result unused;
