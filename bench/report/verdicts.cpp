@@ -26,8 +26,7 @@ constexpr std::size_t enough_steps = 20;
 
 class judge_of {
  public:
-  judge_of(const trace& from, const std::vector<activity_line>& lines, analysis& result)
-      : from_{from}, lines_{lines}, all_{result} {
+  judge_of(const trace& from, const std::vector<activity_line>& lines, analysis& result) : lines_{lines}, all_{result} {
     ranks_ = static_cast<double>(from.ranks);
     step_time_ = all_.sum(&rank_figures::step_time);
     all_run_ = all_.run * ranks_;
@@ -444,7 +443,6 @@ class judge_of {
     }
   }
 
-  const trace& from_;
   const std::vector<activity_line>& lines_;
   analysis& all_;
   double ranks_ = 0, step_time_ = 0, all_run_ = 0, steps_part_ = 0, steps_ = 0;
