@@ -81,15 +81,30 @@ void require_supported(const settings& chosen) {
   if (chosen.device != "cpu") {
     throw std::invalid_argument{"--device: this gradus_bench was built for the CPU alone, got '" + chosen.device + "'"};
   }
+#ifndef GRADUS_BENCH_WITH_GZIP
+  if (chosen.trace_file.ends_with(".gz")) {
+    throw std::invalid_argument{
+        "--trace-file: a compressed trace needs zlib, which this gradus_bench was built without"};
+  }
+#endif
+  if (chosen.update == variable_update::independent || chosen.update == variable_update::model_averaging) {
+    const char* const given = chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec";
+    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
+      throw std::invalid_argument{std::string{given} + ": with --variable-update " + name_of(chosen.update) +
+                                  " no gradients travel: leave it out"};
+    }
+  } else if (uses_servers(chosen.update) && !chosen.all_reduce_spec.empty()) {
+    throw std::invalid_argument{"--all-reduce-spec: servers reduce nothing over all ranks: leave it out"};
+  }
   if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
     throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }
 }
 
 std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
-                                        const batches& plan) {
-  return chosen.nhwc ? make_training_in<gradus::nhwc>(chosen, device, input, plan)
-                     : make_training_in<gradus::nchw>(chosen, device, input, plan);
+                                        const batches& plan, gradus::trace::recorder& recorder) {
+  return chosen.nhwc ? make_training_in<gradus::nhwc>(chosen, device, input, plan, recorder)
+                     : make_training_in<gradus::nchw>(chosen, device, input, plan, recorder);
 }
 
 void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
@@ -130,7 +145,8 @@ void dry_run(const settings& given, int ranks) {
   gradus::cpu device{{.intra_op_threads = std::max(1, chosen.threads)}};
   const batches plan{.of_rank = chosen.batch_size, .rank = 0, .ranks = ranks, .steps = 1};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
-  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
+  gradus::trace::recorder unused{{.capacity = 1, .enabled = false}};
+  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan, unused);
   const gradus::nn::memory_forecast memory = trained->forecast();
   const gradus::nn::graph& network = trained->structure();
   std::printf("%s\n", network.describe().c_str());

@@ -12,8 +12,10 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/communicator.hpp"                // all_reduce
+#include "gradus/comm/detail/watch_copy.hpp"           // watch_copy
 #include "gradus/core/bfloat16.hpp"                    // bfloat16
 #include "gradus/core/index.hpp"                       // index_t
+#include "gradus/core/text.hpp"                        // text
 #include "gradus/core/vector.hpp"                      // vector
 #include "gradus/parallel/all_reduce.hpp"              // all_reduce, all_reduce_state
 #include "gradus/parallel/detail/bucket_exchange.hpp"  // gradient_channel
@@ -33,6 +35,36 @@ class rounded_gradients_on final : public gradient_channel {
       : channel_{std::move(channel)}, gradients_{gradients}, travelling_(gradients.size()) {}
 
   comm::request all_reduce(index_t begin, index_t end) override {
+    round(begin, end);
+    return comm::all_reduce(channel_, part(begin, end));
+  }
+
+  /// The memory of such a part that travels.
+  [[nodiscard]] std::span<const std::byte> memory(index_t begin, index_t end) const noexcept {
+    return std::as_bytes(std::span{travelling_.data() + begin, static_cast<std::size_t>(end - begin)});
+  }
+
+  void arrived(index_t begin, index_t end) noexcept {
+    [[maybe_unused]] const auto seen = comm::detail::watch_copy(channel_, memory(begin, end));
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      gradients_[i] = static_cast<Element>(static_cast<float>(travelling_[i]));
+    }
+  }
+
+  [[nodiscard]] std::string name() const { return gradus::detail::text({Communicator::name, " in bfloat16"}); }
+  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
+
+  /// Root of the sum of squares of what rounding took from this rank's gradients in the last step, over that of the
+  /// gradients.
+  [[nodiscard]] double relative_error() const noexcept { return squares_ > 0 ? std::sqrt(error_ / squares_) : 0.0; }
+
+ private:
+  std::span<bfloat16> part(index_t begin, index_t end) noexcept {
+    return {travelling_.data() + begin, static_cast<std::size_t>(end - begin)};
+  }
+
+  void round(index_t begin, index_t end) {
+    [[maybe_unused]] const auto seen = comm::detail::watch_copy(channel_, memory(begin, end));
     double squares = 0;
     double error = 0;
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
@@ -51,30 +83,6 @@ class rounded_gradients_on final : public gradient_channel {
     sent_ += static_cast<std::size_t>(end - begin);
     squares_ += squares;
     error_ += error;
-    return comm::all_reduce(channel_, part(begin, end));
-  }
-
-  /// The memory of such a part that travels.
-  [[nodiscard]] std::span<const std::byte> memory(index_t begin, index_t end) const noexcept {
-    return std::as_bytes(std::span{travelling_.data() + begin, static_cast<std::size_t>(end - begin)});
-  }
-
-  void arrived(index_t begin, index_t end) noexcept {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      gradients_[i] = static_cast<Element>(static_cast<float>(travelling_[i]));
-    }
-  }
-
-  [[nodiscard]] std::string name() const { return std::string{Communicator::name} + " in bfloat16"; }
-  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
-
-  /// Root of the sum of squares of what rounding took from this rank's gradients in the last step, over that of the
-  /// gradients.
-  [[nodiscard]] double relative_error() const noexcept { return squares_ > 0 ? std::sqrt(error_ / squares_) : 0.0; }
-
- private:
-  std::span<bfloat16> part(index_t begin, index_t end) noexcept {
-    return {travelling_.data() + begin, static_cast<std::size_t>(end - begin)};
   }
 
   Communicator channel_;
