@@ -274,10 +274,12 @@ class thread_channel {
         departed_(static_cast<std::size_t>(world_->size())),
         positions_(static_cast<std::size_t>(world_->size())),
         boxes_(departed_.size() * departed_.size()) {
-    places_.push_back(std::make_unique<thread_collective>(*world_, departed_));
-    places_.front()->following = places_.front().get();
+    constexpr std::size_t places_at_first = 8;
+    thread_collective* const first = add_places(places_at_first, nullptr);
+    places_.front()->following = first;
+    first->begin_circle();
     for (position& each : positions_) {
-      each.place = places_.front().get();
+      each.place = first;
     }
   }
 
@@ -352,8 +354,19 @@ class thread_channel {
     return mine;
   }
 
-  /// All ranks go around a circle of places in step. The first rank of a collective opens the next place, or puts a new
-  /// one there if the next is still in use.
+  /// Puts vacant places before `next` and returns the first of them.
+  GRADUS_COLD thread_collective* add_places(std::size_t count, thread_collective* next) {
+    for (; count > 0; --count) {
+      places_.push_back(std::make_unique<thread_collective>(*world_, departed_));
+      places_.back()->following.store(next, std::memory_order_release);
+      next = places_.back().get();
+    }
+    return next;
+  }
+
+  /// All ranks go around a circle of places in step. The first rank of a collective opens the next place, or doubles
+  /// the circle if the next is still in use: how many are depends on who is late, and steps of training must not
+  /// allocate.
   GRADUS_COLD thread_collective& next_place(position& here) {
     const std::uint64_t number = here.number + 1;
     thread_collective* next = here.place->following.load(std::memory_order_acquire);
@@ -362,9 +375,7 @@ class thread_channel {
       next = here.place->following.load(std::memory_order_acquire);
       if (next->number() != number) {
         if (!next->vacant()) {
-          places_.push_back(std::make_unique<thread_collective>(*world_, departed_));
-          places_.back()->following.store(next, std::memory_order_release);
-          next = places_.back().get();
+          next = add_places(places_.size(), next);
           next->open(number);
           here.place->following.store(next, std::memory_order_release);
         } else {

@@ -58,7 +58,10 @@ class thread_collective {
   };
 
   thread_collective(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed)
-      : world_{&world}, departed_{&departed}, entries_(static_cast<std::size_t>(world.size())), left_{world.size()} {
+      : world_{&world},
+        departed_{&departed},
+        entries_(static_cast<std::size_t>(world.size())),
+        left_{2 * world.size()} {
     for (int rank = 0; rank < world.size(); ++rank) {
       at(rank).meeting = this;
       at(rank).rank = rank;
@@ -75,6 +78,9 @@ class thread_collective {
   [[nodiscard]] bool vacant() const noexcept { return left_.load(std::memory_order_acquire) == 2 * ranks(); }
   /// A rank begins the next collective.
   void move_on() noexcept { left_.fetch_add(1, std::memory_order_acq_rel); }
+
+  /// The place where all ranks are before their first collective.
+  void begin_circle() noexcept { left_.store(ranks(), std::memory_order_relaxed); }
 
   /// Prepares a vacant place for the collective `number`. Only one thread at a time.
   void open(std::uint64_t number) noexcept {
