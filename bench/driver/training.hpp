@@ -55,12 +55,12 @@ class training {
                    gradus::trace::recorder* recorder, bool late) = 0;
 };
 
-/// @param input  outlives the training
-template <class Layout>
-[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device,
-                                                         const input_set& input, const batches& plan);
+/// What is defined in training_in.hpp. @param input  outlives the training
+template <class Element, class Layout, class Device>
+[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
+                                                         const batches& plan);
 
-/// In the layout that was asked for.
+/// On a CPU, in the layout that was asked for.
 [[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device,
                                                       const input_set& input, const batches& plan);
 

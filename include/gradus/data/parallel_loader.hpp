@@ -79,8 +79,8 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 
  protected:
   template <class Dataset>
-  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading,
-                   batch_strides strides)
+  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides,
+                   const reader_options& reading)
       : has_parallel_source<Element>{{.set = std::addressof(set),
                                       .read = reading.augment ? &read_augmented<Dataset> : &read_plain<Dataset>,
                                       .label = [](const void* erased, index_t i) -> std::int32_t {
@@ -158,10 +158,13 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 /// (see augmenting_dataset). The batches are the same for any number of threads.
 ///
 ///   data::parallel_loader<float, nhwc> loader{device, photographs, {.batch_size = 64}, {.threads = 8}};
-template <class Element, class Layout>
+template <class Element, class Layout, class Device = cpu>
 class parallel_loader final : public detail::parallel_batches<Element> {
   static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
+  static_assert(
+      std::is_same_v<Device, cpu>,
+      "gradus: a parallel_loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
   using element_type = Element;
@@ -172,7 +175,7 @@ class parallel_loader final : public detail::parallel_batches<Element> {
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
-      : detail::parallel_batches<Element>{device, set, options, reading, &dense_strides<Layout, 4>} {
+      : detail::parallel_batches<Element>{device, set, options, &dense_strides<Layout, 4>, reading} {
     static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
   }
   /// The data set must outlive the loader: give it a name.
