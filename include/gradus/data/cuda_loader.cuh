@@ -133,8 +133,8 @@ class cuda_batches : private loader_host, public Base {
     copied_[place_].record(copies_.get());
     on_the_way_ = true;
   }
-  void copy(void* to, const void* from, std::size_t bytes) const {
-    gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copies_.get()),
+  void copy(void* to_device, const void* from_host, std::size_t bytes) const {
+    gradus::detail::check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()),
                                "cudaMemcpyAsync");
   }
 
