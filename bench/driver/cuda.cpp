@@ -16,6 +16,10 @@ void require_supported_on_cuda(const settings& chosen) {
   const auto refuse = [](const std::string& option, const std::string& expected, const std::string& got) {
     throw std::invalid_argument{option + ": expected " + expected + " with --device cuda, got '" + got + "'"};
   };
+  if (chosen.what == command::tune) {
+    throw std::invalid_argument{"tune: it looks for processes and threads of a CPU: leave out --device " +
+                                chosen.device};
+  }
   if (uses_servers(chosen.update) || chosen.update == variable_update::model_averaging) {
     refuse("--variable-update", "independent, replicated or all_reduce", name_of(chosen.update));
   }

@@ -203,6 +203,7 @@ class Gpu(unittest.TestCase):
                 (["--order", "tac"], "--order: expected none .*'tac'"),
                 (["--all-reduce-spec", "ring"], "--all-reduce-spec: expected n.*'ring'")):
             self.assertRegex(run("--device=cuda", *options, status=2), expected)
+        self.assertIn("leave out --device cuda", run("tune", "--device=cuda", status=2))
 
     def test_without_a_card_a_dry_run_plans_and_a_measurement_says_what_is_missing(self):
         if not ARGUMENTS.cuda or ARGUMENTS.cards:
