@@ -22,3 +22,19 @@ function(gradus_mpi_command variable ranks)
       ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
       PARENT_SCOPE)
 endfunction()
+
+# gradus_enable_cuda(): the language CUDA for this folder, for Hopper if the project names no CMAKE_CUDA_ARCHITECTURES;
+# without nvcc CMAKE_CUDA_COMPILER is false afterwards. A macro: languages belong to folders.
+macro(gradus_enable_cuda)
+  if(NOT CMAKE_CUDA_COMPILER)
+    find_program(CMAKE_CUDA_COMPILER nvcc HINTS "${CUDAToolkit_BIN_DIR}")
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90-real)
+    endif()
+    enable_language(CUDA)
+  endif()
+endmacro()

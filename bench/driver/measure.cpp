@@ -88,6 +88,7 @@ class printing_watch final : public step_watch {
   }
 
   bool on_epoch(gradus::train::epoch_report& /*report*/) override {
+    read_marks_of_last();
     wait_for_all();
     const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size) *
                           static_cast<double>(group_.size());
@@ -145,7 +146,7 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_gr
     sum(phase::wait) += wait;
     sum(phase::input) += steps[k].input;
   }
-  group.sum(sums);  // copies between memories there are none on a CPU
+  group.sum(sums);  // copies to a GPU go on beside the work
   breakdown mean{};
   for (std::size_t i = 0; i < mean.size(); ++i) {
     mean[i] = sums[i] / static_cast<double>(steps.size()) / group.size();
@@ -164,6 +165,9 @@ void require_same_options(const settings& chosen, gradus::comm::any_group& group
                                       {"servers", number(chosen.servers)},
                                       {"server mode", chosen.server_mode},
                                       {"trace file", chosen.trace_file},
+                                      {"device", chosen.device},
+                                      {"precision", chosen.precision},
+                                      {"recorded step", number(int{chosen.record_step})},
                                       {"optimizer", chosen.optimizer},
                                       {"warm-up batches", number(chosen.warmup_batches)},
                                       {"batches", number(chosen.batches)},
@@ -182,12 +186,9 @@ void print_phases(const breakdown& phases) {
 
 }  // namespace
 
-result measure(const settings& given, ranks& all, int local_ranks, gradus::trace::recorder& recorder) {
+result measure(const settings& given, ranks& all, gradus::trace::recorder& recorder) {
   settings chosen = completed(given);
   require_same_options(chosen, all.group());
-  chosen.threads =
-      chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
-
   if (all.place().rank < 0) {
     recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
   }
@@ -203,9 +204,8 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
                      .steps = index_t{chosen.warmup_batches} + chosen.batches};
   chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
-  gradus::cpu device{{.intra_op_threads = chosen.threads}};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
-  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan, recorder);
+  const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);
   trained->freeze();
   const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
@@ -214,14 +214,16 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
 
   double rule_seconds = 0;
   const any_rule rule{.chosen = &chosen, .seconds = uses_servers(chosen.update) ? nullptr : &rule_seconds};
-  const step_end end = all.make_step_end(device, trained->parameters(), rule, transfers);
+  const step_end end = all.make_step_end(trained->parameters(), rule, transfers);
   gradus::comm::any_group& group = alone ? all.group() : *end.group;
 
   result found;
   found.model = chosen.model;
   found.batch_size = chosen.batch_size;
   found.ranks = group.size();
-  found.threads = device.threads();
+  found.threads = all.threads();
+  found.device = chosen.device;
+  found.precision = chosen.precision;
   found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
   found.variable_update = name_of(chosen.update);
   found.dataset = input->name();
@@ -237,7 +239,7 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
 
   const bool traced = !chosen.trace_file.empty();
   printing_watch watch{chosen, group};
-  watch.attach(*end.update, rule_seconds);
+  watch.attach(*end.update, rule_seconds, {all.marks(), trained->structure().nodes().size()});
   watch.begin();
   trained->fit(*end.group, watch, chosen.repeats, chosen.learning_rate, watch, traced ? &recorder : nullptr,
                transfers.gradients.overlap_forward || !transfers.pull_priorities.empty());
@@ -256,6 +258,8 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
   for (const std::string& problem : input->problems()) {  // every rank has met others
     std::fprintf(stderr, "skipped: %s\n", problem.c_str());
   }
+  const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});
+  found.peak_device_memory_bytes = static_cast<std::uint64_t>(*std::max_element(fullest.begin(), fullest.end()));
   if (group.rank() == 0) {
     print_phases(found.phases);
     if (!chosen.json.empty()) {

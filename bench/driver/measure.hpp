@@ -11,9 +11,8 @@
 namespace driver {
 
 /// What every rank does. Only rank 0 prints. Called by all ranks.
-/// @param local_ranks  on this machine
 /// @param recorder     records the measured steps if there is a --trace-file
 /// @return the result; steps and loss are those of the rank, and on a rank that only serves there is nothing else
-result measure(const settings& chosen, ranks& all, int local_ranks, gradus::trace::recorder& recorder);
+result measure(const settings& chosen, ranks& all, gradus::trace::recorder& recorder);
 
 }  // namespace driver

@@ -13,6 +13,9 @@
 #include "plan.hpp"
 #include "servers.hpp"
 #include "training.hpp"
+#ifdef GRADUS_BENCH_WITH_CUDA
+#include "cuda.hpp"
+#endif
 
 namespace driver {
 
@@ -68,87 +71,10 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
   return share * bytes;
 }
 
-}  // namespace
-
-settings completed(settings chosen) {
-  if (chosen.batch_size == 0) {
-    chosen.batch_size = find_model(chosen.model).batch_size;
-  }
-  return chosen;
-}
-
-void require_supported(const settings& chosen) {
-  if (chosen.device != "cpu") {
-    throw std::invalid_argument{"--device: this gradus_bench was built for the CPU alone, got '" + chosen.device + "'"};
-  }
-#ifndef GRADUS_BENCH_WITH_GZIP
-  if (chosen.trace_file.ends_with(".gz")) {
-    throw std::invalid_argument{
-        "--trace-file: a compressed trace needs zlib, which this gradus_bench was built without"};
-  }
-#endif
-  if (chosen.update == variable_update::independent || chosen.update == variable_update::model_averaging) {
-    const char* const given = chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec";
-    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
-      throw std::invalid_argument{std::string{given} + ": with --variable-update " + name_of(chosen.update) +
-                                  " no gradients travel: leave it out"};
-    }
-  } else if (uses_servers(chosen.update) && !chosen.all_reduce_spec.empty()) {
-    throw std::invalid_argument{"--all-reduce-spec: servers reduce nothing over all ranks: leave it out"};
-  }
-  if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
-    throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
-  }
-}
-
-std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
-                                        const batches& plan, gradus::trace::recorder& recorder) {
-  return chosen.nhwc ? make_training_in<gradus::nhwc>(chosen, device, input, plan, recorder)
-                     : make_training_in<gradus::nchw>(chosen, device, input, plan, recorder);
-}
-
-void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
-  const index_t global = chosen.batch_size * about.ranks;
-  const model_facts& model = find_model(chosen.model);
-  const bool synthetic = chosen.data_dir.empty();
-  const double set = !synthetic                                 ? static_cast<double>(examples_of_set)
-                     : std::string{model.dataset} == "imagenet" ? 1281167.0
-                     : std::string{model.dataset} == "mnist"    ? 60000.0
-                                                                : 50000.0;
-  std::printf("Model:       %s\n", chosen.model.c_str());
-  std::printf("Dataset:     %s\n", about.dataset.c_str());
-  std::printf("Mode:        training\n");
-  std::printf("SingleSess:  False\n");
-  std::printf("Batch size:  %td global\n             %td per device\n", global, chosen.batch_size);
-  std::printf("Num batches: %d\n", chosen.batches);
-  std::printf("Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
-  std::printf("Devices:     [");
-  for (int i = 0; i < (chosen.ranks > 1 ? chosen.ranks : 1); ++i) {
-    std::printf("%s'/cpu:%d'", i == 0 ? "" : ", ", i);
-  }
-  std::printf("]\nNUMA bind:   False\n");
-  std::printf("Data format: %s\n", about.data_format.c_str());
-  std::printf("Optimizer:   %s\n", chosen.optimizer.c_str());
-  std::printf("Variables:   %s\n", about.variable_update.c_str());
-  if (!chosen.all_reduce_spec.empty()) {
-    std::printf("AllReduce:   %s\n", chosen.all_reduce_spec.c_str());
-  }
-  if (chosen.order != transfer_order::none) {
-    std::printf("Order:       %s\n", name_of(chosen.order));
-  }
-  std::printf("Ranks:       %d\nThreads:     %d per rank\n==========\n", about.ranks, about.threads);
-  std::fflush(stdout);
-}
-
-void dry_run(const settings& given, int ranks) {
-  const settings chosen = completed(given);
-  gradus::cpu device{{.intra_op_threads = std::max(1, chosen.threads)}};
-  const batches plan{.of_rank = chosen.batch_size, .rank = 0, .ranks = ranks, .steps = 1};
-  const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
-  gradus::trace::recorder unused{{.capacity = 1, .enabled = false}};
-  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan, unused);
-  const gradus::nn::memory_forecast memory = trained->forecast();
-  const gradus::nn::graph& network = trained->structure();
+/// The lines of a dry run.
+void print_plan(const settings& chosen, int ranks, training& trained) {
+  const gradus::nn::memory_forecast memory = trained.forecast();
+  const gradus::nn::graph& network = trained.structure();
   std::printf("%s\n", network.describe().c_str());
   std::printf("dry run:     %s, %td images a rank, %d ranks, %s, %s\n", chosen.model.c_str(), chosen.batch_size, ranks,
               chosen.nhwc ? "NHWC" : "NCHW", name_of(chosen.update));
@@ -174,6 +100,110 @@ void dry_run(const settings& given, int ranks) {
       "bytes a second: at most %.1f images/sec on all ranks; overlap can gain %.0f %%\n",
       1e3 * limits.lower, 1e3 * limits.upper, chosen.multiply_adds_per_second, chosen.link_bytes_per_second,
       static_cast<double>(chosen.batch_size) * ranks / limits.lower, 100 * parallel::possible_speed_up(limits));
+}
+
+#ifndef GRADUS_BENCH_WITH_CUDA
+[[noreturn]] void require_supported_on_cuda(const settings& /*chosen*/) {
+  throw std::invalid_argument{
+      "--device: this gradus_bench was built for the CPU alone, got 'cuda'; where CMake finds the CUDA toolkit with "
+      "nvcc "
+      "and cuDNN (component gradus::cuda) it is built with it"};
+}
+#endif
+
+}  // namespace
+
+settings completed(settings chosen) {
+  if (chosen.batch_size == 0) {
+    chosen.batch_size = find_model(chosen.model).batch_size;
+  }
+  return chosen;
+}
+
+void require_supported(const settings& chosen) {
+  if (chosen.device == "cuda") {
+    require_supported_on_cuda(chosen);
+  } else if (chosen.precision != "fp32" || chosen.record_step) {
+    throw std::invalid_argument{std::string{chosen.record_step ? "--record-step" : "--precision"} +
+                                ": expected --device cuda, got --device cpu, which computes in fp32, step by step"};
+  }
+#ifndef GRADUS_BENCH_WITH_GZIP
+  if (chosen.trace_file.ends_with(".gz")) {
+    throw std::invalid_argument{
+        "--trace-file: a compressed trace needs zlib, which this gradus_bench was built without"};
+  }
+#endif
+  if (chosen.update == variable_update::independent || chosen.update == variable_update::model_averaging) {
+    const char* const given = chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec";
+    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
+      throw std::invalid_argument{std::string{given} + ": with --variable-update " + name_of(chosen.update) +
+                                  " no gradients travel: leave it out"};
+    }
+  } else if (uses_servers(chosen.update) && !chosen.all_reduce_spec.empty()) {
+    throw std::invalid_argument{"--all-reduce-spec: servers reduce nothing over all ranks: leave it out"};
+  }
+  if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
+    throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
+  }
+}
+
+std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
+                                        const batches& plan, gradus::trace::recorder& recorder) {
+  return chosen.nhwc ? make_training_in<float, gradus::nhwc>(chosen, device, input, plan, recorder)
+                     : make_training_in<float, gradus::nchw>(chosen, device, input, plan, recorder);
+}
+
+void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
+  const index_t global = chosen.batch_size * about.ranks;
+  const model_facts& model = find_model(chosen.model);
+  const bool synthetic = chosen.data_dir.empty();
+  const double set = !synthetic                                 ? static_cast<double>(examples_of_set)
+                     : std::string{model.dataset} == "imagenet" ? 1281167.0
+                     : std::string{model.dataset} == "mnist"    ? 60000.0
+                                                                : 50000.0;
+  std::printf("Model:       %s\n", chosen.model.c_str());
+  std::printf("Dataset:     %s\n", about.dataset.c_str());
+  std::printf("Mode:        training\n");
+  std::printf("SingleSess:  False\n");
+  std::printf("Batch size:  %td global\n             %td per device\n", global, chosen.batch_size);
+  std::printf("Num batches: %d\n", chosen.batches);
+  std::printf("Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
+  std::printf("Devices:     [");
+  for (int i = 0; i < (chosen.ranks > 1 ? chosen.ranks : 1); ++i) {
+    std::printf("%s'/%s:%d'", i == 0 ? "" : ", ", chosen.device == "cuda" ? "gpu" : "cpu", i);
+  }
+  std::printf("]\nNUMA bind:   False\n");
+  std::printf("Data format: %s\n", about.data_format.c_str());
+  std::printf("Optimizer:   %s\n", chosen.optimizer.c_str());
+  std::printf("Variables:   %s\n", about.variable_update.c_str());
+  if (!chosen.all_reduce_spec.empty()) {
+    std::printf("AllReduce:   %s\n", chosen.all_reduce_spec.c_str());
+  }
+  if (chosen.order != transfer_order::none) {
+    std::printf("Order:       %s\n", name_of(chosen.order));
+  }
+  std::printf("Ranks:       %d\nThreads:     %d per rank\n==========\n", about.ranks, about.threads);
+  std::fflush(stdout);
+}
+
+void dry_run(const settings& given, int ranks) {
+  const settings chosen = completed(given);
+  const batches plan{.of_rank = chosen.batch_size, .rank = 0, .ranks = ranks, .steps = 1};
+  const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
+#ifdef GRADUS_BENCH_WITH_CUDA
+  if (chosen.device == "cuda" && cuda_devices() > 0) {
+    with_cuda_training(chosen, *input, plan, [&](training& trained) { print_plan(chosen, ranks, trained); });
+    return;
+  }
+#endif
+  gradus::cpu device{{.intra_op_threads = std::max(1, chosen.threads)}};
+  gradus::trace::recorder unused{{.capacity = 1, .enabled = false}};
+  print_plan(chosen, ranks, *make_training(chosen, device, *input, plan, unused));
+  if (chosen.device == "cuda") {
+    std::printf(
+        "device:      there is no CUDA device here: memory is that of an fp32 network on a CPU, without what cuDNN "
+        "works in\n");
+  }
 }
 
 }  // namespace driver

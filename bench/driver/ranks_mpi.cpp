@@ -9,19 +9,23 @@
 #include "plan.hpp"
 #include "ranks.hpp"
 #include "run_rank.hpp"
+#ifdef GRADUS_BENCH_WITH_CUDA
+#include "cuda.hpp"
+#endif
 
 namespace driver {
 
 namespace {
 
-/// How many ranks of the job share this machine.
-int ranks_of_this_machine(MPI_Comm world) {
+/// This rank among those of the job that share its machine.
+gradus::data::shard place_on_this_machine(MPI_Comm world) {
   MPI_Comm node = MPI_COMM_NULL;
   MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  int size = 1;
-  MPI_Comm_size(node, &size);
+  gradus::data::shard place;
+  MPI_Comm_rank(node, &place.rank);
+  MPI_Comm_size(node, &place.ranks);
   MPI_Comm_free(&node);
-  return size;
+  return place;
 }
 
 }  // namespace
@@ -39,8 +43,16 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen) {
     } else if (environment.size() == 1) {
       measure_on_threads(chosen);
     } else {
-      environment.run(
-          [&](gradus::comm::mpi& world) { run_rank(world, chosen, false, ranks_of_this_machine(world.native())); });
+      environment.run([&](gradus::comm::mpi& world) {
+        const gradus::data::shard local = place_on_this_machine(world.native());
+#ifdef GRADUS_BENCH_WITH_CUDA
+        if (chosen.device == "cuda") {
+          run_rank_on_cuda(world, chosen, false, local.rank);
+          return;
+        }
+#endif
+        run_rank(world, chosen, false, local.ranks);
+      });
     }
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "gradus_bench: %s\n", failure.what());

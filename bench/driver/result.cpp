@@ -79,6 +79,8 @@ void write_json(const result& found, const std::string& path) {
                                    {"batch_size", found.batch_size},
                                    {"ranks", found.ranks},
                                    {"threads", found.threads},
+                                   {"device", found.device},
+                                   {"precision", found.precision},
                                    {"data_format", found.data_format},
                                    {"variable_update", found.variable_update},
                                    {"dataset", found.dataset},
@@ -93,6 +95,7 @@ void write_json(const result& found, const std::string& path) {
                                      {"jitter", 1e3 * found.step.jitter}}},
                                    {"breakdown_ms", phases},
                                    {"peak_memory_bytes", found.peak_memory_bytes},
+                                   {"peak_device_memory_bytes", found.peak_device_memory_bytes},
                                    {"loss", found.loss}};
   std::ofstream file{path};
   file << all.dump(2) << '\n';

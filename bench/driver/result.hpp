@@ -12,7 +12,8 @@
 
 namespace driver {
 
-/// Where the time of a step goes, in seconds. On ranks of several threads these are times of the thread that trains.
+/// Where the time of a step goes, in seconds. On ranks of several threads these are times of the thread that trains; on
+/// a GPU forward, backward and update are the GPU's, with what it waits for transfers in backward.
 enum class phase { forward, backward, update, communicate, wait, input, copy };
 inline constexpr std::array<const char*, 7> phase_names{"forward", "backward", "update", "communicate",
                                                         "wait",    "input",    "copy"};
@@ -41,16 +42,19 @@ struct result {
   index_t batch_size = 0;  // of a rank
   int ranks = 1;
   int threads = 1;
+  std::string device;
+  std::string precision;
   std::string data_format;
   std::string variable_update;
   std::string dataset;
   std::string optimizer;
-  double images_per_second = 0;         // of all ranks; of several repeats the median
-  std::vector<double> repeats;          // likewise, of each
-  step_statistics step;                 // rank 0's
-  breakdown phases{};                   // of a step, the mean over all ranks and measured steps
-  std::uint64_t peak_memory_bytes = 0;  // of the largest process
-  double loss = 0;                      // of the last step, on rank 0
+  double images_per_second = 0;                // of all ranks; of several repeats the median
+  std::vector<double> repeats;                 // likewise, of each
+  step_statistics step;                        // rank 0's
+  breakdown phases{};                          // of a step, the mean over all ranks and measured steps
+  std::uint64_t peak_memory_bytes = 0;         // of the largest process
+  std::uint64_t peak_device_memory_bytes = 0;  // of the fullest GPU, as far as its pool gave it
+  double loss = 0;                             // of the last step, on rank 0
 };
 
 /// Writes --json. @throws std::invalid_argument when the file cannot be written

@@ -3,8 +3,10 @@
 // What a rank does from the beginning to its trace.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
@@ -19,29 +21,44 @@
 namespace driver {
 
 /// Called by all ranks. Their transfers pass a recorder that records if there is a --trace-file.
-/// @param local_ranks  on this machine
-template <class Communicator>
-void run_rank(Communicator& world, const settings& chosen, bool in_process, int local_ranks) {
+/// @param world       of the host: clocks are compared and traces are gathered over it
+/// @param gradients   of the same ranks, for memory of the device
+/// @param in_process  whether all ranks are in this process
+template <class Device, class Hosts, class Communicator>
+void run_rank_on(Device& device, Hosts& world, Communicator gradients, const settings& chosen, bool in_process) {
 #ifdef GRADUS_BENCH_WITH_NVTX
   gradus::trace::recorder recorder{{.enabled = false, .ranges = gradus::trace::nvtx_ranges()}};
 #else
   gradus::trace::recorder recorder{{.enabled = false}};
 #endif
-  auto traced = gradus::trace::traced(world.duplicate(), recorder);
-  ranks_on<decltype(traced)> all{traced, chosen, in_process};
-  const result found = measure(chosen, all, local_ranks, recorder);
+  recorder.note_clock(gradus::trace::measure_clock(world, &gradus::trace::detail::steady_nanoseconds));
+  gradus::comm::recorded<Communicator, gradus::trace::transfers> traced{
+      std::move(gradients), std::make_shared<gradus::trace::transfers>(recorder)};
+  ranks_on<decltype(traced), Device> all{traced, device, chosen, in_process};
+  const result found = measure(chosen, all, recorder);
   if (!chosen.trace_file.empty()) {
-    if (traced.rank() == 0) {
+    if (world.rank() == 0) {
       std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans)).c_str());
     }
     const gradus::trace::program_facts facts{
         .model = chosen.model, .batch_size = found.batch_size, .threads = found.threads};
-    gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, traced);
-    if (traced.rank() == 0) {
+    gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, world);
+    if (world.rank() == 0) {
       all_ranks.begin_with_steps();
       write_trace(chosen.trace_file, all_ranks, facts);
     }
   }
+}
+
+/// The same on this machine's processors.
+/// @param local_ranks  on this machine
+template <class Communicator>
+void run_rank(Communicator& world, const settings& given, bool in_process, int local_ranks) {
+  settings chosen = given;
+  chosen.threads =
+      chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
+  gradus::cpu device{{.intra_op_threads = chosen.threads}};
+  run_rank_on(device, world, world.duplicate(), chosen, in_process);
 }
 
 }  // namespace driver

@@ -66,7 +66,7 @@ void add_training(CLI::App& app, settings& chosen) {
       ->default_str("all_reduce");
   app.add_option("--all-reduce-spec", chosen.all_reduce_spec,
                  "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
-                 "what MPI or the shared memory does)");
+                 "what MPI or the shared memory does). On GPUs: nccl (default: through the host's memory)");
   app.add_option("--order", chosen.order, "in which order gradients travel")
       ->transform(one_of(order_names))
       ->default_str("none");
@@ -111,7 +111,17 @@ void add_measurement(CLI::App& app, settings& chosen) {
                  "threads of a rank; 0: the processors divided by the ranks of the machine")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app.add_option("--device", chosen.device)->check(CLI::IsMember({"cpu", "cuda", "gpu"}))->capture_default_str();
+  app.add_option("--device", chosen.device, "what computes; of several GPUs a rank takes the one of its local number")
+      ->transform(CLI::CheckedTransformer(names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}}))
+      ->capture_default_str();
+  app.add_option(
+         "--precision", chosen.precision,
+         "of cuda: fp32, tf32 (factors of products rounded to 10 bits) or bf16 (values between layers stored in "
+         "16 bits, parameters in 32)")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
+      ->capture_default_str();
+  app.add_flag("--record-step", chosen.record_step,
+               "of cuda: launch forward, loss and backward as one graph; their time is then that of forward");
   app.add_option("--data-dir", chosen.data_dir, "a folder of images, or a record file (default: synthetic images)");
   app.add_option("--data-name", chosen.data_name, "what is in it (default: what it looks like)")
       ->check(CLI::IsMember({"imagenet", "records", "cifar10", "cifar100", "mnist"}));

@@ -31,6 +31,9 @@ enum class variable_update {
 enum class transfer_order { none, tic, tac, random };
 [[nodiscard]] const char* name_of(transfer_order order) noexcept;
 
+/// The --all-reduce-spec that means NCCL, on GPUs.
+inline constexpr const char* nccl_spec = "nccl";
+
 struct settings {
   command what = command::measure;
   // The training
@@ -57,9 +60,11 @@ struct settings {
   int repeats = 1;
   int display_every = 10;
   // Where it runs
-  int ranks = 1;    // in threads of this process
-  int threads = 0;  // of a rank; 0: the processors divided by the ranks of this machine
-  std::string device = "cpu";
+  int ranks = 1;                   // in threads of this process
+  int threads = 0;                 // of a rank; 0: the processors divided by the ranks of this machine
+  std::string device = "cpu";      // or cuda
+  std::string precision = "fp32";  // of the values between layers and of products: also tf32 or bf16
+  bool record_step = false;        // forward, loss and backward are launched as one graph
   // Input and output
   std::string data_dir;   // empty: synthetic images
   std::string data_name;  // empty: what the folder looks like

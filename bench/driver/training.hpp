@@ -55,14 +55,14 @@ class training {
                    gradus::trace::recorder* recorder, bool late) = 0;
 };
 
+/// What is defined in training_in.hpp.
 /// @param input     outlives the training
 /// @param recorder  likewise; of what the threads of the input do
-template <class Layout>
-[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device,
-                                                         const input_set& input, const batches& plan,
-                                                         gradus::trace::recorder& recorder);
+template <class Element, class Layout, class Device>
+[[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
+                                                         const batches& plan, gradus::trace::recorder& recorder);
 
-/// In the layout that was asked for.
+/// On a CPU, in the layout that was asked for.
 [[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device,
                                                       const input_set& input, const batches& plan,
                                                       gradus::trace::recorder& recorder);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The training of one layout: included by one file for each, which compile side by side.
+// The training of one element, layout and device: included by files that compile side by side.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "build_model.hpp"
@@ -86,21 +87,28 @@ class repeated_set {
   index_t size_;
 };
 
-template <class Layout>
+/// What a trainer takes instead of a network when steps are recorded: a class template, for a GPU.
+template <class Network>
+struct recorded_form {
+  using type = void;
+};
+
+template <class Element, class Layout, class Device>
 class training_in final : public training {
-  using network = gradus::nn::network<float, Layout>;
-  using loader = gradus::data::parallel_loader<float, Layout>;
+  using network = gradus::nn::network<Element, Layout, Device>;
+  using loader = gradus::data::parallel_loader<Element, Layout, Device>;
 
   /// The loops of the library's trainer, with an update whose type is not known here.
-  class fitting : public gradus::train::detail::trainer_base<network> {
+  template <class Network>
+  class fitting : public gradus::train::detail::trainer_base<Network> {
    public:
-    using base = gradus::train::detail::trainer_base<network>;
-    explicit fitting(network& net) : base{net} {}
+    using base = gradus::train::detail::trainer_base<Network>;
+    explicit fitting(Network& net) : base{net} {}
     using base::fit_on;
   };
 
  public:
-  training_in(const settings& chosen, gradus::cpu& device, const input_set& input, const batches& plan,
+  training_in(const settings& chosen, Device& device, const input_set& input, const batches& plan,
               gradus::trace::recorder& recorder)
       : chosen_{chosen},
         plan_{plan},
@@ -133,8 +141,8 @@ class training_in final : public training {
            const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
            gradus::trace::recorder* recorder, bool late) override {
     const gradus::train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
-    fitting trainer{net_};
-    const auto fit_from = [&](auto& input) {
+    const auto fit_from = [&](auto& input, auto& trained) {
+      fitting trainer{trained};
       if (recorder == nullptr) {
         trainer.fit_on(group, update, input, options, {&callback});
         return;
@@ -151,12 +159,21 @@ class training_in final : public training {
       detail::traced_callbacks callbacks{watched, tracer};
       trainer.fit_on(group, tracer, traced, options, {&callbacks});
     };
-    if (synthetic_) {
-      one_batch<loader> input{opened_loader(), plan_.steps};
-      fit_from(input);
-    } else {
-      fit_from(opened_loader());
+    const auto fit_network = [&](auto& trained) {
+      if (synthetic_) {
+        one_batch<loader> input{opened_loader(), plan_.steps};
+        fit_from(input, trained);
+      } else {
+        fit_from(opened_loader(), trained);
+      }
+    };
+    if constexpr (!std::is_void_v<typename recorded_form<network>::type>) {
+      if (chosen_.record_step) {
+        typename recorded_form<network>::type recorded{net_};
+        return fit_network(recorded);
+      }
     }
+    fit_network(net_);
   }
 
  private:
@@ -186,10 +203,10 @@ class training_in final : public training {
   std::unique_ptr<loader> loader_;
 };
 
-template <class Layout>
-std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device, const input_set& input,
+template <class Element, class Layout, class Device>
+std::unique_ptr<training> make_training_in(const settings& chosen, Device& device, const input_set& input,
                                            const batches& plan, gradus::trace::recorder& recorder) {
-  return std::make_unique<training_in<Layout>>(chosen, device, input, plan, recorder);
+  return std::make_unique<training_in<Element, Layout, Device>>(chosen, device, input, plan, recorder);
 }
 
 }  // namespace driver

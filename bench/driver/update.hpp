@@ -11,30 +11,23 @@
 #include <vector>
 
 #include "gradus/comm/any_group.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/optim/segment.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/train/detail/parts.hpp"
 #include "gradus/train/detail/step_update.hpp"
 #include "gradus/train/traced.hpp"
+#include "input.hpp"
+#include "marks.hpp"
+#include "rules.hpp"
 #include "settings.hpp"
+#include "training.hpp"
 
 namespace driver {
-
-/// The optimizer's state without its type.
-class rule_state {
- public:
-  rule_state() = default;
-  rule_state(const rule_state&) = delete;
-  rule_state& operator=(const rule_state&) = delete;
-  virtual ~rule_state() = default;
-  virtual void update(gradus::cpu& device, std::span<const gradus::optim::segment> segments, float* values,
-                      const float* gradients, double rate) = 0;
-};
 
 /// The update rule that was asked for. It adds the time that it takes to `seconds`.
 struct any_rule {
@@ -43,8 +36,6 @@ struct any_rule {
   const settings* chosen = nullptr;
   double* seconds = nullptr;  // null: nobody asks
 
-  /// @throws gradus::configuration_error when a hyper-parameter makes no sense
-  [[nodiscard]] std::unique_ptr<rule_state> make_state(gradus::cpu& device, index_t parameters) const;
   /// The optimizer's name and hyper-parameters in one text.
   [[nodiscard]] std::string description() const;
 
@@ -52,14 +43,14 @@ struct any_rule {
   class state;
 };
 
-template <>
-class any_rule::state<float, gradus::cpu> {
+template <class Device>
+class any_rule::state<float, Device> {
  public:
-  state(gradus::cpu& device, const any_rule& rule, index_t parameters)
-      : seconds_{rule.seconds}, state_{rule.make_state(device, parameters)} {}
+  state(Device& device, const any_rule& rule, index_t parameters)
+      : seconds_{rule.seconds}, state_{make_rule_state(*rule.chosen, device, parameters)} {}
 
-  void update(gradus::cpu& device, std::span<const gradus::optim::segment> segments, float* values,
-              const float* gradients, double rate) {
+  void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
+              double rate) {
     const auto began = gradus::train::detail::clock::now();
     state_->update(device, segments, values, gradients, rate);
     if (seconds_ != nullptr) {
@@ -69,7 +60,7 @@ class any_rule::state<float, gradus::cpu> {
 
  private:
   double* seconds_;
-  std::unique_ptr<rule_state> state_;
+  std::unique_ptr<rule_state<Device>> state_;
 };
 
 /// What a step ends with, and what it is.
@@ -88,7 +79,7 @@ struct transfer_plan {
 
 using trained_parameters = gradus::train::detail::trained_parameters<float>;
 
-/// The ranks that train together, without the type of their communicator.
+/// The ranks that train together and what this one computes with, without the types of communicator and device.
 class ranks {
  public:
   ranks() = default;
@@ -102,17 +93,26 @@ class ranks {
   [[nodiscard]] virtual gradus::data::shard place() const = 0;
   /// If this rank is a server alone, serves until the others have left. Returns whether it is.
   virtual bool serve(const any_rule& rule) = 0;
+  /// A training on this rank's device. Input and recorder outlive it.
+  [[nodiscard]] virtual std::unique_ptr<training> make_training(const settings& chosen, const input_set& input,
+                                                                const batches& plan,
+                                                                gradus::trace::recorder& recorder) = 0;
   /// Called by all ranks. The parameters are then those of rank 0, but for independent ranks.
-  virtual step_end make_step_end(gradus::cpu& device, trained_parameters trained, const any_rule& rule,
-                                 const transfer_plan& plan) = 0;
+  virtual step_end make_step_end(trained_parameters trained, const any_rule& rule, const transfer_plan& plan) = 0;
+  /// Threads that compute.
+  [[nodiscard]] virtual int threads() const = 0;
+  /// For times of a device that works while the host goes on; null where it does not.
+  [[nodiscard]] virtual device_marks* marks() = 0;
+  /// The most memory of its own that the device has given, in bytes.
+  [[nodiscard]] virtual std::uint64_t peak_device_memory() const = 0;
 };
 
 /// A step's end of a synchronization over a communicator. Both outlive it.
 /// @param recorder  is told what the parts of the gradients are called; null: nobody is
-template <class Communicator, class Synchronization>
-step_end make_end(Communicator& communicator, gradus::cpu& device, trained_parameters trained, const any_rule& rule,
+template <class Communicator, class Device, class Synchronization>
+step_end make_end(Communicator& communicator, Device& device, trained_parameters trained, const any_rule& rule,
                   const Synchronization& options, gradus::trace::recorder* recorder = nullptr) {
-  using update = gradus::train::detail::step_update<float, gradus::cpu, any_rule, Communicator, Synchronization>;
+  using update = gradus::train::detail::step_update<float, Device, any_rule, Communicator, Synchronization>;
   auto* const made = new update{device, std::move(trained), rule, communicator, options};
   step_end result{{made, [](gradus::train::detail::synchronized_update* end) { delete static_cast<update*>(end); }},
                   &made->group(),
@@ -125,7 +125,11 @@ step_end make_end(Communicator& communicator, gradus::cpu& device, trained_param
 }
 
 /// The end of a step of a rank that is alone.
-[[nodiscard]] step_end make_independent_end(gradus::cpu& device, trained_parameters trained, const any_rule& rule);
+template <class Device>
+[[nodiscard]] step_end make_independent_end(Device& device, trained_parameters trained, const any_rule& rule) {
+  static gradus::comm::self alone;
+  return make_end(alone, device, std::move(trained), rule, gradus::parallel::all_reduce{});
+}
 
 [[nodiscard]] constexpr bool uses_servers(variable_update mode) noexcept {
   return mode == variable_update::parameter_server || mode == variable_update::distributed_replicated;

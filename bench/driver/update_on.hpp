@@ -3,7 +3,9 @@
 // The ends of a step for one communicator: included by one file for each, which compile side by side.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "gradus/comm/all_reduce_rule.hpp"
@@ -17,14 +19,38 @@
 
 namespace driver {
 
-template <class Communicator>
+/// What a rank needs of its device beside what the library asks for.
+template <class Device>
+struct device_of;
+
+template <>
+struct device_of<gradus::cpu> {
+  static std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
+                                                 const batches& plan, gradus::trace::recorder& recorder) {
+    return driver::make_training(chosen, device, input, plan, recorder);
+  }
+  static std::unique_ptr<device_marks> make_marks(gradus::cpu& /*device*/) { return nullptr; }
+  static int threads(const gradus::cpu& device) { return device.threads(); }
+  static std::uint64_t peak_memory(const gradus::cpu& /*device*/) { return 0; }
+};
+
+/// With a device that is not a cpu, ranks sum their gradients, by the communicator's own all-reduce, or are
+/// independent.
+template <class Communicator, class Device>
 class ranks_on final : public ranks {
+  static constexpr bool on_host = std::is_same_v<Device, gradus::cpu>;
+
  public:
   /// Called by all ranks.
   /// @param in_process  whether all ranks are in this process
   /// @throws gradus::configuration_error when there are not enough ranks for servers and workers
-  ranks_on(Communicator& communicator, const settings& chosen, bool in_process)
-      : communicator_{communicator}, chosen_{chosen}, in_process_{in_process}, group_{communicator} {
+  ranks_on(Communicator& communicator, Device& device, const settings& chosen, bool in_process)
+      : communicator_{communicator},
+        device_{device},
+        chosen_{chosen},
+        in_process_{in_process},
+        group_{communicator},
+        marks_{device_of<Device>::make_marks(device)} {
     if (uses_servers(chosen.update)) {
       roles_ = gradus::parallel::roles_of(communicator.size(), chosen.servers, chosen.colocate_servers);
     }
@@ -49,48 +75,59 @@ class ranks_on final : public ranks {
     if (place().rank >= 0) {
       return false;
     }
-    serve_to_the_end(communicator_, chosen_, node_of_rank_, rule);
+    if constexpr (on_host) {
+      serve_to_the_end(communicator_, chosen_, node_of_rank_, rule);
+    }
     return true;
   }
 
-  step_end make_step_end(gradus::cpu& device, trained_parameters trained, const any_rule& rule,
-                         const transfer_plan& plan) override {
-    switch (chosen_.update) {
-      case variable_update::independent:
-        return make_independent_end(device, std::move(trained), rule);
-      case variable_update::parameter_server:
-      case variable_update::distributed_replicated:
-        return make_server_end(communicator_, chosen_, node_of_rank_, device, std::move(trained), rule, plan);
-      case variable_update::model_averaging:
-        return make_end(communicator_, device, std::move(trained), rule,
-                        gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
-      case variable_update::replicated:
-        if (!in_process_) {
-          throw std::invalid_argument{
-              "--variable-update: replicated is for ranks in one process (--ranks N); under mpiexec use all_reduce"};
-        }
-        break;
-      case variable_update::all_reduce:
-        break;
-    }
-    if (chosen_.all_reduce_spec.empty()) {
-      return make_end(communicator_, device, std::move(trained), rule, plan.gradients,
-                      &communicator_.recorder().spans());
-    }
-    collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
-        communicator_.duplicate(),
-        gradus::comm::collectives_options{.all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
-    return make_end(*collectives_, device, std::move(trained), rule, plan.gradients, &communicator_.recorder().spans());
+  std::unique_ptr<training> make_training(const settings& chosen, const input_set& input, const batches& plan,
+                                          gradus::trace::recorder& recorder) override {
+    return device_of<Device>::make_training(chosen, device_, input, plan, recorder);
   }
+
+  step_end make_step_end(trained_parameters trained, const any_rule& rule, const transfer_plan& plan) override {
+    if (chosen_.update == variable_update::independent) {
+      return make_independent_end(device_, std::move(trained), rule);
+    }
+    if (chosen_.update == variable_update::replicated && !in_process_) {
+      throw std::invalid_argument{
+          "--variable-update: replicated is for ranks in one process (--ranks N); under mpiexec use all_reduce"};
+    }
+    if constexpr (on_host) {
+      if (uses_servers(chosen_.update)) {
+        return make_server_end(communicator_, chosen_, node_of_rank_, device_, std::move(trained), rule, plan);
+      }
+      if (chosen_.update == variable_update::model_averaging) {
+        return make_end(communicator_, device_, std::move(trained), rule,
+                        gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
+      }
+      if (!chosen_.all_reduce_spec.empty()) {
+        collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
+            communicator_.duplicate(), gradus::comm::collectives_options{
+                                           .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
+        return make_end(*collectives_, device_, std::move(trained), rule, plan.gradients,
+                        &communicator_.recorder().spans());
+      }
+    }
+    return make_end(communicator_, device_, std::move(trained), rule, plan.gradients,
+                    &communicator_.recorder().spans());
+  }
+
+  int threads() const override { return device_of<Device>::threads(device_); }
+  device_marks* marks() override { return marks_.get(); }
+  std::uint64_t peak_device_memory() const override { return device_of<Device>::peak_memory(device_); }
 
  private:
   Communicator& communicator_;
+  Device& device_;
   const settings& chosen_;
   bool in_process_;
   gradus::comm::group_of<Communicator> group_;
-  gradus::parallel::roles roles_;  // with servers
-  std::vector<int> node_of_rank_;  // of distributed_replicated
-  std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;
+  gradus::parallel::roles roles_;                                         // with servers
+  std::vector<int> node_of_rank_;                                         // of distributed_replicated
+  std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host
+  std::unique_ptr<device_marks> marks_;
 };
 
 }  // namespace driver

@@ -5,40 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "gradus/comm/self.hpp"
-#include "gradus/optim/lars.hpp"
-#include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/bucket_order.hpp"
 #include "gradus/parallel/order.hpp"
+#include "rules_on.hpp"
 #include "update.hpp"
 
 namespace driver {
 
 namespace {
-
-template <class Rule>
-class state_of final : public rule_state {
- public:
-  state_of(gradus::cpu& device, const Rule& rule, index_t parameters) : state_{device, rule, parameters} {}
-  void update(gradus::cpu& device, std::span<const gradus::optim::segment> segments, float* values,
-              const float* gradients, double rate) override {
-    state_.update(device, segments, values, gradients, rate);
-  }
-
- private:
-  typename Rule::template state<float, gradus::cpu> state_;
-};
-
-/// Calls use(rule) with the rule that was asked for.
-template <class Use>
-auto with_rule(const settings& chosen, const Use& use) {
-  if (chosen.optimizer == "lars") {
-    return use(gradus::optim::lars{.momentum = chosen.momentum, .weight_decay = chosen.weight_decay});
-  }
-  return use(gradus::optim::sgd{.momentum = chosen.optimizer == "sgd" ? 0.0 : chosen.momentum,
-                                .nesterov = chosen.optimizer == "nesterov",
-                                .weight_decay = chosen.weight_decay});
-}
 
 gradus::parallel::transfer_priorities priorities_of(const settings& chosen, const gradus::nn::graph& network,
                                                     const gradus::parallel::step_profile& profile) {
@@ -58,19 +32,10 @@ gradus::parallel::transfer_priorities priorities_of(const settings& chosen, cons
 
 }  // namespace
 
-std::unique_ptr<rule_state> any_rule::make_state(gradus::cpu& device, index_t parameters) const {
-  return with_rule(*chosen, [&](const auto& rule) -> std::unique_ptr<rule_state> {
-    return std::make_unique<state_of<std::remove_cvref_t<decltype(rule)>>>(device, rule, parameters);
-  });
-}
+template std::unique_ptr<rule_state<gradus::cpu>> make_rule_state(const settings&, gradus::cpu&, index_t);
 
 std::string any_rule::description() const {
   return with_rule(*chosen, [](const auto& rule) { return std::string{rule.description()}; });
-}
-
-step_end make_independent_end(gradus::cpu& device, trained_parameters trained, const any_rule& rule) {
-  static gradus::comm::self alone;
-  return make_end(alone, device, std::move(trained), rule, gradus::parallel::all_reduce{});
 }
 
 transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,

@@ -3,17 +3,19 @@
 // Times the parts of every step from outside of them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/train/detail/loop.hpp"
 #include "gradus/train/detail/parts.hpp"
+#include "marks.hpp"
 #include "result.hpp"
 
 namespace driver {
 
-/// The times of one step, in seconds.
+/// The times of one step, in seconds. On a GPU forward, backward and update are times of the GPU.
 struct step_times {
   double step = 0;
   double input = 0;     // until the first layer begins
@@ -33,10 +35,17 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
   /// @param first  steps of an epoch that are not kept
   step_watch(std::size_t first, std::size_t kept) : first_{first} { steps_.reserve(kept); }
 
+  /// Marks of a device that works while the host goes on, or null, and the number of layers.
+  struct device_times {
+    device_marks* marks = nullptr;
+    std::size_t layers = 0;
+  };
+
   /// What is timed; `rule_seconds` is what its update rule adds its time to.
-  void attach(synchronized_update& inner, const double& rule_seconds) {
+  void attach(synchronized_update& inner, const double& rule_seconds, const device_times& device) {
     inner_ = &inner;
     rule_seconds_ = &rule_seconds;
+    device_ = device;
   }
 
   [[nodiscard]] const std::vector<step_times>& steps() const noexcept { return steps_; }
@@ -45,6 +54,7 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
     if (!began_) {
       began_ = true;
       now_.input = between(clock::now());
+      mark(step_mark::first_layer);
     }
     timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
   }
@@ -53,6 +63,9 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
     if (which == gradus::kernels::pass::forward) {
       forward_end_ = clock::now();
       forward_exchange_ = now_.exchange;
+      if (layer + 1 == device_.layers) {
+        mark(step_mark::last_layer);
+      }
     }
   }
   void gradients_ready(std::size_t first, std::size_t count) override {
@@ -63,7 +76,9 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
     const double input = now_.input;
     now_.forward = seconds(step_began_, forward_end_) - input - forward_exchange_;
     now_.backward = seconds(forward_end_, before) - (now_.exchange - forward_exchange_);
+    mark(step_mark::update);
     timed(now_.exchange, [&] { inner_->update(rate); });
+    mark(step_mark::end);
   }
   void complete_update() override { inner_->complete_update(); }
 
@@ -72,6 +87,14 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
   virtual void ended(std::size_t step) = 0;
   /// The steps that are not kept are over: the next one counts.
   virtual void warmed_up() = 0;
+
+  /// An epoch has ended: waits for the device, and reads its marks of the last step.
+  void read_marks_of_last() {
+    if (marked_ > 0) {
+      read_marks(marked_ - 1);
+      unread_ = false;
+    }
+  }
 
  private:
   void on_start(const gradus::train::run_information& /*run*/) override { step_began_ = clock::now(); }
@@ -82,12 +105,17 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
       now_.update = *rule_seconds_ - rule_seconds_before_;
       now_.exchange -= now_.update;  // it runs inside
       now_.loss = report.local_loss;
+      if (unread_) {
+        read_marks(marked_ - 1);  // of the step before: it is done, because the loss of this one is there
+      }
       steps_.push_back(now_);
+      unread_ = device_.marks != nullptr;
       ended(number - first_);
     }
     if (number + 1 == first_) {
       warmed_up();
     }
+    ++marked_;
     now_ = {};
     began_ = false;
     forward_exchange_ = 0;
@@ -101,6 +129,24 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
   }
   [[nodiscard]] double between(clock::time_point to) const noexcept { return seconds(step_began_, to); }
 
+  void mark(step_mark which) {
+    if (device_.marks != nullptr) {
+      device_.marks->set(marked_, which);
+    }
+  }
+  /// The times of the last step that was kept are those of the device; the exchange is at most what they leave.
+  void read_marks(std::size_t step) {
+    if (device_.marks == nullptr || steps_.empty()) {
+      return;
+    }
+    step_times& kept = steps_.back();
+    const auto [forward, backward, update] = device_.marks->seconds(step);
+    kept.forward = forward;
+    kept.backward = backward;
+    kept.update = update;
+    kept.exchange = std::min(kept.exchange, kept.step - kept.input - forward - backward - update);
+  }
+
   template <class Call>
   void timed(double& sum, const Call& call) {
     const clock::time_point before = clock::now();
@@ -112,6 +158,9 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
   std::vector<step_times> steps_;
   synchronized_update* inner_ = nullptr;
   const double* rule_seconds_ = nullptr;
+  device_times device_;
+  std::size_t marked_ = 0;  // steps
+  bool unread_ = false;     // the marks of the last step that was kept
   step_times now_;
   bool began_ = false;
   clock::time_point step_began_;

@@ -77,15 +77,26 @@ BOOST_AUTO_TEST_CASE(too_much_memory_is_refused_and_the_device_goes_on) {
   device.deallocate(memory, 64);
 }
 
+BOOST_AUTO_TEST_CASE(the_most_memory_is_counted) {
+  gradus::cuda device;
+  constexpr std::size_t bytes = std::size_t{1} << 24U;
+  device.deallocate(device.allocate(bytes), bytes);
+  device.synchronize();
+  BOOST_TEST(device.peak_memory_bytes() >= bytes);
+  BOOST_TEST(device.peak_memory_bytes() < 4 * bytes);
+}
+
 // Every batch that the GPU gets is that of the loader of the host, also when the device is behind, and after an epoch
 // that was not finished.
-BOOST_AUTO_TEST_CASE_TEMPLATE(loader_gives_the_batches_of_the_host, Layout, std::tuple<gradus::nchw>) {
+using loaders = std::tuple<gradus::data::loader<float, gradus::nchw, gradus::cuda>,
+                           gradus::data::parallel_loader<float, gradus::nchw, gradus::cuda>>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(loader_gives_the_batches_of_the_host, Loader, loaders) {
   gradus::cpu host;
   gradus::cuda device;
   const example_sets::numbered_set set{37, {1, 2, 3, 5}, 7};
   const gradus::data::loader_options options{.batch_size = 8, .seed = 3};
-  gradus::data::loader<float, Layout> expected{host, set, options};
-  gradus::data::loader<float, Layout, gradus::cuda> loader{device, set, options};
+  gradus::data::loader<float, gradus::nchw> expected{host, set, options};
+  Loader loader{device, set, options};
   BOOST_TEST(loader.steps_per_epoch() == expected.steps_per_epoch());
   for (const int give_up_after : {2, 100, 1, 100}) {
     expected.start_epoch(static_cast<std::uint64_t>(give_up_after));

@@ -11,10 +11,10 @@
 #include "gradus/comm/cuda_staging.cuh"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/core/bfloat16.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/optim/cuda_passes.cuh"
+#include "gradus/train/recorded_network.cuh"
 #include "gradus/train/recorded_step.cuh"
 #include "training_runs.hpp"
 
@@ -28,11 +28,10 @@ namespace {
 namespace comm = gradus::comm;
 using gradus_test::training_result;
 
-template <class Element>
-training_result on_one_gpu(const gradus_test::training_setup& setup = {}) {
+training_result on_one_gpu() {
   gradus::cuda device;
   comm::self self;
-  return gradus_test::run_training_on<gradus::nhwc, Element>(device, self, setup);
+  return gradus_test::run_training_on<gradus::nhwc, float>(device, self);
 }
 
 }  // namespace
@@ -41,23 +40,17 @@ BOOST_AUTO_TEST_SUITE(training_on_a_gpu)
 
 BOOST_AUTO_TEST_CASE(a_gpu_trains_as_the_cpu_does) {
   const training_result expected = gpu_training::on_cpu();
-  const training_result computed = on_one_gpu<float>();
+  const training_result computed = on_one_gpu();
   BOOST_CHECK_SMALL(gradus_test::largest_difference(computed.weights, expected.weights), 1e-2);
   BOOST_CHECK_SMALL(gradus_test::largest_difference(computed.losses, expected.losses), 1e-3);
 }
 
 BOOST_AUTO_TEST_CASE(two_runs_have_the_same_bits) {
-  BOOST_CHECK(on_one_gpu<float>().weights == on_one_gpu<float>().weights);
-}
-
-BOOST_AUTO_TEST_CASE(storage_of_16_bits_trains) {
-  const training_result exact = on_one_gpu<float>();
-  const training_result rounded = on_one_gpu<gradus::bfloat16>();
-  BOOST_CHECK_SMALL(gradus_test::largest_difference(rounded.losses, exact.losses), 0.1);
+  BOOST_CHECK(on_one_gpu().weights == on_one_gpu().weights);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_share_a_gpu_train_as_one) {
-  const training_result one = on_one_gpu<float>();
+  const training_result one = on_one_gpu();
   const auto ranks = comm::run_ranks(2, [](comm::threads& world) {
     gradus::cuda device;
     comm::staged_on_cuda<comm::threads> staged{world.duplicate(), device};
@@ -67,6 +60,20 @@ BOOST_AUTO_TEST_CASE(ranks_that_share_a_gpu_train_as_one) {
     BOOST_CHECK_SMALL(gradus_test::largest_difference(each.weights, one.weights), 1e-2);
     BOOST_CHECK(each.weights == ranks.front().weights);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_that_launches_recorded_steps_has_the_same_bits) {
+  const training_result plain = on_one_gpu();
+  gradus::cuda device;
+  comm::self self;
+  bool recorded = false;
+  const training_result launched = gradus_test::run_training_on<gradus::nhwc, float>(
+      device, self, {}, gradus::parallel::all_reduce{}, {.rank = 0, .ranks = 1},
+      [&](auto& trainer) { recorded = trainer.network().recorded(); },
+      [](auto& net) { return gradus::train::recorded_network{net}; });
+  BOOST_CHECK(recorded);
+  BOOST_CHECK(launched.weights == plain.weights);
+  BOOST_CHECK(launched.losses == plain.losses);
 }
 
 BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSL-1.0
 """Runs gradus_bench on tiny trainings and reads what it prints, writes and refuses.
 
-    check_driver.py GRADUS_BENCH [--images] [--mpiexec WORD...]
+    check_driver.py GRADUS_BENCH [--images] [--cuda] [--mpiexec WORD...]
 
---images: it was built with libjpeg-turbo and zlib. --mpiexec: the words that start it on two ranks.
+--images: it was built with libjpeg-turbo and zlib. --cuda: it was built with gradus::cuda. --mpiexec: the words that
+start it on two ranks.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import math
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -174,7 +176,9 @@ class Measurement(unittest.TestCase):
                 (["--batches", 2], r"--batches"),
                 (["--num-batches", "two"], r"--num-batches"),
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
-                (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
+                (["--device", "tpu"], r"--device: .*tpu.*cuda"),
+                (["--precision", "bf16"], r"--precision: expected --device cuda, got --device cpu"),
+                (["--record-step"], r"--record-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),
                 (["--all-reduce-spec=ring", "--variable-update=model_averaging"], r"--all-reduce-spec: .* no gradients"),
@@ -193,6 +197,62 @@ class Measurement(unittest.TestCase):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
         self.assertIn("--batch-size", run("--help"))
         self.assertIn("--launcher", run("scale", "--help"))
+
+
+class Gpu(unittest.TestCase):
+    """--device cuda: refused by a program without it, and by a machine without a card."""
+
+    def test_without_the_component_the_refusal_says_what_to_build_with(self):
+        if ARGUMENTS.cuda:
+            self.skipTest("built with gradus::cuda")
+        said = run("--device", "cuda", status=2)
+        self.assertRegex(said, "^gradus_bench: --device: .*CPU alone, got 'cuda'.* CUDA toolkit .*gradus::cuda")
+
+    def test_what_gpus_are_not_used_for_is_refused(self):
+        if not ARGUMENTS.cuda:
+            self.skipTest("built without gradus::cuda")
+        for options, expected in (
+                (["--variable-update", "parameter_server"], "--variable-update: expected independent, .*parameter_server"),
+                (["--order", "tac"], "--order: expected none .*'tac'"),
+                (["--all-reduce-spec", "ring"], "--all-reduce-spec: expected n.*'ring'")):
+            self.assertRegex(run("--device=cuda", *options, status=2), expected)
+        self.assertIn("leave out --device cuda", run("tune", "--device=cuda", status=2))
+
+    def test_without_a_card_a_dry_run_plans_and_a_measurement_says_what_is_missing(self):
+        if not ARGUMENTS.cuda or ARGUMENTS.cards:
+            self.skipTest("built without gradus::cuda, or there is a card")
+        for options in ([], ["--ranks", 2], ["--record-step", "--precision=bf16"], ["--variable-update=independent"]):
+            said = run(*SMALL, "--device", "cuda", *options, status=1)
+            self.assertRegex(said, "gradus_bench: .*cuda: no CUDA device was found: expected a card of NVIDIA")
+        if ARGUMENTS.mpiexec:
+            words = [*ARGUMENTS.mpiexec, ARGUMENTS.program, *SMALL, "--device", "cuda"]
+            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                                  check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("no CUDA device was found", done.stdout)
+        text = run("--model", "resnet50", "--device", "gpu", "--dry-run", "--ranks", 4, "--data-format", "NHWC")
+        self.assertRegex(text, r"(?m)^parameters:  25559081 in \d+ tensors$")
+        self.assertRegex(text, r"(?m)^memory:      [\d.]+ MiB a rank")
+        self.assertRegex(text, r"(?m)^device:      there is no CUDA device here")
+
+    def test_a_card_trains_as_a_cpu_does(self):
+        if not ARGUMENTS.cards:
+            self.skipTest("there is no card")
+        with tempfile.TemporaryDirectory() as name:
+            file = pathlib.Path(name) / "result.json"
+            results = []
+            for options in (["--device=cpu"], ["--device=cuda"], ["--device=cuda", "--record-step"],
+                            ["--device=cuda", "--data-format=NHWC", "--precision=bf16"],
+                            ["--device=cuda", "--data-format=NHWC", "--all-reduce-spec=nccl"]):
+                text = run(*SMALL, *options, "--json", file)
+                results.append(json.loads(file.read_text()))
+                self.assertIn("Devices:     ['/gpu:0']" if len(results) > 1 else "Devices:     ['/cpu:0']", text)
+            for result in results[1:]:
+                self.assertAlmostEqual(result["loss"], results[0]["loss"],
+                                       delta=0.1 if result["precision"] == "bf16" else 1e-2)
+                self.assertGreater(result["peak_device_memory_bytes"], 2 * 4 * 2173353)
+                self.assertGreater(result["breakdown_ms"]["forward"], 0)
+            self.assertEqual(results[0]["peak_device_memory_bytes"], 0)
 
 
 class DryRun(unittest.TestCase):
@@ -314,6 +374,9 @@ if __name__ == "__main__":
     PARSER = argparse.ArgumentParser()
     PARSER.add_argument("program")
     PARSER.add_argument("--images", action="store_true")
+    PARSER.add_argument("--cuda", action="store_true")
     PARSER.add_argument("--mpiexec", nargs=argparse.REMAINDER, default=[])
     PARSER.parse_args(namespace=ARGUMENTS)
+    ARGUMENTS.cards = ARGUMENTS.cuda and shutil.which("nvidia-smi") is not None and subprocess.run(
+        ["nvidia-smi", "-L"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
     unittest.main(argv=sys.argv[:1])

@@ -23,6 +23,15 @@
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)
 #include <nccl.h>
 #endif
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <thrust/for_each.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/system/cuda/execution_policy.h>
+#include <thrust/system_error.h>
+
+#include <cuda/std/tuple>
+#endif
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -61,14 +61,22 @@ struct ignore_trainer {
   void operator()(Trainer& /*trainer*/) const {}
 };
 
+struct as_it_is {
+  template <class Network>
+  Network& operator()(Network& net) const {
+    return net;
+  }
+};
+
 /// Trains on a device with any synchronization and returns what one rank has at the end.
 /// @param mine  the share of this rank among those that train
 /// @param look  called with the trainer after training
+/// @param wrap  makes of the network what the trainer is given
 template <class Layout, class Element = double, class Device, class Communicator, class Synchronization,
-          class Look = ignore_trainer>
+          class Look = ignore_trainer, class Wrap = as_it_is>
 training_result run_training_on(Device& device, Communicator& communicator, const training_setup& setup,
                                 const Synchronization& synchronization, const gradus::data::shard& mine,
-                                const Look& look = {}) {
+                                const Look& look = {}, const Wrap& wrap = {}) {
   gradus::data::loader<Element, Layout, Device> loader{
       device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
   gradus::nn::network<Element, Layout, Device> net{device, {2, 9, 8}};
@@ -76,7 +84,8 @@ training_result run_training_on(Device& device, Communicator& communicator, cons
   net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
               .seed = setup.seed,
               .micro_batch_size = setup.micro_batch_size});
-  gradus::train::trainer trainer{net, setup.rule, communicator, synchronization};
+  auto&& trained = wrap(net);
+  gradus::train::trainer trainer{trained, setup.rule, communicator, synchronization};
   training_result result;
   struct recorder {
     std::vector<double>* losses;

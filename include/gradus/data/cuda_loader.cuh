@@ -10,12 +10,13 @@
 #include <cstring>  // std::memcpy
 #include <memory>   // std::addressof
 
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/data/loader.hpp"         // loader
-#include "gradus/device/cuda.cuh"         // cuda
-#include "gradus/device/cuda_memory.cuh"  // detail::pinned_range, pinned_memory
-#include "gradus/device/cuda_stream.cuh"  // cuda_stream, cuda_event
-#include "gradus/tensor/tensor.hpp"       // tensor
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/data/loader.hpp"           // loader
+#include "gradus/data/parallel_loader.hpp"  // parallel_loader, reader_options
+#include "gradus/device/cuda.cuh"           // cuda
+#include "gradus/device/cuda_memory.cuh"    // detail::pinned_range, pinned_memory
+#include "gradus/device/cuda_stream.cuh"    // cuda_stream, cuda_event
+#include "gradus/tensor/tensor.hpp"         // tensor
 
 namespace gradus::data {
 
@@ -26,18 +27,14 @@ struct loader_host {
   cpu host{{.intra_op_threads = 1}};
 };
 
-}  // namespace detail
-
-/// A loader whose batches lie on a GPU, images and labels:
+/// Batches on a GPU of what Base, a loader of the host, prepares.
 ///
-///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.batch_size = 64, .seed = 1}};
-///
-/// It does what the loader of the host does, whose memory it pins, and copies ahead on a stream of its own into one of
-/// two places: while the device works on a batch, the next one arrives. next() does not wait for the device's work on
-/// the last batch, only for that on the batch before it.
-template <class Element, class Layout>
-class loader<Element, Layout, cuda> final : private detail::loader_host, public detail::batch_memory<Element> {
-  using base = detail::batch_memory<Element>;
+/// Its memory is pinned, and batches are copied ahead on a stream of their own into one of two places: while the device
+/// works on a batch, the next one arrives. next() does not wait for the device's work on the last batch, only for that
+/// on the batch before it.
+template <class Element, class Layout, class Base>
+class cuda_batches : private loader_host, public Base {
+  using base = Base;
 
  public:
   using element_type = Element;
@@ -46,9 +43,9 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
 
   /// @throws configuration_error when the set is empty or options make no sense
   /// @throws device_error when there is not enough memory, or it cannot be pinned
-  template <class Dataset>
-  loader(cuda& device, const Dataset& set, const loader_options& options)
-      : base{this->host, set, options, &dense_strides<Layout, 4>},
+  template <class Dataset, class... Reading>
+  cuda_batches(cuda& device, const Dataset& set, const loader_options& options, const Reading&... reading)
+      : base{this->host, set, options, &dense_strides<Layout, 4>, reading...},
         device_{&device},
         set_{std::addressof(set)},
         wait_for_copy_{waiting_of<Dataset>()},
@@ -62,10 +59,10 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
     device.synchronize();  // the memory is there for both streams
   }
   /// The data set must outlive the loader: give it a name.
-  template <class Dataset>
-  loader(cuda& device, const Dataset&& set, const loader_options& options) = delete;
+  template <class Dataset, class... Reading>
+  cuda_batches(cuda& device, const Dataset&& set, const loader_options& options, const Reading&... reading) = delete;
 
-  ~loader() { abandon(); }
+  ~cuda_batches() { abandon(); }
 
   /// Begins an epoch. What is left of the epoch before is abandoned, and its batches are no longer valid.
   void start_epoch(std::uint64_t epoch) {
@@ -112,12 +109,12 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
   /// with others, which may be pinned too: batches are then copied to memory that is.
   [[nodiscard]] bool is_large() noexcept { return this->images_memory().size_bytes() >= std::size_t{2} << 20U; }
 
-  using wait_function = void (*)(const loader& self, const cuda_event& copied);
+  using wait_function = void (*)(const cuda_batches& self, const cuda_event& copied);
 
   /// A data set that has watch_copy(bytes) is told how long the caller stands still for a batch on its way.
   template <class Dataset>
   [[nodiscard]] static wait_function waiting_of() noexcept {
-    return [](const loader& self, const cuda_event& copied) {
+    return [](const cuda_batches& self, const cuda_event& copied) {
       if constexpr (requires(const Dataset& told) { told.watch_copy(std::size_t{}); }) {
         const auto bytes = static_cast<std::size_t>(self.copying_.shape.size()) * sizeof(Element);
         [[maybe_unused]] const auto seen = static_cast<const Dataset*>(self.set_)->watch_copy(bytes);
@@ -154,8 +151,8 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
     copied_[place_].record(copies_.get());
     on_the_way_ = true;
   }
-  void copy(void* to, const void* from, std::size_t bytes) const {
-    gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copies_.get()),
+  void copy(void* to_device, const void* from_host, std::size_t bytes) const {
+    gradus::detail::check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()),
                                "cudaMemcpyAsync");
   }
 
@@ -180,6 +177,37 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
   bool on_the_way_ = false;
   std::size_t place_ = 0;
   batch_type given_{.images = {*device_, nullptr, {}}};
+};
+
+}  // namespace detail
+
+/// A loader whose batches lie on a GPU, images and labels:
+///
+///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.batch_size = 64, .seed = 1}};
+///
+/// It does what the loader of the host does, and copies ahead; see detail::cuda_batches.
+template <class Element, class Layout>
+class loader<Element, Layout, cuda> final
+    : public detail::cuda_batches<Element, Layout, detail::batch_memory<Element>> {
+  using detail::cuda_batches<Element, Layout, detail::batch_memory<Element>>::cuda_batches;
+};
+
+/// The same for a parallel_loader:
+///
+///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.batch_size = 64}, {.threads = 8}};
+template <class Element, class Layout>
+class parallel_loader<Element, Layout, cuda> final
+    : public detail::cuda_batches<Element, Layout, detail::parallel_batches<Element>> {
+  using base = detail::cuda_batches<Element, Layout, detail::parallel_batches<Element>>;
+
+ public:
+  /// As the loader, and as parallel_loader of the host.
+  template <class Dataset>
+  parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
+      : base{device, set, options, reading} {}
+  template <class Dataset>
+  parallel_loader(cuda& device, const Dataset&& set, const loader_options& options,
+                  const reader_options& reading = {}) = delete;
 };
 
 }  // namespace gradus::data

@@ -185,8 +185,12 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 /// (see augmenting_dataset). The batches are the same for any number of threads.
 ///
 ///   data::parallel_loader<float, nhwc> loader{device, photographs, {.batch_size = 64}, {.threads = 8}};
-template <class Element, class Layout>
+template <class Element, class Layout, class Device = cpu>
 class parallel_loader final : public detail::laid_out<Element, Layout, detail::parallel_batches<Element>> {
+  static_assert(
+      std::is_same_v<Device, cpu>,
+      "gradus: a parallel_loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
+
  public:
   /// @throws configuration_error when the set is empty or options make no sense
   /// @throws device_error when there is not enough memory

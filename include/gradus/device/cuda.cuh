@@ -90,6 +90,9 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
     static_cast<void>(cudaFreeAsync(pointer, stream()));
   }
 
+  /// The most bytes that allocate has given at one time; what libraries take for themselves is not counted.
+  [[nodiscard]] std::size_t peak_memory_bytes() const { return pool_.peak_bytes(); }
+
   void copy(void* destination, const void* source, std::size_t bytes) {
     transfer(destination, source, bytes, cudaMemcpyDeviceToDevice);
   }

@@ -42,6 +42,13 @@ class cuda_memory_pool {
     return pointer;
   }
 
+  /// The most bytes that were taken at one time.
+  [[nodiscard]] std::size_t peak_bytes() const {
+    std::uint64_t bytes = 0;
+    check_cuda(cudaMemPoolGetAttribute(pool_.get(), cudaMemPoolAttrUsedMemHigh, &bytes), "cudaMemPoolGetAttribute");
+    return static_cast<std::size_t>(bytes);
+  }
+
  private:
   struct destroy {
     void operator()(cudaMemPool_t pool) const noexcept { static_cast<void>(cudaMemPoolDestroy(pool)); }

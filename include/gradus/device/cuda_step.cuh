@@ -15,7 +15,7 @@ namespace gradus::detail {
 
 /// What a step that is launched as a graph reads instead of the arguments that it was recorded with.
 struct step_numbers {
-  std::uint64_t launch = 0;  // of the graph, counted from 1
+  std::uint64_t launch = 0;  // of any graph, counted from 1
   std::uint64_t step = 0;
   std::uint64_t first_example = 0;
   double learning_rate = 0;
@@ -34,8 +34,12 @@ class recorded_numbers {
   /// For kernels of a step that is being recorded; null otherwise.
   [[nodiscard]] const step_numbers* for_kernels() const noexcept { return recording_ ? numbers_ : nullptr; }
 
-  /// For the launches that come later on the stream.
-  void set(cuda& device, const step_numbers& numbers) { device.copy_from_host(numbers_, &numbers, sizeof(numbers)); }
+  /// For the launch that comes next on the stream. Returns its number, which no other launch on the device has.
+  std::uint64_t set(cuda& device, step_numbers numbers) {
+    numbers.launch = ++launches_;
+    device.copy_from_host(numbers_, &numbers, sizeof(numbers));
+    return numbers.launch;
+  }
 
   /// Says that a step is being recorded, as long as it lives.
   class recording {
@@ -51,6 +55,7 @@ class recorded_numbers {
 
  private:
   step_numbers* numbers_ = nullptr;
+  std::uint64_t launches_ = 0;
   bool recording_ = false;
 };
 

@@ -35,7 +35,8 @@ namespace gradus::train {
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
 /// A step allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced
-/// the steps are recorded (train/traced.hpp).
+/// the steps are traced (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a
+/// graph that is launched.
 template <class Network, class Update, class Communicator, class Synchronization = parallel::all_reduce>
 class trainer final : public detail::trainer_base<Network> {
   using base = detail::trainer_base<Network>;
@@ -49,7 +50,9 @@ class trainer final : public detail::trainer_base<Network> {
   /// @throws configuration_error when the network is not frozen, the rule makes no sense, or ranks differ
   GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator,
                       const Synchronization& options = {})
-      : base{network}, step_{network.device(), detail::trained_parameters_of(network), rule, communicator, options} {
+      : base{network},
+        step_{network.device(), detail::trained_parameters_of<typename Network::element_type, device>(network), rule,
+              communicator, options} {
     this->require_same(step_.group(), detail::describe_rule(rule), step_.description());
     if constexpr (watched) {
       watch().made(step_.synchronization());

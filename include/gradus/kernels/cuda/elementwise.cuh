@@ -53,40 +53,40 @@ void map(cuda& device, std::string_view name, index_t count, const Function& fun
 }
 
 struct identity_value {
-  template <class T>
-  __device__ T operator()(T x) const {
+  template <class Value>
+  __device__ Value operator()(Value x) const {
     return x;
   }
 };
 struct sum_of_values {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
+  template <class Value>
+  __device__ Value operator()(Value a, Value b) const {
     return a + b;
   }
 };
 struct relu_of_value {
-  template <class T>
-  __device__ T operator()(T x) const {
-    return x < T{0} ? T{0} : x;  // a NaN stays
+  template <class Value>
+  __device__ Value operator()(Value x) const {
+    return x < Value{0} ? Value{0} : x;  // a NaN stays
   }
 };
 struct relu_of_sum {
-  template <class T>
-  __device__ T operator()(T a, T b) const {
+  template <class Value>
+  __device__ Value operator()(Value a, Value b) const {
     return relu_of_value{}(a + b);
   }
 };
 /// dy where y is above 0.
 struct masked_value {
-  template <class T>
-  __device__ T operator()(T dy, T y) const {
-    return y > T{0} ? dy : T{0};
+  template <class Value>
+  __device__ Value operator()(Value dy, Value y) const {
+    return y > Value{0} ? dy : Value{0};
   }
 };
 struct masked_sum {
-  template <class T>
-  __device__ T operator()(T dx, T dy, T y) const {
-    return dx + (y > T{0} ? dy : T{0});
+  template <class Value>
+  __device__ Value operator()(Value dx, Value dy, Value y) const {
+    return dx + (y > Value{0} ? dy : Value{0});
   }
 };
 

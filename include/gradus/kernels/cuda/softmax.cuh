@@ -113,9 +113,9 @@ inline void require_labels_on_device(const void* labels) {
 
 inline constexpr unsigned softmax_threads = 128;
 
-template <class T>
+template <class Value>
 struct larger_first {
-  T value;
+  Value value;
   index_t at;
 
   /// The larger of two values, of equals the first; a NaN is larger than all.
@@ -131,9 +131,9 @@ struct larger_first {
 };
 
 /// All threads of a block get what `combine` makes of their values, in a fixed order.
-template <class T, class Combine>
-__device__ T combine_in_block(T own, const Combine& combine) {
-  __shared__ T values[softmax_threads];
+template <class Value, class Combine>
+__device__ Value combine_in_block(Value own, const Combine& combine) {
+  __shared__ Value values[softmax_threads];
   __syncthreads();
   values[threadIdx.x] = own;
   __syncthreads();

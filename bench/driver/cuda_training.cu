@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The trainings of gradus_bench on GPUs.
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/data/cuda_loader.cuh"
+#include "gradus/kernels/cuda.cuh"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/train/recorded_network.cuh"
+#include "training_in.hpp"
+
+namespace driver {
+
+template <class Element, class Layout>
+struct recorded_form<gradus::nn::network<Element, Layout, gradus::cuda>> {
+  using type = gradus::train::recorded_network<gradus::nn::network<Element, Layout, gradus::cuda>>;
+};
+
+template std::unique_ptr<training> make_training_in<float, gradus::nchw>(const settings&, gradus::cuda&,
+                                                                         const input_set&, const batches&,
+                                                                         gradus::trace::recorder&);
+template std::unique_ptr<training> make_training_in<float, gradus::nhwc>(const settings&, gradus::cuda&,
+                                                                         const input_set&, const batches&,
+                                                                         gradus::trace::recorder&);
+template std::unique_ptr<training> make_training_in<gradus::bfloat16, gradus::nchw>(const settings&, gradus::cuda&,
+                                                                                    const input_set&, const batches&,
+                                                                                    gradus::trace::recorder&);
+template std::unique_ptr<training> make_training_in<gradus::bfloat16, gradus::nhwc>(const settings&, gradus::cuda&,
+                                                                                    const input_set&, const batches&,
+                                                                                    gradus::trace::recorder&);
+
+}  // namespace driver

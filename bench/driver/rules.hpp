@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The state of an update rule without its type.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "gradus/core/index.hpp"
+#include "gradus/optim/segment.hpp"
+#include "settings.hpp"
+
+namespace driver {
+
+/// The optimizer's state without its type.
+template <class Device>
+class rule_state {
+ public:
+  rule_state() = default;
+  rule_state(const rule_state&) = delete;
+  rule_state& operator=(const rule_state&) = delete;
+  virtual ~rule_state() = default;
+  virtual void update(Device& device, std::span<const gradus::optim::segment> segments, float* values,
+                      const float* gradients, double rate) = 0;
+};
+
+/// What is defined in rules_on.hpp.
+/// @throws gradus::configuration_error when a hyper-parameter makes no sense
+template <class Device>
+[[nodiscard]] std::unique_ptr<rule_state<Device>> make_rule_state(const settings& chosen, Device& device,
+                                                                  index_t parameters);
+
+}  // namespace driver
