@@ -154,12 +154,11 @@ BOOST_AUTO_TEST_CASE(parts_begin_as_far_as_the_credit_goes) {
   const auto buckets = parallel::make_buckets(parameters(), 1200, 1, 1);  // of 16, 112, 64 and 1008 elements
   for (const bool overlap : {false, true}) {
     watched_channel channel;
-    parallel::detail::bucket_exchange exchange{
-        channel,
-        parameters(),
-        buckets,
-        parallel::make_parts({buckets.data(), buckets.size()}, 400),
-        {.overlap = overlap, .credit_bytes = 500 * 4, .element_bytes = 4, .poll = std::chrono::milliseconds{1}}};
+    parallel::detail::bucket_exchange exchange{channel,
+                                               parameters(),
+                                               buckets,
+                                               parallel::make_parts({buckets.data(), buckets.size()}, 400),
+                                               {.overlap = overlap, .credit_bytes = 500 * 4, .element_bytes = 4}};
     const auto begun_in_time = [&](std::size_t count) {
       for (int i = 0; i < 5000 && channel.count < count; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});

@@ -4,8 +4,9 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
+#include <algorithm>        // std::clamp
 #include <atomic>           // std::atomic
-#include <chrono>           // std::chrono::microseconds
+#include <chrono>           // std::chrono::microseconds, std::chrono::steady_clock
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::uint32_t
 #include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
@@ -46,7 +47,7 @@ class bucket_exchange {
     bool late = false;         ///< buckets may still be taken when the next step has begun
     index_t credit_bytes = 0;  ///< under way at most; a part alone may be longer
     index_t element_bytes = 1;
-    std::chrono::microseconds poll{500};
+    std::chrono::microseconds longest_pause{2000};  ///< of the thread, between looks at what is under way
   };
 
   /// @param parts  of all buckets, in the order in which they travel
@@ -155,6 +156,8 @@ class bucket_exchange {
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
   /// @pre the mutex is held
   GRADUS_COLD void begin_what_can_begin() {
     const std::size_t ready = ready_.load(std::memory_order_acquire);
@@ -165,11 +168,15 @@ class bucket_exchange {
       }
       under_way_[begun_] = channel_->all_reduce(next.begin, next.end);
       elements_under_way_ += next.size();
+      changed_ = clock::now();
     }
   }
 
   /// The next part in the order is complete: there is credit for others.
-  void count_done() noexcept { elements_under_way_ -= parts_[done_++].size(); }
+  void count_done() noexcept {
+    elements_under_way_ -= parts_[done_++].size();
+    changed_ = clock::now();
+  }
 
   void wake() noexcept {
     calls_.fetch_add(1, std::memory_order_release);
@@ -180,7 +187,7 @@ class bucket_exchange {
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
       if (move_while_data_flows()) {
-        std::this_thread::sleep_for(options_.poll);
+        std::this_thread::sleep_for(pause_);
       } else {
         calls_.wait(calls, std::memory_order_acquire);
       }
@@ -188,23 +195,23 @@ class bucket_exchange {
   }
 
   /// One look moves a few kilobytes of a message that comes through a socket. So it looks again as long as a look takes
-  /// long enough to have moved something. True if a bucket is under way.
+  /// long enough to have moved something. True if a part is under way.
   bool move_while_data_flows() noexcept {
-    using clock = std::chrono::steady_clock;
     constexpr std::chrono::microseconds look_at_nothing{10};
+    constexpr std::chrono::microseconds shortest_pause{200};
+    constexpr std::chrono::microseconds longest_run{500};
     constexpr int looks_at_nothing = 3;
     const clock::time_point begin = clock::now();
     clock::time_point last = begin;
-    for (int nothing = 0; nothing < looks_at_nothing && last - begin < options_.poll;) {
-      {
-        const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (!lock.owns_lock() || !move_forward()) {
-          return false;
-        }
+    for (int nothing = 0; nothing < looks_at_nothing && last - begin < longest_run;) {
+      const std::unique_lock lock{mutex_, std::try_to_lock};
+      if (!lock.owns_lock() || !move_forward()) {
+        return false;
       }
       const clock::time_point now = clock::now();
       nothing = now - last < look_at_nothing ? nothing + 1 : 0;
       last = now;
+      pause_ = std::clamp<clock::duration>((now - changed_) / 8, shortest_pause, options_.longest_pause);
     }
     return true;
   }
@@ -248,7 +255,9 @@ class bucket_exchange {
   std::size_t begun_ = 0;                            // parts
   std::size_t done_ = 0;                             // parts that are complete, and all before them
   std::size_t taken_ = 0;                            // parts
+  clock::time_point changed_{};                      // when the last part began or was complete
   std::exception_ptr failure_;
+  clock::duration pause_{};  // of the thread: the longer a part takes, the less it is looked at
   std::atomic<std::uint32_t> calls_{0};
   std::atomic<bool> stopping_{false};
   std::thread poller_;
