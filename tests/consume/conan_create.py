@@ -113,7 +113,7 @@ def main():
         run("create", str(recipe))
         ways.append([])
     for way in ways:
-        output = run("create", ".", *way, "-s", "compiler.cppstd=20", source=tree)
+        output = run("create", ".", *way, "-s", "compiler.cppstd=20", "-s", "build_type=Debug", source=tree)
         if f"gradus {arguments.version}" not in output:
             sys.exit("the program of test_package did not run")
         if not re.search(rf"gradus/{re.escape(arguments.version)}\b", output):

@@ -10,6 +10,7 @@
 #include <cstdint>      // std::uint8_t, std::uint32_t, std::uint64_t
 #include <type_traits>  // std::is_same_v, std::type_identity_t
 
+#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                    // network_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/core/random.hpp"                     // random_stream
@@ -17,7 +18,7 @@
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet, for_each_packet
 #include "gradus/kernels/dropout.hpp"                 // dropout_threshold
 #include "gradus/layout/layout_policy.hpp"            // axis, layout_policy
-#include "gradus/layout/mapping.hpp"                  // dense_mapping
+#include "gradus/layout/mapping.hpp"                  // dense_strides
 #include "gradus/tensor/tensor_view.hpp"              // image_view
 
 #if defined(__SSE2__)
@@ -129,51 +130,58 @@ inline const std::uint8_t* dropout_range(const random_stream& stream, std::uint6
   return keep.data() + first % 4;
 }
 
-}  // namespace detail
+/// What a forward pass reads and writes. `keep` may be null.
+template <class Element>
+struct dropout_pass {
+  image_extents shape;
+  const Element* x;
+  Element* y;
+  std::uint8_t* keep;
+  std::uint32_t threshold;
+  computed<Element> scale;
+  random_stream stream;
+  std::uint64_t step;
+  std::uint64_t first_example;
+};
 
-/// See kernels/dropout.hpp.
-template <network_element Element, layout_policy Layout>
-void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
-                     image_view<Element, Layout, cpu> y, double rate, const random_stream& stream, std::uint64_t step,
-                     std::uint64_t first_example, std::uint8_t* mask) {
-  const image_extents shape{y.extents()};
-  const index_t pixels = shape.h * shape.w;
-  const index_t example_size = shape.c * pixels;
-  const std::uint32_t threshold = dropout_threshold(rate);
-  const auto scale = static_cast<detail::computed<Element>>(1.0 / (1.0 - rate));
-  const Element* const from = x.data();
-  Element* const to = y.data();
-
-  if (Layout::order == std::array{axis::n, axis::c, axis::h, axis::w} || pixels == 1) {
-    // Memory order is logical order: chunks of examples.
-    const index_t chunks = (example_size + detail::dropout_chunk - 1) / detail::dropout_chunk;
-    const index_t grain =
-        std::max(index_t{1}, 8192 / std::max(index_t{1}, std::min(example_size, detail::dropout_chunk)));
-    device.parallel_for(shape.n * chunks, grain, [&](index_t begin, index_t end) {
-      detail::dropout_keep keep;
-      for (index_t chunk = begin; chunk < end; ++chunk) {
-        const index_t n = chunk / chunks;
-        const index_t first = chunk % chunks * detail::dropout_chunk;
-        const index_t count = std::min(detail::dropout_chunk, example_size - first);
-        const std::uint8_t* const kept = detail::dropout_range(
-            stream, step, first_example + static_cast<std::uint64_t>(n), first, count, threshold, keep);
-        const index_t offset = n * example_size + first;
-        detail::drop_run(count, from + offset, kept, scale, to + offset);
-        if (mask != nullptr) {
-          std::copy(kept, kept + count, mask + offset);
-        }
+/// Where memory order is logical order: chunks of examples.
+template <class Element>
+GRADUS_NEVER_INLINE void drop_in_order(cpu& device, const dropout_pass<Element>& pass) {
+  const index_t example_size = pass.shape.c * pass.shape.h * pass.shape.w;
+  const index_t chunks = (example_size + dropout_chunk - 1) / dropout_chunk;
+  const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, std::min(example_size, dropout_chunk)));
+  device.parallel_for(pass.shape.n * chunks, grain, [&pass, chunks, example_size](index_t begin, index_t end) {
+    dropout_keep keep;
+    for (index_t chunk = begin; chunk < end; ++chunk) {
+      const index_t n = chunk / chunks;
+      const index_t first = chunk % chunks * dropout_chunk;
+      const index_t count = std::min(dropout_chunk, example_size - first);
+      const std::uint8_t* const kept =
+          dropout_range(pass.stream, pass.step, pass.first_example + static_cast<std::uint64_t>(n), first, count,
+                        pass.threshold, keep);
+      const index_t offset = n * example_size + first;
+      drop_run(count, pass.x + offset, kept, pass.scale, pass.y + offset);
+      if (pass.keep != nullptr) {
+        std::copy(kept, kept + count, pass.keep + offset);
       }
-    });
-    return;
-  }
-  // Tiles of pixels and channels; a channel's part of the tile is a run of logical neighbours.
+    }
+  });
+}
+
+/// Tiles of pixels and channels; a channel's part of the tile is a run of logical neighbours.
+/// @param strides  of (n, c, h, w), in elements
+template <class Element>
+GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>& pass,
+                                       const std::array<index_t, 4>& strides) {
   constexpr index_t tile_pixels = 124;  // at most 32 blocks of the stream, wherever it begins
   constexpr index_t tile_channels = 32;
-  const dense_mapping<Layout> at{shape};
+  const image_extents& shape = pass.shape;
+  const index_t pixels = shape.h * shape.w;
   const index_t tiles = (pixels + tile_pixels - 1) / tile_pixels;
   device.parallel_for(shape.n * tiles, 1, [&](index_t begin, index_t end) {
-    detail::dropout_keep keep;
+    dropout_keep keep;
     std::array<std::uint8_t, static_cast<std::size_t>(tile_pixels * tile_channels)> turned;  // (pixel, channel)
+    const index_t stride = strides[1];
     for (index_t tile = begin; tile < end; ++tile) {
       const index_t n = tile / tiles;
       const index_t first = tile % tiles * tile_pixels;
@@ -182,29 +190,29 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
         const index_t width = std::min(tile_channels, shape.c - c0);
         for (index_t c = 0; c < width; ++c) {
           const std::uint8_t* const kept =
-              detail::dropout_range(stream, step, first_example + static_cast<std::uint64_t>(n),
-                                    (c0 + c) * pixels + first, count, threshold, keep);
+              dropout_range(pass.stream, pass.step, pass.first_example + static_cast<std::uint64_t>(n),
+                            (c0 + c) * pixels + first, count, pass.threshold, keep);
           for (index_t i = 0; i < count; ++i) {
             turned[static_cast<std::size_t>(i * tile_channels + c)] = kept[i];
           }
         }
         for (index_t i = 0; i < count; ++i) {
-          const index_t offset = at(n, c0, (first + i) / shape.w, (first + i) % shape.w);
-          const index_t stride = at.stride(axis::c);
+          const index_t offset =
+              n * strides[0] + c0 * stride + (first + i) / shape.w * strides[2] + (first + i) % shape.w * strides[3];
           const std::uint8_t* const kept = turned.data() + i * tile_channels;
           if (stride == 1) {
-            detail::drop_run(width, from + offset, kept, scale, to + offset);
+            drop_run(width, pass.x + offset, kept, pass.scale, pass.y + offset);
           } else {
             for (index_t c = 0; c < width; ++c) {
-              to[offset + c * stride] =
-                  static_cast<Element>(from[offset + c * stride] * (kept[c] != 0 ? scale : scale * 0));
+              pass.y[offset + c * stride] =
+                  static_cast<Element>(pass.x[offset + c * stride] * (kept[c] != 0 ? pass.scale : pass.scale * 0));
             }
           }
-          if (mask != nullptr && stride == 1) {
-            std::copy(kept, kept + width, mask + offset);
-          } else if (mask != nullptr) {
+          if (pass.keep != nullptr && stride == 1) {
+            std::copy(kept, kept + width, pass.keep + offset);
+          } else if (pass.keep != nullptr) {
             for (index_t c = 0; c < width; ++c) {
-              mask[offset + c * stride] = kept[c];
+              pass.keep[offset + c * stride] = kept[c];
             }
           }
         }
@@ -213,10 +221,34 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
   });
 }
 
+}  // namespace detail
+
+/// See kernels/dropout.hpp.
+template <network_element Element, layout_policy Layout>
+void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
+                     image_view<Element, Layout, cpu> y, double rate, const random_stream& stream, std::uint64_t step,
+                     std::uint64_t first_example, std::uint8_t* mask) {
+  const image_extents shape{y.extents()};
+  const detail::dropout_pass<Element> pass{.shape = shape,
+                                           .x = x.data(),
+                                           .y = y.data(),
+                                           .keep = mask,
+                                           .threshold = dropout_threshold(rate),
+                                           .scale = static_cast<detail::computed<Element>>(1.0 / (1.0 - rate)),
+                                           .stream = stream,
+                                           .step = step,
+                                           .first_example = first_example};
+  if (Layout::order == std::array{axis::n, axis::c, axis::h, axis::w} || shape.h * shape.w == 1) {
+    detail::drop_in_order(device, pass);
+  } else {
+    detail::drop_in_tiles(device, pass, dense_strides<Layout, 4>(shape));
+  }
+}
+
 /// See kernels/dropout.hpp.
 template <network_element Element>
-void dropout_backward(cpu& device, index_t count, const Element* dy, const std::uint8_t* mask, double scale,
-                      Element* dx, bool accumulate) {
+GRADUS_NEVER_INLINE void dropout_backward(cpu& device, index_t count, const Element* dy, const std::uint8_t* mask,
+                                          double scale, Element* dx, bool accumulate) {
   const auto factor = static_cast<detail::computed<Element>>(scale);
   device.parallel_for(count, index_t{1} << 14U, [=](index_t begin, index_t end) {
     if (!accumulate) {

@@ -7,6 +7,7 @@
 #include <cstddef>  // std::size_t
 #include <cstring>  // std::memmove
 
+#include "gradus/core/config.hpp"                     // GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                    // network_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
@@ -32,14 +33,15 @@ void for_each_element(cpu& device, index_t count, const Body& body) {
 
 /// See kernels/elementwise.hpp.
 template <network_element Element>
-void relu_forward(cpu& device, index_t count, const Element* x, Element* y) {
+GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element* x, Element* y) {
   detail::for_each_element<Element>(
       device, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::relu(Packet::load(x + i))); });
 }
 
 /// See kernels/elementwise.hpp.
 template <network_element Element>
-void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
+GRADUS_NEVER_INLINE void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx,
+                                       bool accumulate) {
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
       const auto value = Packet::where_positive(Packet::load(y + i), Packet::load(dy + i));
@@ -54,7 +56,8 @@ void relu_backward(cpu& device, index_t count, const Element* dy, const Element*
 
 /// See kernels/elementwise.hpp.
 template <network_element Element>
-void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
+GRADUS_NEVER_INLINE void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y,
+                                     activation act) {
   if (act == activation::relu) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
       Packet::store(y + i, Packet::relu(Packet::load(a + i) + Packet::load(b + i)));
@@ -68,7 +71,8 @@ void add_forward(cpu& device, index_t count, const Element* a, const Element* b,
 
 /// See kernels/elementwise.hpp.
 template <network_element Element>
-void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination, bool accumulate) {
+GRADUS_NEVER_INLINE void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination,
+                                     bool accumulate) {
   if (accumulate) {
     detail::for_each_element<Element>(device, count, [=]<class Packet>(Packet, index_t i) {
       Packet::store(destination + i, Packet::load(destination + i) + Packet::load(source + i));

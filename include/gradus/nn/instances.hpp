@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Networks that are compiled once in a program of several files.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include "gradus/layout/layouts.hpp"  // nchw, nhwc
+#include "gradus/nn/layers.hpp"       // all layers
+#include "gradus/nn/loss.hpp"         // softmax_cross_entropy
+#include "gradus/nn/network.hpp"      // network
+
+/// Networks of `Element` on `Device`, in both layouts, with all layers: this file uses them and does not compile them.
+/// Two thirds of the compiler's time for a file that trains a network go into them.
+///
+///   // networks.hpp, included by every file instead of the headers of nn
+///   #include <gradus/nn/instances.hpp>
+///   GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
+///
+///   // networks.cpp
+///   #include "networks.hpp"
+///   GRADUS_DEFINE_NETWORKS(float, gradus::cpu)
+///
+/// Stands at global scope. A program that declares and does not define them does not link.
+#define GRADUS_DECLARE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(extern template, Element, Device)
+
+/// Compiles what GRADUS_DECLARE_NETWORKS declares: at global scope, in one file of the program.
+#define GRADUS_DEFINE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(template, Element, Device)
+
+#define GRADUS_DETAIL_NETWORKS(prefix, Element, Device)          \
+  prefix class ::gradus::nn::network_base<Element, Device>;      \
+  GRADUS_DETAIL_NETWORK(prefix, Element, ::gradus::nchw, Device) \
+  GRADUS_DETAIL_NETWORK(prefix, Element, ::gradus::nhwc, Device)
+
+#define GRADUS_DETAIL_NETWORK(prefix, ...)                              \
+  prefix class ::gradus::nn::add::layer<__VA_ARGS__>;                   \
+  prefix class ::gradus::nn::batch_norm::layer<__VA_ARGS__>;            \
+  prefix class ::gradus::nn::concat::layer<__VA_ARGS__>;                \
+  prefix class ::gradus::nn::conv2d::layer<__VA_ARGS__>;                \
+  prefix class ::gradus::nn::dense::layer<__VA_ARGS__>;                 \
+  prefix class ::gradus::nn::dropout::layer<__VA_ARGS__>;               \
+  prefix class ::gradus::nn::flatten::layer<__VA_ARGS__>;               \
+  prefix class ::gradus::nn::local_response_norm::layer<__VA_ARGS__>;   \
+  prefix class ::gradus::nn::pad_channels::layer<__VA_ARGS__>;          \
+  prefix class ::gradus::nn::max_pool2d::layer<__VA_ARGS__>;            \
+  prefix class ::gradus::nn::average_pool2d::layer<__VA_ARGS__>;        \
+  prefix class ::gradus::nn::global_average_pool2d::layer<__VA_ARGS__>; \
+  prefix class ::gradus::nn::relu::layer<__VA_ARGS__>;                  \
+  prefix class ::gradus::nn::softmax_cross_entropy::loss<__VA_ARGS__>;  \
+  prefix class ::gradus::nn::network<__VA_ARGS__>;
