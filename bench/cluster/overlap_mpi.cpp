@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What overlap and the order of transfers are worth: the same training step computed alone, its gradients sent alone,
-// and both together with the communication after backward, behind backward, and behind backward and the next forward
-// pass, there in the order of backward, of TIC, of TAC, and at random; interleaved. For bench/cluster/run_on_cluster,
-// or any cluster.
+// and both together with the communication after backward, behind backward (as float and as float16), and behind
+// backward and the next forward pass, there in the order of backward, of TIC, of TAC, and at random; interleaved. For
+// bench/cluster/run_on_cluster, or any cluster.
 //
 //   mpiexec -n 2 bench_cluster_overlap_mpi [--model resnet50|mnist|vgg11|inception3] [--batch-size N] [--pixels N]
 //       [--steps N] [--rounds N] [--threads N] [--all-reduce-spec SPEC] [--segment-kilobytes N]
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "gradus/comm/mpi.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/gradus.hpp"
 #include "gradus/models/inception.hpp"
 #include "gradus/models/resnet.hpp"
@@ -138,11 +139,11 @@ struct method {
 };
 
 /// A trainer of the network with a synchronization of its own.
-template <class Communicator>
+template <class Synchronization>
 struct training {
   using loader = gradus::data::loader<float, gradus::nhwc>;
 
-  training(network& net, loader& batches, Communicator& world, const parallel::all_reduce& options)
+  training(network& net, loader& batches, collectives& world, const Synchronization& options)
       : batches_{batches}, trainer_{net, gradus::optim::sgd{.momentum = 0.9}, world, options} {}
 
   double operator()(std::vector<double>& each_step) {
@@ -166,9 +167,12 @@ struct training {
     return seconds;
   }
 
+  /// What became of the gradients in the last step.
+  [[nodiscard]] std::string summary() { return trainer_.synchronization().channel().summary(); }
+
  private:
   loader& batches_;
-  gradus::train::trainer<network, gradus::optim::sgd, Communicator> trainer_;
+  gradus::train::trainer<network, gradus::optim::sgd, collectives, Synchronization> trainer_;
 };
 
 /// Prints what was measured, and writes it to the file if one is asked for.
@@ -188,9 +192,9 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
   }
   std::printf("a step takes %.1f ms at least (the bound), %.1f ms without overlap: possible speed-up S = %.2f\n",
               1e3 * limits.lower, 1e3 * limits.upper, parallel::possible_speed_up(limits));
-  if (methods.size() == 8) {
-    const method& random = methods[7];
-    for (const std::size_t i : {4U, 5U, 6U}) {
+  if (chosen.orders) {
+    const method& random = methods.back();
+    for (std::size_t i = methods.size() - 4; i + 1 < methods.size(); ++i) {
       std::printf("%s against random: %.1f %% faster, p95 - p5 %.2f times as small\n", methods[i].name.c_str(),
                   100 * (random.median() / methods[i].median() - 1), random.variation() / methods[i].variation());
     }
@@ -285,20 +289,25 @@ void measure(comm::mpi& base, const settings& chosen) {
   };
   std::vector<method> methods{{"compute alone", compute}, {"communicate alone", communicate}};
   const auto add = [&](const std::string& name, const parallel::all_reduce& options) {
-    auto trained = std::make_shared<training<collectives>>(net, shared, world, options);
+    auto trained = std::make_shared<training<parallel::all_reduce>>(net, shared, world, options);
     methods.push_back({name, [trained](std::vector<double>& each_step) { return (*trained)(each_step); }});
   };
   using parallel::step_graph;
   const auto in_order = [&](const auto& find) { return parallel::in_forward_order(late, net, world, profile, find); };
   add("after backward", {.overlap = false});
   add("behind backward", {});
+  using compressed = training<parallel::compressed_all_reduce<gradus::float16>>;
+  const auto in_16_bits =
+      std::make_shared<compressed>(net, shared, world, parallel::compressed_all_reduce<gradus::float16>{});
+  methods.push_back(
+      {"behind backward, float16", [in_16_bits](std::vector<double>& each_step) { return (*in_16_bits)(each_step); }});
   add("behind both, order none", late);
   if (chosen.orders) {
     add("behind both, order tic", in_order([](const step_graph& graph) { return parallel::tic(graph); }));
     add("behind both, order tac", in_order([](const step_graph& graph) { return parallel::tac(graph); }));
-    std::vector<std::shared_ptr<training<collectives>>> at_random;
+    std::vector<std::shared_ptr<training<parallel::all_reduce>>> at_random;
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-      at_random.push_back(std::make_shared<training<collectives>>(
+      at_random.push_back(std::make_shared<training<parallel::all_reduce>>(
           net, shared, world,
           in_order([seed](const step_graph& graph) { return parallel::random_order(graph.transfers(), seed); })));
     }
@@ -323,6 +332,7 @@ void measure(comm::mpi& base, const settings& chosen) {
   }
   if (world.rank() == 0) {
     report(chosen, methods, world.size(), net.gradients().size_bytes());
+    std::printf("%s\n", in_16_bits->summary().c_str());
   }
 }
 

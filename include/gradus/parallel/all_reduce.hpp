@@ -99,7 +99,7 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 }
 
 /// The parts in the order in which they travel. @throws configuration_error unless `order` has every part once
-[[nodiscard]] GRADUS_COLD inline part_list in_order(const part_list& parts, std::span<const std::size_t> order) {
+[[nodiscard]] GRADUS_COLD inline part_list in_order(part_list parts, std::span<const std::size_t> order) {
   if (order.empty()) {
     return parts;
   }
