@@ -46,7 +46,7 @@ using collectives = comm::collectives<comm::mpi>;
 struct settings {
   std::string model = "resnet50";
   gradus::index_t batch_size = 4;
-  gradus::index_t pixels = 224;
+  gradus::index_t pixels = 0;  // the model's own
   int steps = 6;
   int rounds = 5;
   int threads = 1;
@@ -106,6 +106,9 @@ settings read(int argc, char** argv) {
     } else {
       throw std::invalid_argument{"'" + std::string{name} + "' is not an option"};
     }
+  }
+  if (chosen.pixels == 0) {
+    chosen.pixels = chosen.model == "mnist" ? 28 : chosen.model == "inception3" ? 299 : 224;
   }
   return chosen;
 }
@@ -226,7 +229,7 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
 void measure(comm::mpi& base, const settings& chosen) {
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
   const bool small = chosen.model == "mnist";
-  const gradus::index_t pixels = small ? 28 : chosen.pixels;
+  const gradus::index_t pixels = chosen.pixels;
   network net{device, {.channels = small ? 1 : 3, .height = pixels, .width = pixels}};
   if (small) {
     gradus::models::mnist(net);
