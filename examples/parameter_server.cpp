@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Trains a small network with parameter servers, on ranks in threads (--ranks N) or under mpiexec. Prints the plan, the
-// test accuracy, and what each server has done. The bound of a step is that of links of 1 Gbit/s.
+// Trains a small network with parameter servers, on ranks in threads (--ranks N) or under mpiexec. Who is what is said
+// in numbers (--servers N --colocate) or by host (--hosts "worker=host1,host2;server=host3"). Prints the plan, the test
+// accuracy, and what each server has done. The bound of a step is that of links of 1 Gbit/s.
 #include <getopt.h>  // getopt_long
+#include <unistd.h>  // gethostname
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +19,9 @@
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/hosts.hpp"
 #include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/roles.hpp"
 #include "gradus/train/trainer.hpp"
 #ifdef GRADUS_EXAMPLE_WITH_MPI
 #include "gradus/comm/mpi.hpp"
@@ -27,9 +31,23 @@ namespace {
 
 namespace parallel = gradus::parallel;
 
+/// The name of this rank's host; "localhost" if the lists call it so.
+std::string own_host(const parallel::host_list& hosts) {
+  char name[256] = "localhost";
+  if (hosts.workers.front() != name) {
+    gethostname(name, sizeof(name) - 1);
+  }
+  return name;
+}
+
 /// What every rank does, worker or server.
+/// @param hosts  by role, or empty
 template <class Communicator>
-void train(Communicator& world, const parallel::parameter_server& servers) {
+void train(Communicator& world, parallel::parameter_server servers, const parallel::host_list& hosts) {
+  if (!hosts.workers.empty()) {
+    gradus::comm::group_of<Communicator> group{world};
+    servers.who = parallel::roles_of(hosts, parallel::gather_host_names(group, own_host(hosts)));
+  }
   const gradus::optim::sgd rule{.momentum = 0.9, .weight_decay = 1e-4};
   if (servers.is_server_only(world)) {
     parallel::serve<float>(world, rule, servers);
@@ -60,15 +78,7 @@ void train(Communicator& world, const parallel::parameter_server& servers) {
   if (mine.rank == 0) {
     std::printf("test accuracy: %.4f\n", trainer.evaluate(test_loader).accuracy);
     for (const parallel::server_summary& each : trainer.synchronization().summary()) {
-      std::printf("server: %ju bytes of variables, %ju received, %ju sent; pushes by staleness:",
-                  std::uintmax_t{each.variable_bytes}, std::uintmax_t{each.received_bytes},
-                  std::uintmax_t{each.sent_bytes});
-      for (std::size_t bin = 0; bin < parallel::staleness_bins; ++bin) {
-        if (each.staleness[bin] != 0) {
-          std::printf(" %zu: %ju", bin, std::uintmax_t{each.staleness[bin]});
-        }
-      }
-      std::printf("\n");
+      std::printf("server: %s\n", describe(each).c_str());
     }
   }
 }
@@ -84,12 +94,21 @@ Enumeration named(const std::string& name, Enumeration last) {
   throw std::invalid_argument{"'" + name + "' is not a mode or placement"};
 }
 
+int report(const std::exception& failure) {
+  std::fprintf(stderr, "parameter_server: %s\n", failure.what());
+  return 1;
+}
+
 int run(int argc, char** argv) {
-  constexpr option known[] = {
-      {"servers", required_argument, nullptr, 's'}, {"colocate", no_argument, nullptr, 'c'},
-      {"mode", required_argument, nullptr, 'm'},    {"placement", required_argument, nullptr, 'p'},
-      {"ranks", required_argument, nullptr, 'r'},   {}};
+  constexpr option known[] = {{"servers", required_argument, nullptr, 's'},
+                              {"colocate", no_argument, nullptr, 'c'},
+                              {"mode", required_argument, nullptr, 'm'},
+                              {"placement", required_argument, nullptr, 'p'},
+                              {"ranks", required_argument, nullptr, 'r'},
+                              {"hosts", required_argument, nullptr, 'h'},
+                              {}};
   parallel::parameter_server servers;
+  parallel::host_list hosts;
   int ranks = 1;
   for (int which = 0; (which = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
     if (which == 's') {
@@ -102,20 +121,27 @@ int run(int argc, char** argv) {
       servers.placed.policy = named(optarg, parallel::placement_policy::partitioned);
     } else if (which == 'r') {
       ranks = std::stoi(optarg);
+    } else if (which == 'h') {
+      hosts = parallel::parse_host_list(optarg);
     } else {
       throw std::invalid_argument{
-          "options are --servers N, --colocate, --placement round_robin|greedy|longest_first|partitioned, --mode "
-          "synchronous|asynchronous|bounded_staleness|compat and --ranks N"};
+          "options are --servers N, --colocate, --hosts LISTS, --placement "
+          "round_robin|greedy|longest_first|partitioned, --mode synchronous|asynchronous|bounded_staleness|compat and "
+          "--ranks N"};
     }
   }
 #ifdef GRADUS_EXAMPLE_WITH_MPI
   if (ranks == 1) {
     gradus::comm::mpi_environment environment{argc, argv};
-    environment.run([&](auto& world) { train(world, servers); });
-    return 0;
+    try {
+      environment.run([&](auto& world) { train(world, servers, hosts); });
+      return 0;
+    } catch (const std::exception& failure) {  // before the environment ends the job
+      return report(failure);
+    }
   }
 #endif
-  gradus::comm::run_ranks(ranks, [&](auto& world) { train(world, servers); });
+  gradus::comm::run_ranks(ranks, [&](auto& world) { train(world, servers, hosts); });
   return 0;
 }
 
@@ -125,7 +151,6 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "parameter_server: %s\n", failure.what());
-    return 1;
+    return report(failure);
   }
 }

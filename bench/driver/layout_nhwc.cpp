@@ -7,6 +7,6 @@
 namespace driver {
 
 template std::unique_ptr<training> make_training_in<gradus::nhwc>(const settings&, gradus::cpu&, const input_set&,
-                                                                  const batches&);
+                                                                  const batches&, gradus::trace::recorder&);
 
 }  // namespace driver

@@ -188,6 +188,9 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
 
+  if (all.place().rank < 0) {
+    recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
+  }
   if (all.serve({.chosen = &chosen})) {
     return {};
   }
@@ -202,7 +205,7 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
 
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
-  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
+  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan, recorder);
   trained->freeze();
   const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
@@ -250,11 +253,11 @@ result measure(const settings& given, ranks& all, int local_ranks, gradus::trace
   found.loss = watch.steps().back().loss;
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
+  for (const std::string& problem : input->problems()) {  // every rank has met others
+    std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+  }
   if (group.rank() == 0) {
     print_phases(found.phases);
-    for (const std::string& problem : input->problems()) {
-      std::fprintf(stderr, "skipped: %s\n", problem.c_str());
-    }
     if (!chosen.json.empty()) {
       write_json(found, chosen.json);
     }

@@ -25,7 +25,8 @@ double mebibytes(std::size_t bytes) {
 }
 
 /// What a rank sends and receives in a step, each.
-double print_bytes(const settings& chosen, const gradus::nn::graph& network, int ranks) {
+/// @param computation  seconds of a step
+double print_bytes(const settings& chosen, const gradus::nn::graph& network, int ranks, double computation) {
   const auto bytes = static_cast<double>(network.parameter_elements()) * sizeof(float);
   std::printf("parameters:  %td in %zu tensors\n", network.parameter_count(), network.parameters().size());
   if (chosen.update == variable_update::independent || ranks == 1) {
@@ -42,6 +43,15 @@ double print_bytes(const settings& chosen, const gradus::nn::graph& network, int
     const auto placed = parallel::place(variables, chosen.servers, {.policy = placement_of(chosen.placement)});
     std::printf("bytes:       a rank sends and receives %.0f a step\n%s", bytes,
                 parallel::describe(placed, ranks, chosen.link_bytes_per_second).c_str());
+    const auto advice =
+        parallel::plan_servers(variables, ranks, computation, chosen.link_bytes_per_second,
+                               std::max(ranks, chosen.servers), {.policy = placement_of(chosen.placement)});
+    const parallel::server_count& enough = advice.counts[static_cast<std::size_t>(advice.recommended - 1)];
+    std::printf(
+        "servers:     %d for %d workers, more gain less than 5 %%: communication of at least %.1f ms beside "
+        "computation of "
+        "%.1f ms a step\n",
+        advice.recommended, ranks, 1e3 * enough.communication_seconds, 1e3 * computation);
     return placed.step_seconds(ranks, chosen.link_bytes_per_second) * chosen.link_bytes_per_second;
   }
   const double share = 2.0 * (ranks - 1) / ranks;
@@ -71,15 +81,30 @@ void require_supported(const settings& chosen) {
   if (chosen.device != "cpu") {
     throw std::invalid_argument{"--device: this gradus_bench was built for the CPU alone, got '" + chosen.device + "'"};
   }
+#ifndef GRADUS_BENCH_WITH_GZIP
+  if (chosen.trace_file.ends_with(".gz")) {
+    throw std::invalid_argument{
+        "--trace-file: a compressed trace needs zlib, which this gradus_bench was built without"};
+  }
+#endif
+  if (chosen.update == variable_update::independent || chosen.update == variable_update::model_averaging) {
+    const char* const given = chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec";
+    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
+      throw std::invalid_argument{std::string{given} + ": with --variable-update " + name_of(chosen.update) +
+                                  " no gradients travel: leave it out"};
+    }
+  } else if (uses_servers(chosen.update) && !chosen.all_reduce_spec.empty()) {
+    throw std::invalid_argument{"--all-reduce-spec: servers reduce nothing over all ranks: leave it out"};
+  }
   if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
     throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }
 }
 
 std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
-                                        const batches& plan) {
-  return chosen.nhwc ? make_training_in<gradus::nhwc>(chosen, device, input, plan)
-                     : make_training_in<gradus::nchw>(chosen, device, input, plan);
+                                        const batches& plan, gradus::trace::recorder& recorder) {
+  return chosen.nhwc ? make_training_in<gradus::nhwc>(chosen, device, input, plan, recorder)
+                     : make_training_in<gradus::nchw>(chosen, device, input, plan, recorder);
 }
 
 void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
@@ -120,7 +145,8 @@ void dry_run(const settings& given, int ranks) {
   gradus::cpu device{{.intra_op_threads = std::max(1, chosen.threads)}};
   const batches plan{.of_rank = chosen.batch_size, .rank = 0, .ranks = ranks, .steps = 1};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
-  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan);
+  gradus::trace::recorder unused{{.capacity = 1, .enabled = false}};
+  const std::unique_ptr<training> trained = make_training(chosen, device, *input, plan, unused);
   const gradus::nn::memory_forecast memory = trained->forecast();
   const gradus::nn::graph& network = trained->structure();
   std::printf("%s\n", network.describe().c_str());
@@ -132,14 +158,14 @@ void dry_run(const settings& given, int ranks) {
       mebibytes(memory.total()), mebibytes(memory.arena), mebibytes(memory.plan.unshared_bytes),
       mebibytes(memory.workspace), mebibytes(memory.parameters), mebibytes(memory.gradients),
       mebibytes(memory.buffers));
-  const double sent = print_bytes(chosen, network, ranks);
-
-  parallel::step_graph step;
   double computation = 0;
   for (const auto& layer :
        parallel::estimated_profile(network, chosen.batch_size, chosen.multiply_adds_per_second).layers) {
     computation += layer.forward + layer.backward;
   }
+  const double sent = print_bytes(chosen, network, ranks, computation);
+
+  parallel::step_graph step;
   step.add_computation("step", {}, computation);
   step.add_transfer("gradients", sent / chosen.link_bytes_per_second);
   const parallel::step_bounds limits = parallel::bounds(step);

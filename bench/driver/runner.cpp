@@ -45,6 +45,19 @@ class temporary_folder {
   std::filesystem::path path_;
 };
 
+/// As a shell reads it.
+std::string quoted(const std::string& word) {
+  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/#@%";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos && word[0] != '#') {
+    return word;
+  }
+  std::string text = "'";
+  for (const char each : word) {
+    text += each == '\'' ? std::string{"'\\''"} : std::string(1, each);
+  }
+  return text + "'";
+}
+
 /// Runs a program and waits. Its output and messages go into one file. Returns its exit status.
 int run(const std::vector<std::string>& words, const std::string& output) {
   std::vector<char*> pointers;
@@ -89,7 +102,8 @@ std::vector<std::string> mpiexec_words(int ranks, int nodes) {
   return words;
 }
 
-runner::runner(const settings& chosen, int argc, char** argv) : launcher_{chosen.launcher}, nodes_{chosen.nodes} {
+runner::runner(const settings& chosen, int argc, char** argv)
+    : launcher_{chosen.launcher}, nodes_{chosen.nodes}, repeats_{chosen.repeats} {
   std::error_code failure;
   program_ = std::filesystem::read_symlink("/proc/self/exe", failure).string();
   if (failure) {
@@ -142,11 +156,30 @@ result runner::measure(int ranks, const std::vector<std::string>& options, bool 
   return read_json(folder.file("result.json"));
 }
 
+input_comparison runner::compare_input(int ranks, std::vector<std::string> options) const {
+  options.insert(options.end(), {"--repeats", "1"});
+  std::vector<double> real;
+  std::vector<double> steps;
+  std::vector<double> noise;
+  for (int round = 0; round < std::max(2, repeats_); ++round) {
+    for (const bool synthetic : {round % 2 != 0, round % 2 == 0}) {
+      const result found = measure(ranks, options, synthetic);
+      (synthetic ? noise : real).push_back(found.images_per_second);
+      if (!synthetic) {
+        steps.push_back(found.step.median);
+      }
+    }
+  }
+  return {.real = statistics_of(real).median,
+          .synthetic = statistics_of(noise).median,
+          .step_ms = 1e3 * statistics_of(steps).median};
+}
+
 std::string runner::options_text() const {
   std::string text;
   for (const auto* list : {&options_, &input_options_}) {
     for (const std::string& each : *list) {
-      text += ' ' + each;
+      text += ' ' + quoted(each);
     }
   }
   return text;

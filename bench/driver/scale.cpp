@@ -18,8 +18,8 @@ std::string csv_of(const std::vector<row>& rows) {
   text << "ranks,images_per_second,step_ms,efficiency,synthetic_images_per_second,input_overhead\n";
   for (const row& each : rows) {
     text << each.ranks << ',' << each.images_per_second << ',' << each.step_ms << ',' << each.efficiency << ',';
-    if (each.synthetic > 0) {
-      text << each.synthetic << ',' << each.input_overhead();
+    if (each.input.synthetic > 0) {
+      text << each.input.synthetic << ',' << each.input.overhead();
     } else {
       text << ',';
     }
@@ -35,9 +35,9 @@ std::string json_of(const settings& chosen, const std::vector<row>& rows) {
                     {"images_per_second", each.images_per_second},
                     {"step_ms", each.step_ms},
                     {"efficiency", each.efficiency}});
-    if (each.synthetic > 0) {
-      list.back()["synthetic_images_per_second"] = each.synthetic;
-      list.back()["input_overhead"] = each.input_overhead();
+    if (each.input.synthetic > 0) {
+      list.back()["synthetic_images_per_second"] = each.input.synthetic;
+      list.back()["input_overhead"] = each.input.overhead();
     }
   }
   const nlohmann::ordered_json all{{"model", chosen.model}, {"launcher", chosen.launcher}, {"rows", list}};
@@ -56,14 +56,21 @@ void scale(const settings& chosen, int argc, char** argv) {
               real ? "  synthetic  input overhead" : "");
   std::vector<row> rows;
   for (const int ranks : chosen.rank_counts) {
-    const result found = programs.measure(ranks, {});
-    row made{.ranks = ranks, .images_per_second = found.images_per_second, .step_ms = 1e3 * found.step.median};
+    row made{.ranks = ranks};
+    if (real) {
+      made.input = programs.compare_input(ranks, {});
+      made.images_per_second = made.input.real;
+      made.step_ms = made.input.step_ms;
+    } else {
+      const result found = programs.measure(ranks, {});
+      made.images_per_second = found.images_per_second;
+      made.step_ms = 1e3 * found.step.median;
+    }
     const row& first = rows.empty() ? made : rows.front();
     made.efficiency = made.images_per_second / ranks / (first.images_per_second / first.ranks);
-    made.synthetic = real ? programs.measure(ranks, {}, true).images_per_second : 0;
     std::printf("%6d %12.2f %10.2f %10.1f%%", ranks, made.images_per_second, made.step_ms, 100 * made.efficiency);
     if (real) {
-      std::printf(" %10.2f %14.1f%%", made.synthetic, 100 * made.input_overhead());
+      std::printf(" %10.2f %14.1f%%", made.input.synthetic, 100 * made.input.overhead());
     }
     std::printf("\n");
     std::fflush(stdout);

@@ -3,6 +3,8 @@
 // The modes with parameter servers: what servers.hpp declares.
 #pragma once
 
+#include <cstdio>
+
 #include "gradus/parallel/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server.hpp"
 #include "servers.hpp"
@@ -53,7 +55,8 @@ void serve_to_the_end(Communicator& communicator, const settings& chosen, const 
     } else {
       serving.master.pull_priorities.clear();
     }
-    static_cast<void>(gradus::parallel::serve<float>(communicator, rule, serving));
+    const gradus::parallel::server_summary done = gradus::parallel::serve<float>(communicator, rule, serving);
+    std::printf("server on rank %d: %s\n", communicator.rank(), describe(done).c_str());
   });
 }
 

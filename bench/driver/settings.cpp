@@ -43,6 +43,16 @@ const char* key_of(const names<Value>& all, Value value, std::initializer_list<c
   return "?";
 }
 
+/// Takes a name of the list; the help shows the names alone.
+template <class Value>
+CLI::Validator one_of(const names<Value>& all) {
+  std::string text;
+  for (const auto& [name, value] : all) {
+    text += (text.empty() ? "{" : ",") + name;
+  }
+  return CLI::CheckedTransformer(all).description(text + "}");
+}
+
 void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--model", chosen.model, "the network")->check(CLI::IsMember(model_names()))->capture_default_str();
   app.add_option("--batch-size", chosen.batch_size, "images of a step on one rank (default: the model's)")
@@ -52,13 +62,13 @@ void add_training(CLI::App& app, settings& chosen) {
       ->transform(CLI::IsMember({"NCHW", "NHWC"}, CLI::ignore_case))
       ->default_str("NCHW");
   app.add_option("--variable-update", chosen.update, "how the ranks keep their parameters the same")
-      ->transform(CLI::CheckedTransformer(update_names))
+      ->transform(one_of(update_names))
       ->default_str("all_reduce");
   app.add_option("--all-reduce-spec", chosen.all_reduce_spec,
                  "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
                  "what MPI or the shared memory does)");
   app.add_option("--order", chosen.order, "in which order gradients travel")
-      ->transform(CLI::CheckedTransformer(order_names))
+      ->transform(one_of(order_names))
       ->default_str("none");
   app.add_option("--bucket-kilobytes", chosen.bucket_kilobytes, "gradients that travel together")
       ->check(CLI::Range(1, 1 << 21))
@@ -110,7 +120,8 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->capture_default_str();
   app.add_flag("--skip-corrupt-images", chosen.skip_corrupt, "name images that cannot be decoded and go on");
   app.add_option("--json", chosen.json, "write the result to this file");
-  app.add_option("--trace-file", chosen.trace_file, "write what every rank does when to this file");
+  app.add_option("--trace-file", chosen.trace_file,
+                 "write what every rank does when to this file; compressed if its name ends in .gz");
   app.add_flag("--dry-run", chosen.dry_run, "show the plan, its memory, bytes and bounds of a step; train nothing");
   app.add_option("--multiply-adds-per-second", chosen.multiply_adds_per_second, "of a rank, for --dry-run")
       ->check(CLI::PositiveNumber)
@@ -127,7 +138,7 @@ void add_sweep(CLI::App& sweep, settings& chosen) {
       ->check(CLI::IsMember({"threads", "mpiexec"}))
       ->capture_default_str();
   sweep.add_option("--csv", chosen.csv, "write the table to this file");
-  sweep.add_option("--svg", chosen.svg, "draw the result of scale into this file");
+  sweep.add_option("--svg", chosen.svg, "draw the result into this file");
 }
 
 /// The name of a long option may be written with underscores.

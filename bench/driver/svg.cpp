@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The drawing of a scaling: images a second over ranks, and the ideal line.
+// Drawings: images a second over ranks with the ideal line, and bars.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -43,6 +43,16 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+/// The beginning of a drawing, with its title.
+std::string begin_drawing(double tall, const std::string& title) {
+  return format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
+             "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" "
+             "fill=\"white\"/>\n",
+             width, tall, width, tall) +
+         format("<text x=\"%g\" y=\"24\" font-size=\"16\">", left) + escaped(title) + "</text>\n";
+}
+
 }  // namespace
 
 void write_svg(const std::string& path, const std::string& title, const std::vector<row>& rows) {
@@ -57,11 +67,7 @@ void write_svg(const std::string& path, const std::string& title, const std::vec
   most = std::max(most, 1e-9) * 1.05;
   const auto x = [&](double ranks) { return left + (width - left - right) * ranks / most_ranks; };
   const auto y = [&](double speed) { return height - bottom - (height - top - bottom) * speed / most; };
-  std::string text = format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
-      "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-      width, height, width, height);
-  text += format("<text x=\"%g\" y=\"24\" font-size=\"16\">", left) + escaped(title) + "</text>\n";
+  std::string text = begin_drawing(height, title);
   for (double speed = 0; speed <= most; speed += tick_of(most)) {
     text += format(
         "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
@@ -93,6 +99,29 @@ void write_svg(const std::string& path, const std::string& title, const std::vec
       "<text x=\"%g\" y=\"%g\" fill=\"#999\">- - ideal</text>"
       "<text x=\"%g\" y=\"%g\" fill=\"#06c\">measured</text>\n</svg>\n",
       left + 12, top + 14, left + 12, top + 32);
+  write_text("--svg", path, text);
+}
+
+void write_svg(const std::string& path, const std::string& title, const std::vector<bar>& bars) {
+  constexpr double begin = 300;  // of the bars
+  constexpr double thick = 26;
+  double most = 1e-9;
+  for (const bar& each : bars) {
+    most = std::max(most, each.images_per_second);
+  }
+  std::string text = begin_drawing(top + thick * static_cast<double>(bars.size()) + right, title);
+  double y = top;
+  for (const bar& each : bars) {
+    const double length = (width - begin - left) * each.images_per_second / most;
+    text +=
+        format("<text x=\"%g\" y=\"%.1f\" text-anchor=\"end\">", begin - 8, y + 17) + escaped(each.label) + "</text>";
+    text += format(
+        "<rect class=\"bar\" x=\"%g\" y=\"%.1f\" width=\"%.1f\" height=\"%g\" fill=\"#06c\"/>"
+        "<text x=\"%.1f\" y=\"%.1f\">%.1f</text>\n",
+        begin, y + 3, length, thick - 6, begin + length + 6, y + 17, each.images_per_second);
+    y += thick;
+  }
+  text += "</svg>\n";
   write_text("--svg", path, text);
 }
 

@@ -18,6 +18,16 @@ void scale(const settings& chosen, int argc, char** argv);
 /// Finds processes, threads and images of a process for one effective batch, and prints the line that starts them.
 void tune(const settings& chosen, int argc, char** argv);
 
+/// The same training with the images of --data-dir and with synthetic ones, which cost nothing.
+struct input_comparison {
+  double real = 0;       // images a second
+  double synthetic = 0;  // likewise; 0: not measured
+  double step_ms = 0;    // the median step with real images
+
+  /// What reading images takes of the speed: (synthetic - real) / synthetic.
+  [[nodiscard]] double overhead() const noexcept { return synthetic > 0 ? (synthetic - real) / synthetic : 0; }
+};
+
 /// Runs this program once more, on so many ranks, with other options at the end, and reads what it found.
 class runner {
  public:
@@ -27,12 +37,17 @@ class runner {
   /// @throws std::runtime_error with what the program said when it failed
   [[nodiscard]] result measure(int ranks, const std::vector<std::string>& options, bool synthetic = false) const;
 
-  /// The options of the command line for one measurement.
+  /// Measures with real and with synthetic images in turn, so that what else the machine does hits both alike: twice,
+  /// or as often as --repeats says. Medians.
+  [[nodiscard]] input_comparison compare_input(int ranks, std::vector<std::string> options) const;
+
+  /// The options of the command line for one measurement, as a shell reads them.
   [[nodiscard]] std::string options_text() const;
 
  private:
   std::string launcher_;
   int nodes_;
+  int repeats_;
   std::string program_;
   std::vector<std::string> options_;        // without those of the sweep
   std::vector<std::string> input_options_;  // --data-dir and --data-name
@@ -47,16 +62,20 @@ struct row {
   double images_per_second = 0;
   double step_ms = 0;
   double efficiency = 0;  // images a second of a rank, over those of a rank of the first row
-  double synthetic = 0;   // images a second without input; 0: not measured
-
-  /// (synthetic - real) / synthetic
-  [[nodiscard]] double input_overhead() const noexcept {
-    return synthetic > 0 ? (synthetic - images_per_second) / synthetic : 0;
-  }
+  input_comparison input{};
 };
 
 /// The curve of `rows` and the ideal line, as SVG. @throws std::invalid_argument when the file cannot be written
 void write_svg(const std::string& path, const std::string& title, const std::vector<row>& rows);
+
+/// A bar of a drawing.
+struct bar {
+  std::string label;
+  double images_per_second = 0;
+};
+
+/// The bars one below the other, as SVG. @throws std::invalid_argument when the file cannot be written
+void write_svg(const std::string& path, const std::string& title, const std::vector<bar>& bars);
 
 /// @throws std::invalid_argument when the file cannot be written
 void write_text(const char* option, const std::string& path, const std::string& text);

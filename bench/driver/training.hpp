@@ -55,13 +55,16 @@ class training {
                    gradus::trace::recorder* recorder, bool late) = 0;
 };
 
-/// @param input  outlives the training
+/// @param input     outlives the training
+/// @param recorder  likewise; of what the threads of the input do
 template <class Layout>
 [[nodiscard]] std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device,
-                                                         const input_set& input, const batches& plan);
+                                                         const input_set& input, const batches& plan,
+                                                         gradus::trace::recorder& recorder);
 
 /// In the layout that was asked for.
 [[nodiscard]] std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device,
-                                                      const input_set& input, const batches& plan);
+                                                      const input_set& input, const batches& plan,
+                                                      gradus::trace::recorder& recorder);
 
 }  // namespace driver

@@ -11,6 +11,7 @@
 #include "gradus/train/detail/trainer_base.hpp"
 #include "gradus/train/traced.hpp"
 #include "training.hpp"
+#include "update.hpp"
 
 namespace driver {
 
@@ -99,12 +100,14 @@ class training_in final : public training {
   };
 
  public:
-  training_in(const settings& chosen, gradus::cpu& device, const input_set& input, const batches& plan)
+  training_in(const settings& chosen, gradus::cpu& device, const input_set& input, const batches& plan,
+              gradus::trace::recorder& recorder)
       : chosen_{chosen},
         plan_{plan},
         net_{device, {.channels = input.example().c, .height = input.example().h, .width = input.example().w}},
         synthetic_{chosen.data_dir.empty()},
-        set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)} {
+        set_{input, plan.global() * (synthetic_ ? 1 : plan.steps)},
+        seen_{recorder, set_} {
     build_model(net_, find_model(chosen.model), input.classes());
   }
 
@@ -141,7 +144,7 @@ class training_in final : public training {
       for (std::size_t i = 0; i < net_.layers(); ++i) {
         layers.push_back(recorder->intern(net_.layer_name(i)));
       }
-      detail::step_tracer tracer{*recorder, update, late, std::move(layers), 0};
+      detail::step_tracer tracer{*recorder, update, late, uses_servers(chosen_.update), std::move(layers), 0};
       recorded_loader measured{input, *recorder, chosen_.warmup_batches};
       detail::traced_loader traced{measured, tracer};
       const detail::callback_list watched{&callback};  // has to outlive what refers to it
@@ -163,7 +166,7 @@ class training_in final : public training {
 
   loader& opened_loader() {
     if (!loader_) {
-      loader_ = std::make_unique<loader>(net_.device(), set_,
+      loader_ = std::make_unique<loader>(net_.device(), seen_,
                                          gradus::data::loader_options{.batch_size = plan_.global(),
                                                                       .shuffle = !synthetic_,
                                                                       .seed = chosen_.seed,
@@ -179,13 +182,14 @@ class training_in final : public training {
   network net_;
   bool synthetic_;
   repeated_set set_;
+  gradus::train::traced_set<repeated_set> seen_;
   std::unique_ptr<loader> loader_;
 };
 
 template <class Layout>
 std::unique_ptr<training> make_training_in(const settings& chosen, gradus::cpu& device, const input_set& input,
-                                           const batches& plan) {
-  return std::make_unique<training_in<Layout>>(chosen, device, input, plan);
+                                           const batches& plan, gradus::trace::recorder& recorder) {
+  return std::make_unique<training_in<Layout>>(chosen, device, input, plan, recorder);
 }
 
 }  // namespace driver

@@ -17,8 +17,10 @@
 #include "gradus/optim/segment.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/step_graph.hpp"
+#include "gradus/trace/recorder.hpp"
 #include "gradus/train/detail/parts.hpp"
 #include "gradus/train/detail/step_update.hpp"
+#include "gradus/train/traced.hpp"
 #include "settings.hpp"
 
 namespace driver {
@@ -106,14 +108,18 @@ class ranks {
 };
 
 /// A step's end of a synchronization over a communicator. Both outlive it.
+/// @param recorder  is told what the parts of the gradients are called; null: nobody is
 template <class Communicator, class Synchronization>
 step_end make_end(Communicator& communicator, gradus::cpu& device, trained_parameters trained, const any_rule& rule,
-                  const Synchronization& options) {
+                  const Synchronization& options, gradus::trace::recorder* recorder = nullptr) {
   using update = gradus::train::detail::step_update<float, gradus::cpu, any_rule, Communicator, Synchronization>;
   auto* const made = new update{device, std::move(trained), rule, communicator, options};
   step_end result{{made, [](gradus::train::detail::synchronized_update* end) { delete static_cast<update*>(end); }},
                   &made->group(),
                   made->description()};
+  if (recorder != nullptr) {
+    gradus::train::detail::name_buckets(*recorder, made->synchronization());
+  }
   made->start();
   return result;
 }

@@ -74,12 +74,13 @@ class ranks_on final : public ranks {
         break;
     }
     if (chosen_.all_reduce_spec.empty()) {
-      return make_end(communicator_, device, std::move(trained), rule, plan.gradients);
+      return make_end(communicator_, device, std::move(trained), rule, plan.gradients,
+                      &communicator_.recorder().spans());
     }
     collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
         communicator_.duplicate(),
         gradus::comm::collectives_options{.all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
-    return make_end(*collectives_, device, std::move(trained), rule, plan.gradients);
+    return make_end(*collectives_, device, std::move(trained), rule, plan.gradients, &communicator_.recorder().spans());
   }
 
  private:

@@ -138,7 +138,9 @@ arrivals find_arrivals(const trace& from, bool& inferred);
 /// Fills what the ranks wait for and the blames.
 void attribute_waiting(const trace& from, const std::vector<activity_line>& lines, const arrivals& arrived,
                        analysis& result);
-/// Fills the verdicts and cautions, from all other figures.
+/// Fills the cautions, from all other figures.
+void caution(const trace& from, analysis& result);
+/// Fills the verdicts and the cautions, from all other figures.
 void judge(const trace& from, const std::vector<activity_line>& lines, analysis& result);
 }  // namespace detail
 

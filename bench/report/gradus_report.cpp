@@ -2,9 +2,10 @@
 //
 // gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and
 // CSV.
-#include <cstdio>   // std::fprintf, std::fopen
-#include <cstdlib>  // EXIT_FAILURE
-#include <memory>   // std::unique_ptr
+#include <cstdio>       // std::fprintf, std::fopen
+#include <cstdlib>      // EXIT_FAILURE
+#include <memory>       // std::unique_ptr
+#include <string_view>  // std::string_view
 
 #include <CLI/CLI.hpp>
 
@@ -52,7 +53,8 @@ void print_verdicts(const gradus::report::trace& from, const gradus::report::ana
 int main(int count, char** arguments) {
   CLI::App program{"Tells where the time of a recorded training run goes: an HTML page with a timeline, and verdicts."};
   std::string path, output, csv, json;
-  program.add_option("trace", path, "Trace file of all ranks, as gradus records it")->required();
+  program.add_option("trace", path, "Trace file of all ranks, as gradus records it, as text or compressed by gzip")
+      ->required();
   program.add_option("-o,--output", output,
                      "The page; default: the name of the trace with .html. - writes to the terminal");
   program.add_option("--csv", csv, "Write the figures as CSV too");
@@ -63,8 +65,10 @@ int main(int count, char** arguments) {
   try {
     if (output.empty()) {
       output = path;
-      if (output.size() > 5 && output.compare(output.size() - 5, 5, ".json") == 0) {
-        output.resize(output.size() - 5);
+      for (const std::string_view ending : {".gz", ".json"}) {
+        if (std::string_view{output}.ends_with(ending)) {
+          output.resize(output.size() - ending.size());
+        }
       }
       output += ".html";
     }

@@ -3,8 +3,7 @@
 // The reader of trace files: events come one after another from the parser, and what is wrong is told by event and
 // field.
 #include <algorithm>      // std::sort
-#include <cmath>          // std::isfinite, std::floor
-#include <fstream>        // std::ifstream
+#include <cmath>          // std::floor
 #include <optional>       // std::optional
 #include <tuple>          // std::tie
 #include <unordered_map>  // std::unordered_map
@@ -12,103 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "trace.hpp"
+#include "trace_fields.hpp"
 
 namespace gradus::report {
 namespace {
-
-constexpr double longest_time = 1e15;  // microseconds, 31 years: sums of such times are still exact to a microsecond
-constexpr std::int64_t most_ranks = 65536;
-constexpr int most_threads = 1 << 20;
-constexpr std::size_t longest_name = 200;  // bytes
-constexpr std::size_t deepest = 64;
-
-/// The fields that are read, of an event, of its "args" and of "otherData".
-enum class field : std::uint8_t {
-  phase,
-  rank,
-  lane,
-  time,
-  duration,
-  category,
-  name,
-  id,
-  step,
-  layer,
-  operation,
-  bytes,
-  bucket,
-  peer,
-  waits_for,
-  all_arrived,
-  last_rank,
-  named,  // "args": {"name": ...} of metadata
-  count
-};
-struct field_name {
-  const char* text;
-  bool in_args;
-};
-constexpr std::array<field_name, static_cast<std::size_t>(field::count)> field_names{{{"ph", false},
-                                                                                      {"pid", false},
-                                                                                      {"tid", false},
-                                                                                      {"ts", false},
-                                                                                      {"dur", false},
-                                                                                      {"cat", false},
-                                                                                      {"name", false},
-                                                                                      {"id", false},
-                                                                                      {"step", true},
-                                                                                      {"layer", true},
-                                                                                      {"operation", true},
-                                                                                      {"bytes", true},
-                                                                                      {"bucket", true},
-                                                                                      {"peer", true},
-                                                                                      {"for", true},
-                                                                                      {"all_arrived_us", true},
-                                                                                      {"last_rank", true},
-                                                                                      {"name", true}}};
-
-/// One value of the file, as it came.
-struct value {
-  enum class kind : std::uint8_t { absent, null, boolean, number, text, list, object } what = kind::absent;
-  double number = 0;
-  std::string text;
-
-  std::string describe() const {
-    switch (what) {
-      case kind::absent:
-        return "nothing";
-      case kind::null:
-        return "null";
-      case kind::boolean:
-        return number != 0 ? "true" : "false";
-      case kind::number: {
-        char digits[32];
-        std::snprintf(digits, sizeof digits, "%.15g", number);
-        return digits;
-      }
-      case kind::text:
-        return "the text " + in_quotes(text);
-      case kind::list:
-        return "a list";
-      case kind::object:
-        return "an object";
-    }
-    return "";
-  }
-};
-
-/// Cuts a name at a boundary of UTF-8 characters.
-std::string shortened(std::string text) {
-  if (text.size() > longest_name) {
-    std::size_t end = longest_name;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
-      --end;
-    }
-    text.resize(end);
-    text += "\u2026";
-  }
-  return text;
-}
 
 class reader {
  public:
@@ -545,28 +451,10 @@ trace read_trace(std::string_view text, const std::string& name) {
   if (text.empty()) {
     throw report_error{name + ": the file is empty"};
   }
-  if (text.substr(0, 2) == "\x1f\x8b") {
-    throw report_error{name + ": is compressed. Write it as text first: gunzip --stdout FILE.gz > FILE"};
-  }
   reader events{result, name, text.size()};
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   events.finish();
   return result;
-}
-
-trace read_trace_file(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  std::string text;
-  if (file) {
-    char block[1 << 16];
-    while (file.read(block, sizeof block) || file.gcount() > 0) {
-      text.append(block, static_cast<std::size_t>(file.gcount()));
-    }
-  }
-  if (!file.eof() || file.bad()) {
-    throw report_error{path + ": cannot be read. Is it a file, and are you allowed to read it?"};
-  }
-  return read_trace(text, path);
 }
 
 }  // namespace gradus::report

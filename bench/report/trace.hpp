@@ -119,7 +119,8 @@ struct trace {
 /// @throws report_error  text is not JSON, or not such a trace: which event and field, what was expected, what came
 trace read_trace(std::string_view text, const std::string& name);
 
-/// The same, from a file. @throws report_error  also if the file cannot be read
+/// The same, from a file, which may be compressed (gzip) where the program was built with zlib.
+/// @throws report_error  also if the file cannot be read, or inflates to more than a trace can
 trace read_trace_file(const std::string& path);
 
 /// A text of others for a message: control characters are replaced and long texts cut.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// From figures to words: what costs so much time that it is worth a sentence, and what makes the figures uncertain.
+// From figures to words: what costs so much time that it is worth a sentence.
 #include <algorithm>  // std::sort, std::max, std::max_element
 
+#include "advice.hpp"
 #include "analysis.hpp"
 #include "format.hpp"
 
@@ -23,63 +24,9 @@ constexpr double slow_first_step = 3.0;  // against the median
 constexpr double busy_server = 1.4;      // bytes of a rank against the mean rank
 constexpr std::size_t enough_steps = 20;
 
-const char* where_it_is(activity cause) {
-  switch (cause) {
-    case activity::forward:
-      return " in forward";
-    case activity::backward:
-      return " in backward";
-    case activity::update:
-      return " in update";
-    case activity::input:
-      return " in input";
-    case activity::copy:
-      return " in copies";
-    case activity::evaluate:
-      return " while it evaluates";
-    case activity::log:
-      return " while it logs";
-    case activity::communicate:
-      return ", which serves others";
-    case activity::wait:
-      return ", which waits itself";
-    case activity::other:
-      return " in a part of its step that is not recorded";
-    case activity::idle:
-      return " between its steps";
-  }
-  return "";
-}
-
-const char* advice_for(activity cause) {
-  switch (cause) {
-    case activity::forward:
-    case activity::backward:
-    case activity::update:
-      return "That rank computes more slowly: look at its processor, its number of threads and what else runs on its "
-             "host.";
-    case activity::input:
-      return "Give its loader more threads, decode ahead, or move its data nearer.";
-    case activity::copy:
-      return "Avoid its copies: keep data in one layout and one element, and hand over views.";
-    case activity::evaluate:
-      return "Let all ranks evaluate a part each, or evaluate less often.";
-    case activity::log:
-      return "Log less often, or outside of the path that all ranks wait for.";
-    case activity::communicate:
-      return "Spread the parameters over more servers, or use an all-reduce.";
-    case activity::wait:
-    case activity::other:
-    case activity::idle:
-      break;
-  }
-  return "Look at its timeline.";
-}
-
 class judge_of {
  public:
-  judge_of(const trace& from, const std::vector<activity_line>& lines, analysis& result)
-      : from_{from}, lines_{lines}, all_{result} {
+  judge_of(const trace& from, const std::vector<activity_line>& lines, analysis& result) : lines_{lines}, all_{result} {
     ranks_ = static_cast<double>(from.ranks);
     step_time_ = all_.sum(&rank_figures::step_time);
     all_run_ = all_.run * ranks_;
@@ -112,7 +59,6 @@ class judge_of {
     for (verdict& each : all_.verdicts) {
       each.sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(each.sentence[0])));
     }
-    cautions();
   }
 
  private:
@@ -497,42 +443,6 @@ class judge_of {
     }
   }
 
-  void cautions() {
-    for (std::size_t rank = 0; rank < from_.dropped.size(); ++rank) {
-      if (from_.dropped[rank] > 0) {
-        all_.cautions.push_back(
-            "Rank " + std::to_string(rank) + " lost " + format_count(from_.dropped[rank], "span") +
-            " because its buffer was full: its earlier part is missing. Record fewer steps, or give "
-            "the recorder a larger buffer.");
-      }
-    }
-    double error = 0;
-    for (const double each : from_.clock_error_us) {
-      error = std::max(error, each);
-    }
-    if (error > 0 && error >= 0.02 * all_.step_time.median) {
-      all_.cautions.push_back("Clocks of ranks agree to " + format_time(error) + " only, " +
-                              format_share(all_.step_time.median > 0 ? error / all_.step_time.median : 1) +
-                              " of a step: who waits for whom is uncertain by as much.");
-    }
-    if (all_.arrivals_inferred) {
-      all_.cautions.push_back(
-          "The trace does not tell for all collectives who arrived last; there the begins of the "
-          "ranks' spans were compared" +
-          (error > 0 ? ", whose clocks agree to " + format_time(error) : std::string{}) + ".");
-    }
-    std::int64_t silent = 0;
-    for (int rank = 0; rank < from_.ranks; ++rank) {
-      const auto lane = from_.lanes.lower_bound({rank, 0});
-      silent += lane == from_.lanes.end() || lane->first.first != rank ? 1 : 0;
-    }
-    if (silent > 0) {
-      all_.cautions.push_back("Of " + format_count(silent, "rank") + " there is no span at all.");
-    }
-    all_.cautions.insert(all_.cautions.end(), from_.notes.begin(), from_.notes.end());
-  }
-
-  const trace& from_;
   const std::vector<activity_line>& lines_;
   analysis& all_;
   double ranks_ = 0, step_time_ = 0, all_run_ = 0, steps_part_ = 0, steps_ = 0;
@@ -543,6 +453,7 @@ class judge_of {
 
 void judge(const trace& from, const std::vector<activity_line>& lines, analysis& result) {
   judge_of{from, lines, result}.judge();
+  caution(from, result);
 }
 
 }  // namespace gradus::report::detail

@@ -206,7 +206,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
         }
       } else if (its.what == category::communicate && from.ranks > 1) {
         const meeting& all = meetings[places[r][i]];
-        if (all.ranks == from.ranks) {
+        if (all.ranks == from.ranks && its.operation != "broadcast") {  // of that the root alone has to be there
           found = all.last;
         }
         if (!std::isnan(spans[i].all_arrived)) {
@@ -238,7 +238,7 @@ void attribute_waiting(const trace& from, const std::vector<activity_line>& line
     const std::vector<span>& spans = from.lane(rank, lanes::communicate);
     const std::vector<delay> delays = find_delays(from, spans, arrived_at[r]);
     for (std::size_t i = 0; i < spans.size(); ++i) {
-      if (arrived_at[r][i].last_rank == rank) {
+      if (arrived_at[r][i].last_rank == rank && from.labels[spans[i].label].operation != "broadcast") {
         ++result.ranks[r].was_last;
       }
     }

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Parameter servers over MPI: synchronous workers and servers, apart and side by side, reach the weights of one
-// process.
+// process; so do nodes whose ranks add in shared memory.
 #include "gradus/parallel/parameter_server.hpp"
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "gradus/comm/hierarchical.hpp"
+#include "gradus/comm/mpi_shared.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/distributed_replicated.hpp"
 
 namespace {
 
@@ -72,20 +76,21 @@ std::vector<double> one_process(int workers) {
   return values;
 }
 
-void require_one_meaning(comm::mpi& world, const parallel::parameter_server& options) {
+/// @param pushing  workers that speak with servers
+template <class Communicator, class Strategy>
+void require_one_meaning(Communicator& world, const Strategy& options, std::size_t pushing) {
   const parallel::roles who = options.roles_among(world.size());
   const int workers = static_cast<int>(who.workers.size());
   if (options.is_server_only(world)) {
     const parallel::server_summary done = parallel::serve<double>(world, rule, options);
-    require(done.left_workers == who.workers.size() && done.lost_workers == 0, "workers are missing at the end");
-    require(done.received_bytes == (static_cast<std::uint64_t>(workers) * steps + 1) * done.variable_bytes,
-            "a server counts other bytes");
+    require(done.left_workers == pushing && done.lost_workers == 0, "workers are missing at the end");
+    require(done.received_bytes == (pushing * steps + 1) * done.variable_bytes, "a server counts other bytes");
     return;
   }
   const int worker = who.worker_index(world.rank());
   std::vector<double> values = first_values(worker);
   std::vector<double> gradients(elements);
-  parallel::parameter_server::state<double, comm::mpi> servers{options, world, {values, gradients, segments()}};
+  typename Strategy::template state<double, Communicator> servers{options, world, {values, gradients, segments()}};
   servers.use_rule(rule);
   servers.start();
   for (int step = 0; step < steps; ++step) {
@@ -104,19 +109,77 @@ void require_one_meaning(comm::mpi& world, const parallel::parameter_server& opt
                   "' is " + std::to_string(values[i]) + ", not " + std::to_string(want[i]));
     }
   }
-  require(servers.summary().size() == who.servers.size(), "a summary of each server");
+  if (worker == 0) {
+    require(servers.summary().size() == who.servers.size(), "a summary of each server");
+  }
+}
+
+void require_one_meaning(comm::mpi& world, const parallel::parameter_server& options) {
+  require_one_meaning(world, options, options.roles_among(world.size()).workers.size());
+}
+
+/// Ranks with the same number are a node, and share memory.
+class nodes_of_ranks {
+ public:
+  nodes_of_ranks(comm::mpi_environment& environment, comm::mpi& world, int node) {
+    MPI_Comm_split(world.native(), node, world.rank(), &local_);
+    int place = 0;
+    MPI_Comm_rank(local_, &place);
+    MPI_Comm_split(world.native(), place, world.rank(), &across_);
+    levels = std::make_unique<communicator>(comm::mpi_shared{environment, local_}, comm::mpi{environment, across_},
+                                            comm::mpi{environment, world.native()});
+  }
+  nodes_of_ranks(const nodes_of_ranks&) = delete;
+  nodes_of_ranks& operator=(const nodes_of_ranks&) = delete;
+  ~nodes_of_ranks() {
+    MPI_Comm_free(&across_);
+    MPI_Comm_free(&local_);
+  }
+
+  using communicator = comm::hierarchical<comm::mpi_shared, comm::mpi, comm::mpi>;
+  std::unique_ptr<communicator> levels;
+
+ private:
+  MPI_Comm local_ = MPI_COMM_NULL;
+  MPI_Comm across_ = MPI_COMM_NULL;
+};
+
+/// Nodes of two ranks, with a server beside the first worker, and with one on the last rank.
+void require_one_meaning_of_nodes(comm::mpi_environment& environment, comm::mpi& world) {
+  using parallel::distributed_replicated;
+  const int last = world.size() - 1;
+  nodes_of_ranks pairs{environment, world, world.rank() / 2};
+  require_one_meaning(*pairs.levels, distributed_replicated{.master = {.servers = 1, .colocate = true}},
+                      static_cast<std::size_t>(last / 2 + 1));
+  if (last == 0) {
+    return;
+  }
+  nodes_of_ranks apart{environment, world, world.rank() == last ? world.size() : world.rank() / 2};
+  require_one_meaning(*apart.levels, distributed_replicated{.master = {.servers = 1}},
+                      static_cast<std::size_t>((last + 1) / 2));
+  const auto refused = [&](const distributed_replicated& options) {
+    return communicator_tests::message_of<gradus::configuration_error>(
+        [&] { require_one_meaning(*pairs.levels, options, 0); });
+  };
+  communicator_tests::require_contains(refused({.ranks_per_node = 2}), "which knows its nodes");
+  if (last % 2 == 1) {
+    communicator_tests::require_contains(
+        refused({}), "server rank " + std::to_string(last) + " in the node of worker " + std::to_string(last - 1));
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return communicator_tests::run_conformance(argc, argv, [](comm::mpi& world) {
+  comm::mpi_environment environment{argc, argv};
+  return communicator_tests::run_conformance(environment, argc, argv, [&](comm::mpi& world) {
     require_one_meaning(world, {.servers = 0, .colocate = true});
     require_one_meaning(world, {.servers = 1, .colocate = true, .window = 1, .pull_priorities = {2, 1, 0}});
     for (int servers = 1; servers < world.size(); ++servers) {
       require_one_meaning(world, {.servers = servers, .placed = {.policy = parallel::placement_policy::greedy}});
       require_one_meaning(world, {.servers = servers});
     }
+    require_one_meaning_of_nodes(environment, world);
     if (world.rank() == 0) {
       std::printf("passed: one meaning\n");
     }

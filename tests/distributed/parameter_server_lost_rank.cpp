@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A worker process that is killed: asynchronous training and synchronous training with backup workers go on,
-// synchronous training without them ends with a message that names the rank, on all others. Nobody hangs. The job
-// cannot be finalised without the process: it ends by MPI_Abort.
+// synchronous training without them ends with a message that names the rank, on all others. A server process that is
+// killed ends any training, with a message that names it. Nobody hangs. The job cannot be finalised without the
+// process: it ends by MPI_Abort.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -36,21 +38,47 @@ constexpr int steps = 6;
 constexpr int killed_at = 2;  // steps that rank 1 completes
 std::unique_ptr<communicator_tests::content_ranks> everybody;
 
-/// Steps of a worker whose gradients are all 1. Rank 1 is killed before the end of one.
-void train(comm::mpi& world, const parallel::parameter_server& options) {
+/// A rule that kills the server in the midst of a step.
+struct deadly {
+  static constexpr std::string_view name = "deadly";
+
+  void check() const {}
+
+  template <class Element, class Device>
+  struct state {
+    state(Device& /*device*/, const deadly& /*rule*/, gradus::index_t /*elements*/) {}
+    void update(Device& /*device*/, std::span<const gradus::optim::segment> /*segments*/, Element* /*values*/,
+                const Element* /*gradients*/, double /*rate*/) {
+      if (++updates == 4) {
+        everybody->count_this_rank();
+        std::raise(SIGKILL);
+      }
+    }
+    template <class Visitor>
+    void visit_buffers(const Visitor& /*visitor*/) {}
+
+    int updates = 0;
+  };
+};
+
+constexpr gradus::optim::sgd plain{.momentum = 0, .weight_decay = 0};
+
+/// Steps of a worker whose gradients are all 1. Rank 1 may be killed before the end of one.
+template <class Rule>
+void train(comm::mpi& world, const parallel::parameter_server& options, const Rule& rule, bool kill_rank_1) {
   std::vector<float> values(30);
   std::vector<float> gradients(30);
   const std::vector<gradus::optim::segment> segments{{.name = "last.weights", .offset = 0, .size = 20},
                                                      {.name = "first.weights", .offset = 20, .size = 10}};
   parallel::parameter_server::state<float, comm::mpi> servers{options, world, {values, gradients, segments}};
-  servers.use_rule(gradus::optim::sgd{.momentum = 0, .weight_decay = 0});
+  servers.use_rule(rule);
   servers.start();
   for (int step = 0; step < steps; ++step) {
     for (float& each : gradients) {
       each = 1;
     }
     servers.gradients_ready(0, 1);
-    if (world.rank() == 1 && step == killed_at) {
+    if (kill_rank_1 && world.rank() == 1 && step == killed_at) {
       everybody->count_this_rank();
       std::raise(SIGKILL);
     }
@@ -62,8 +90,7 @@ void train(comm::mpi& world, const parallel::parameter_server& options) {
 
 void train_to_the_end(comm::mpi& world, const parallel::parameter_server& options) {
   if (options.is_server_only(world)) {
-    const parallel::server_summary done =
-        parallel::serve<float>(world, gradus::optim::sgd{.momentum = 0, .weight_decay = 0}, options);
+    const parallel::server_summary done = parallel::serve<float>(world, plain, options);
     require(done.lost_workers == 1, "the server counts " + std::to_string(done.lost_workers) + " lost workers");
     require(done.left_workers == 2, "the server counts " + std::to_string(done.left_workers) + " that left");
     // With backup workers a worker may be late before rank 1 is killed, and makes up for it when the other has left.
@@ -72,17 +99,32 @@ void train_to_the_end(comm::mpi& world, const parallel::parameter_server& option
     require(backup ? steps_made >= steps && steps_made <= steps + done.dropped : steps_made == 2 * steps + killed_at,
             "the server has made " + std::to_string(steps_made) + " steps");
   } else {
-    train(world, options);
+    train(world, options, plain, true);
   }
 }
 
-/// The last rank serves, rank 1 is killed.
+void train_until_the_server_dies(comm::mpi& world, const parallel::parameter_server& options) {
+  if (options.is_server_only(world)) {
+    parallel::serve<float>(world, deadly{}, options);
+  } else {
+    train(world, options, deadly{}, false);
+  }
+}
+
+/// The last rank serves; rank 1 is killed, or the server.
 void run_case(const std::string& name, comm::mpi& world) {
   world.set_time_limit(std::chrono::seconds{3});
   if (name == "asynchronous") {
     train_to_the_end(world, {.mode = parallel::server_mode::asynchronous});
   } else if (name == "backup") {
     train_to_the_end(world, {.backup_workers = 1});
+  } else if (name == "server") {
+    const std::string message =
+        communicator_tests::failure_of([&] { train_until_the_server_dies(world, parallel::parameter_server{}); });
+    for (const char* part :
+         {"parameter_server.finish", "weights' ", " server 0 (rank 3)", "it did not answer within"}) {
+      require(message.find(part) != std::string::npos, "'" + std::string{part} + "' is not in: " + message);
+    }
   } else {
     require(name == "synchronous", "no case '" + name + "'");
     const std::string message =

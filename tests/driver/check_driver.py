@@ -8,8 +8,8 @@
 """
 
 import argparse
-import base64
 import csv
+import gzip
 import json
 import math
 import pathlib
@@ -23,19 +23,6 @@ import xml.etree.ElementTree
 ARGUMENTS = argparse.Namespace()
 SMALL = ["--model", "lenet", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches", "4", "--threads", "1"]
 PHASES = {"forward", "backward", "update", "communicate", "wait", "input", "copy"}
-
-# 16 x 8 pixels: the left half red, the right half blue.
-PHOTOGRAPH = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNS"
-    "Mj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09P"
-    "T0//wAARCAAIABADASIAAhEBAxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQID"
-    "AAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlq"
-    "c3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3"
-    "+Pn6/8QAHwEAAwEBAQEBAQEBAQAAAAAAAAECAwQFBgcICQoL/8QAtREAAgECBAQDBAcFBAQAAQJ3AAECAxEEBSExBhJBUQdhcRMiMoEI"
-    "FEKRobHBCSMzUvAVYnLRChYkNOEl8RcYGRomJygpKjU2Nzg5OkNERUZHSElKU1RVVldYWVpjZGVmZ2hpanN0dXZ3eHl6goOEhYaHiImK"
-    "kpOUlZaXmJmaoqOkpaanqKmqsrO0tba3uLm6wsPExcbHyMnK0tPU1dbX2Nna4uPk5ebn6Onq8vP09fb3+Pn6/9oADAMBAAIRAxEAPwDC"
-    "rFoor0uF/wDl7/27+p6/Ef8Ay7+f6H//2Q==")
-
 
 def run(*options, status=0, launcher=()):
     """The output of gradus_bench, messages included; it must exit with this status."""
@@ -108,6 +95,8 @@ class Measurement(unittest.TestCase):
             self.assertEqual(result["ranks"], 2)  # those that train
             self.assertIn("Batch size:  4 global\n", text)
             self.assertAlmostEqual(result["loss"], losses["all_reduce"], delta=1e-4)
+            if ranks == 3:
+                self.assertRegex(text, r"server on rank 2: \d+ bytes .*; pushes of parts by staleness: 0: \d+\n")
         _, averaged = self.measure("--ranks=2", "--optimizer=nesterov", "--variable-update=model_averaging",
                                    "--average-every=2")
         self.assertNotAlmostEqual(averaged["loss"], losses["all_reduce"], delta=1e-4)
@@ -124,6 +113,23 @@ class Measurement(unittest.TestCase):
         steps = [event for event in events if event.get("ph") == "X" and event.get("name") == "step"]
         self.assertEqual({event["pid"] for event in steps}, {0, 1})
         self.assertEqual(len(steps), 2 * 4)  # not the one of the warm-up
+        self.measure("--ranks", 2, "--trace-file", file, "--all-reduce-spec", "halving_doubling")
+        parts = [event["args"].get("bucket") for event in json.loads(file.read_text())["traceEvents"]
+                 if event.get("ph") == "X" and event["name"].startswith("send")]
+        self.assertIn("gradients 0", parts)  # messages are of parts of buckets
+
+    def test_workers_wait_for_servers_in_the_trace(self):
+        file = self.path / "trace.json"
+        self.measure("--ranks=3", "--variable-update=parameter_server", "--trace-file", file)
+        spans = [event for event in json.loads(file.read_text())["traceEvents"] if event.get("ph") == "X"]
+        for rank in (0, 1):
+            waits = [event for event in spans if event["pid"] == rank and event["name"] == "wait servers"]
+            self.assertEqual(len(waits), 4)
+        self.assertNotIn("update", {event["cat"] for event in spans if event["pid"] != 2})
+        first = min(event["ts"] for event in spans if event["name"] == "step")
+        served = [event for event in spans if event["pid"] == 2]
+        self.assertGreater(len(served), 2 * 4)
+        self.assertTrue(all(event["ts"] + event["dur"] >= first for event in served))  # not those of the warm-up
 
     def test_spec_and_orders_change_how_gradients_travel_and_not_what_is_learnt(self):
         _, plain = self.measure("--ranks", 2)
@@ -148,7 +154,12 @@ class Measurement(unittest.TestCase):
     def test_processes_under_mpiexec(self):
         if not ARGUMENTS.mpiexec:
             self.skipTest("built without MPI")
-        text, result = self.measure("--variable-update", "all_reduce", launcher=ARGUMENTS.mpiexec)
+        file = self.path / "trace.json"
+        text, result = self.measure("--variable-update", "all_reduce", "--trace-file", file, launcher=ARGUMENTS.mpiexec)
+        spans = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+        for rank in (0, 1):
+            names = [span["name"] for span in spans if span["pid"] == rank]
+            self.assertEqual((names.count("step"), names.count("all_reduce gradients 0")), (4, 4))
         self.assertEqual(result["ranks"], 2)
         self.assertEqual(text.count("total images/sec:"), 1)
         _, threads = self.measure("--ranks", 2)
@@ -165,6 +176,9 @@ class Measurement(unittest.TestCase):
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
                 (["--device", "cuda"], r"--device: .*CPU alone, got 'cuda'"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
+                (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),
+                (["--all-reduce-spec=ring", "--variable-update=model_averaging"], r"--all-reduce-spec: .* no gradients"),
+                (["--all-reduce-spec=ring", "--variable-update=parameter_server"], r"--all-reduce-spec: servers"),
                 (["scale"], r"--ranks is required"),
                 (["scale", "--ranks", "1,0"], r"--ranks: .*0 not in range")):
             said = run(*options, status=2)
@@ -177,7 +191,6 @@ class Measurement(unittest.TestCase):
                                   (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
-        self.assertRegex(run("tune", *SMALL, "--svg", "x.svg", status=1), "--svg: expected scale")
         self.assertIn("--batch-size", run("--help"))
         self.assertIn("--launcher", run("scale", "--help"))
 
@@ -203,7 +216,7 @@ class DryRun(unittest.TestCase):
     def test_servers_are_planned(self):
         text = run("--model", "inception3", "--dry-run", "--ranks", 8, "--variable-update", "parameter_server",
                    "--servers", 4, "--placement", "round_robin")
-        self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes")
+        self.assertRegex(text, r"server 3: \d+ bytes\nbusiest: \d+ bytes.*\nservers:     [1-8] for 8 workers, ")
 
 
 class Sweeps(unittest.TestCase):
@@ -227,9 +240,11 @@ class Sweeps(unittest.TestCase):
 
     def test_tune_keeps_the_effective_batch(self):
         with tempfile.TemporaryDirectory() as name:
-            file = pathlib.Path(name) / "a.json"
-            text = run("tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--json", file)
+            file, drawing = pathlib.Path(name) / "a.json", pathlib.Path(name) / "a.svg"
+            text = run("tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--json", file, "--svg", drawing)
             found = json.loads(file.read_text())
+            bars = xml.etree.ElementTree.parse(drawing).getroot().iter("{http://www.w3.org/2000/svg}rect")
+            self.assertEqual(sum(bar.get("class") == "bar" for bar in bars), len(found["rows"]))
             self.assertEqual({row["processes"] * row["batch_size"] for row in found["rows"]}, {4})
             self.assertEqual({(row["processes"], row["threads"]) for row in found["rows"]}, {(1, 2), (1, 1), (2, 1)})
             best = found["best"]
@@ -240,7 +255,7 @@ class Sweeps(unittest.TestCase):
 
 
 class Images(unittest.TestCase):
-    """Real input: made here, two classes of some photographs."""
+    """Real input of ImageNet's shape: two classes of some photographs, made here."""
 
     def setUp(self):
         if not ARGUMENTS.images:
@@ -248,27 +263,51 @@ class Images(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.path = pathlib.Path(self.folder.name) / "images"
-        for kind in ("cat", "dog"):
-            (self.path / kind).mkdir(parents=True)
-            for number in range(3):
-                (self.path / kind / f"{number}.JPEG").write_bytes(PHOTOGRAPH)
+        script = pathlib.Path(__file__).parents[1] / "support" / "make_photographs.py"
+        subprocess.run([sys.executable, "-B", script, self.path, "--images", "6", "--classes", "2"], check=True)
 
     def test_a_folder_of_class_folders_and_its_packed_form(self):
         packed = pathlib.Path(self.folder.name) / "packed.gradus"
         self.assertIn("packed 6 images", run("pack", "--data-dir", self.path, "--output", packed))
         self.assertIn("Dataset:     imagenet\n", run(*SMALL, "--data-dir", self.path, "--reader-threads", 2))
         self.assertIn("Dataset:     records\n", run(*SMALL, "--data-dir", packed, "--ranks", 2))
+        large = ["--model", "trivial", "--batch-size", 2, "--num-warmup-batches", 0, "--num-batches", 3, "--threads", 1]
+        losses = [re.search(r"\n1\timages/sec.*\t([\d.]+)\n", run(*large, "--data-dir", each))[1]
+                  for each in (self.path, packed)]  # crops of 227 x 227 pixels
+        self.assertEqual(*losses)
         text = run("scale", "--ranks", "1", *SMALL, "--data-dir", self.path)
         self.assertRegex(text, r"synthetic  input overhead\n +1 .* [\d.]+ +-?[\d.]+%\n")
 
+    def test_tune_and_trace_show_what_input_costs(self):
+        file, table = self.path.parent / "a.json", self.path.parent / "a.csv"
+        folder = self.path.rename(self.path.parent / "photo graphs")  # a name that a shell has to be told
+        text = run("tune", *SMALL, "--effective-batch", 2, "--processors", 1, "--data-dir", folder, "--json", file,
+                   "--csv", table)
+        best = json.loads(file.read_text())["best"]
+        self.assertGreater(best["synthetic_images_per_second"], 0)
+        self.assertLess(best["input_overhead"], 1)
+        overhead = re.search(r"(?m)^input: [\d.]+ images/s from .*, measured in turn: overhead (-?[\d.]+)%$", text)[1]
+        self.assertAlmostEqual(float(overhead), 100 * best["input_overhead"], delta=0.06)
+        self.assertIn(f"--data-dir '{folder}' --batch-size 2", text)
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+        self.assertEqual([row["input_overhead"] != "" for row in rows], [True])
+        trace = self.path.parent / "trace.json.gz"
+        run(*SMALL, "--data-dir", folder, "--ranks", 2, "--reader-threads", 2, "--trace-file", trace)
+        spans = [event for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+                 if event["ph"] == "X" and event["tid"] % 8 == 3]
+        for rank in (0, 1):
+            self.assertTrue({"batch", "read"} <= {span["name"] for span in spans if span["pid"] == rank})
+
     def test_corrupt_images_are_named(self):
-        for name, content in {"cut.jpg": PHOTOGRAPH[:-60], "empty.jpg": b"", "text.jpg": b"no photograph"}.items():
-            (self.path / "cat" / name).write_bytes(content)
+        kind = self.path / "class0000"
+        whole = (kind / "image000000.JPEG").read_bytes()
+        for name, content in {"cut.jpg": whole[:-60], "empty.jpg": b"", "text.jpg": b"no photograph"}.items():
+            (kind / name).write_bytes(content)
         said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, status=1)
-        self.assertRegex(said, r"decode '.*/cat/(cut|empty|text)\.jpg'")
-        said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, "--skip-corrupt-images")
+        self.assertRegex(said, r"decode '.*/class0000/(cut|empty|text)\.jpg'")
+        said = run(*SMALL, "--data-dir", self.path, "--num-batches", 20, "--ranks", 3, "--skip-corrupt-images")
         for name in ("cut", "empty", "text"):
-            self.assertRegex(said, rf"skipped: .*/cat/{name}\.jpg'")
+            self.assertRegex(said, rf"skipped: .*/class0000/{name}\.jpg'")
 
 
 if __name__ == "__main__":

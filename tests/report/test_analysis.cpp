@@ -123,6 +123,31 @@ BOOST_AUTO_TEST_CASE(waiting_for_a_rank_in_its_input, *utf::tolerance(1e-9)) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_and_nobody_else, *utf::tolerance(1e-9)) {
+  // Rank 2 comes when all is over. Rank 0 waits for the root, rank 1, from 1 to 3.
+  const auto figures = [](const char* arrived) {
+    const std::string root = R"("operation":"broadcast","peer":1)";
+    const std::string told = *arrived != 0 ? root + R"(,"last_rank":1,"all_arrived_us":)" + arrived : root;
+    return trace_text{3}
+        .span(0, 0, "step", "step", 0, 10)
+        .span(0, 0, "wait", "wait", 1, 4)
+        .span(0, 2, "communicate", "broadcast", 1, 4, told)
+        .span(1, 0, "step", "step", 0, 10)
+        .span(1, 2, "communicate", "broadcast", 3, 5, *arrived != 0 ? told : root)
+        .span(2, 0, "step", "step", 0, 10)
+        .span(2, 2, "communicate", "broadcast", 8, 9, root)
+        .analysis();
+  };
+  const analysis told = figures("3000");
+  BOOST_TEST(ms(told.ranks[0].waits_for_rank) == 2.0);
+  BOOST_TEST(ms(told.ranks[0].waits_for_data) == 1.0);
+  BOOST_TEST(told.ranks[1].was_last == 0);
+  const analysis untold = figures("");
+  BOOST_TEST(!untold.arrivals_inferred);
+  BOOST_TEST(ms(untold.ranks[0].waits_for_rank) == 0.0);  // rank 2 is not who it waited for
+  BOOST_TEST(untold.ranks[2].was_last == 0);
+}
+
 BOOST_AUTO_TEST_CASE(ranks_that_take_turns_are_not_blamed_alone) {
   trace_text text{2};
   for (int step = 0; step < 4; ++step) {

@@ -3,11 +3,15 @@
 // Trace files that are broken or mean harm: a clear error, or a page in which they are text.
 #include <boost/test/unit_test.hpp>
 
-#include <string>  // std::string
+#include <filesystem>  // std::filesystem
+#include <string>      // std::string
 
 #include "figures.hpp"
 #include "page.hpp"
 #include "trace_text.hpp"
+#ifdef GRADUS_REPORT_WITH_GZIP
+#include "gradus/trace/gzip.hpp"
+#endif
 
 namespace {
 
@@ -42,7 +46,6 @@ BOOST_AUTO_TEST_SUITE(report_hostile)
 
 BOOST_AUTO_TEST_CASE(what_is_no_trace_is_refused) {
   BOOST_TEST(error_of("") == "t.json: the file is empty");
-  BOOST_TEST(error_of("\x1f\x8b\x08").find("gunzip") != std::string::npos);
   BOOST_TEST(error_of("[]").find("t.json: expected an object with traceEvents") == 0U);
   BOOST_TEST(error_of("3").find("expected an object with traceEvents and otherData, came 3") != std::string::npos);
   BOOST_TEST(error_of("{}").find("has no list traceEvents") != std::string::npos);
@@ -60,6 +63,35 @@ BOOST_AUTO_TEST_CASE(what_is_no_trace_is_refused) {
   BOOST_CHECK_THROW(read_trace_file("/nowhere/trace.json"), report_error);
   BOOST_CHECK_THROW(read_trace_file("/"), report_error);
 }
+
+#ifdef GRADUS_REPORT_WITH_GZIP
+BOOST_AUTO_TEST_CASE(compressed_files_are_read_and_bombs_are_not) {
+  const std::string path = "report_hostile_test.json.gz";
+  const auto write = [&](const std::string& text) {
+    gradus::trace::gzip_sink out{path};
+    out.write(text);
+    out.close();
+  };
+  const auto error_of_file = [&]() -> std::string {
+    try {
+      read_trace_file(path);
+    } catch (const report_error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string text = trace_text{2}.span(0, 0, "step", "step", 0, 1).text();
+  write(text);
+  BOOST_TEST(read_trace_file(path).lane(0, 0).size() == 1U);
+  write(text + std::string(std::size_t{1} << 20, ' '));  // a block of the reader, and more
+  BOOST_TEST(read_trace_file(path).lane(0, 0).size() == 1U);
+  write(text + std::string(std::size_t{10} << 20, ' '));
+  BOOST_TEST(error_of_file().find(path + ": inflates to more than 256 times its size") == 0U);
+  std::filesystem::resize_file(path, 2000);
+  BOOST_TEST(error_of_file().find("a file that ends before it") != std::string::npos);
+  std::filesystem::remove(path);
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(a_file_that_is_cut_short_says_where) {
   const std::string text = trace_text{1}.span(0, 0, "step", "step", 0, 1).span(0, 0, "forward", "f", 0, 1).text();

@@ -51,8 +51,7 @@ void run_cases(Communicator& world, const std::vector<test_case<Communicator>>& 
 
 /// The main function of a program whose cases leave the communicator in order.
 template <class Body>
-int run_conformance(int argc, char** argv, Body&& body) {
-  comm::mpi_environment environment{argc, argv};
+int run_conformance(comm::mpi_environment& environment, int argc, char** argv, Body&& body) {
   require_ranks(environment, argc, argv);
   const watchdog guard{std::chrono::seconds{100}};
   try {
@@ -62,6 +61,11 @@ int run_conformance(int argc, char** argv, Body&& body) {
     std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
     return 1;
   }
+}
+template <class Body>
+int run_conformance(int argc, char** argv, Body&& body) {
+  comm::mpi_environment environment{argc, argv};
+  return run_conformance(environment, argc, argv, body);
 }
 
 /// Counts the ranks that are content, in memory that all ranks of the machine share: MPI is of no use after a failure.

@@ -9,8 +9,15 @@
 
 #include "gradus/core/extents.hpp"  // image_extents
 #include "gradus/core/index.hpp"    // index_t
+#include "gradus/device/cpu.hpp"    // cpu
 
 namespace example_sets {
+
+/// One thread, for tests that compute next to nothing.
+inline gradus::cpu& device() {
+  static gradus::cpu one_thread{{.intra_op_threads = 1}};
+  return one_thread;
+}
 
 /// Element k (in the order c, h, w) of example i is 1000 i + k. Has the required members and no more.
 struct numbered_set {

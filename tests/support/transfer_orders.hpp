@@ -9,6 +9,10 @@
 
 using numbers = std::vector<std::size_t>;
 
+inline void check_equal(const numbers& have, const numbers& want) {
+  BOOST_CHECK_EQUAL_COLLECTIONS(have.begin(), have.end(), want.begin(), want.end());
+}
+
 /// Positions: the number of the transfer that goes first, second, ...
 inline numbers sequence(const numbers& priorities) {
   numbers result(priorities.size(), priorities.size());

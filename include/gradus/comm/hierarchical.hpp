@@ -71,6 +71,11 @@ class hierarchical {
   [[nodiscard]] int rank() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.rank(); }
   [[nodiscard]] int size() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.size(); }
 
+  /// The ranks of this node. @pre not moved from
+  [[nodiscard]] Local& local() noexcept { return parts_->local; }
+  /// All ranks, in one level. @pre not moved from
+  [[nodiscard]] Whole& whole() noexcept { return parts_->whole; }
+
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
     return parts_ == nullptr ? default_time_limit : parts_->whole.time_limit();
   }

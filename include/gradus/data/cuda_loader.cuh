@@ -50,6 +50,8 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
   loader(cuda& device, const Dataset& set, const loader_options& options)
       : base{this->host, set, options, &dense_strides<Layout, 4>},
         device_{&device},
+        set_{std::addressof(set)},
+        wait_for_copy_{waiting_of<Dataset>()},
         pinned_images_{
             is_large() ? gradus::detail::pinned_range{this->images_memory().data(), this->images_memory().size_bytes()}
                        : gradus::detail::pinned_range{}},
@@ -94,7 +96,7 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
     used_.record(device_->stream());
     copies_.wait(used_);
     place_ = 1 - place_;
-    copied.synchronize();  // the host's memory of this batch is free then
+    wait_for_copy_(*this, copied);  // the host's memory of this batch is free then
     try {
       copy_next();
     } catch (const error&) {
@@ -109,6 +111,22 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
   /// Large memory of the host is pinned where it lies, because cpu gives it pages of its own. Small memory shares them
   /// with others, which may be pinned too: batches are then copied to memory that is.
   [[nodiscard]] bool is_large() noexcept { return this->images_memory().size_bytes() >= std::size_t{2} << 20U; }
+
+  using wait_function = void (*)(const loader& self, const cuda_event& copied);
+
+  /// A data set that has watch_copy(bytes) is told how long the caller stands still for a batch on its way.
+  template <class Dataset>
+  [[nodiscard]] static wait_function waiting_of() noexcept {
+    return [](const loader& self, const cuda_event& copied) {
+      if constexpr (requires(const Dataset& told) { told.watch_copy(std::size_t{}); }) {
+        const auto bytes = static_cast<std::size_t>(self.copying_.shape.size()) * sizeof(Element);
+        [[maybe_unused]] const auto seen = static_cast<const Dataset*>(self.set_)->watch_copy(bytes);
+        copied.synchronize();
+      } else {
+        copied.synchronize();
+      }
+    };
+  }
 
   [[nodiscard]] Element* images_at(std::size_t place) noexcept {
     return images_.data() + static_cast<index_t>(place) * images_.extent(1);
@@ -148,6 +166,8 @@ class loader<Element, Layout, cuda> final : private detail::loader_host, public 
   }
 
   cuda* device_;
+  const void* set_;
+  wait_function wait_for_copy_;
   gradus::detail::pinned_range pinned_images_;
   pinned_memory staged_images_;
   pinned_memory staged_labels_;

@@ -30,42 +30,25 @@ struct batch {
   index_t global_examples = 0;                       ///< of the batch, over all ranks
 };
 
-/// Gives the examples of a data set in batches of images of float, double or bfloat16, epoch after epoch.
-///
-///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
-///   loader.start_epoch(0);
-///   while (const auto* batch = loader.next()) { ... batch->images, batch->labels ... }
-///
-/// A thread of its own shuffles, converts and normalises ahead; nothing is allocated after construction. Which examples
-/// come when, and which of them are ours, is said at `sampler`. A loader is used by one thread at a time. The device
-/// and the data set must outlive it.
-template <class Element, class Layout, class Device = cpu>
-class loader final : public detail::batch_memory<Element> {
+namespace detail {
+
+/// The batches of a loader in their layout. @tparam Filled  what fills them: of the element type alone
+template <class Element, class Layout, class Filled>
+class laid_out : public Filled {
   static_assert(explain_network_element<Element>());
   static_assert(explain_layout_policy<Layout>());
-  static_assert(std::same_as<Device, cpu>,
-                "gradus: a loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
   using element_type = Element;
   using layout_type = Layout;
   using batch_type = data::batch<Element, Layout>;
 
-  /// @throws configuration_error when the set is empty or options make no sense
-  /// @throws device_error when there is not enough memory
-  template <class Dataset>
-  GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options)
-      : detail::batch_memory<Element>{device, set, options, &dense_strides<Layout, 4>} {}
-  /// The data set must outlive the loader: give it a name.
-  template <class Dataset>
-  loader(cpu& device, const Dataset&& set, const loader_options& options) = delete;
-
   /// The next batch of the epoch, or nullptr after the last. It is valid until the next call of next or start_epoch.
   /// @throws configuration_error when no epoch was started
   /// @throws format_error when the data set gives a label that is out of range
   /// @throws what the data set threw when it was read; again in every call, until an epoch is started
   [[nodiscard]] const batch_type* next() {
-    const detail::filled_batch<Element>* const filled = this->next_filled();
+    const filled_batch<Element>* const filled = this->next_filled();
     if (filled == nullptr) {
       return nullptr;
     }
@@ -76,8 +59,39 @@ class loader final : public detail::batch_memory<Element> {
     return std::addressof(given_);
   }
 
+ protected:
+  using Filled::Filled;
+
  private:
   batch_type given_{.images = {this->device(), nullptr, {}}};
+};
+
+}  // namespace detail
+
+/// Gives the examples of a data set in batches of images of float, double or bfloat16, epoch after epoch.
+///
+///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
+///   loader.start_epoch(0);
+///   while (const auto* batch = loader.next()) { ... batch->images, batch->labels ... }
+///
+/// A thread of its own shuffles, converts and normalises ahead; nothing is allocated after construction. Which examples
+/// come when, and which of them are ours, is said at `sampler`. A loader is used by one thread at a time. The device
+/// and the data set must outlive it.
+template <class Element, class Layout, class Device = cpu>
+class loader final : public detail::laid_out<Element, Layout, detail::batch_memory<Element>> {
+  static_assert(std::same_as<Device, cpu>,
+                "gradus: a loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
+
+ public:
+  /// @throws configuration_error when the set is empty or options make no sense
+  /// @throws device_error when there is not enough memory
+  template <class Dataset>
+  GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options)
+      : detail::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options,
+                                                                         &dense_strides<Layout, 4>} {}
+  /// The data set must outlive the loader: give it a name.
+  template <class Dataset>
+  loader(cpu& device, const Dataset&& set, const loader_options& options) = delete;
 };
 
 }  // namespace gradus::data

@@ -79,8 +79,8 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 
  protected:
   template <class Dataset>
-  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading,
-                   batch_strides strides)
+  parallel_batches(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides,
+                   const reader_options& reading)
       : has_parallel_source<Element>{{.set = std::addressof(set),
                                       .read = reading.augment ? &read_augmented<Dataset> : &read_plain<Dataset>,
                                       .label = [](const void* erased, index_t i) -> std::int32_t {
@@ -91,7 +91,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
                                       .planes = gradus::detail::vector<plane_element>(
                                           static_cast<std::size_t>(reading.threads) *
                                           static_cast<std::size_t>(set.example().size()))}},
-        memory{device, &this->from, memory::facts_of(set), options, strides, &fill_slot} {}
+        memory{device, &this->from, memory::facts_of(set), options, strides, filler_of<Dataset>()} {}
 
  private:
   static int checked(int threads) {
@@ -114,9 +114,35 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
     }
   }
 
+  /// Nobody is told what the loader's threads do.
+  struct unwatched {
+    [[nodiscard]] static int batch(const source& /*input*/) noexcept { return 0; }
+    [[nodiscard]] static int reader(const source& /*input*/) noexcept { return 0; }
+  };
+  /// The data set is told.
+  template <class Dataset>
+  struct watched {
+    [[nodiscard]] static auto batch(const source& input) {
+      return static_cast<const Dataset*>(input.set)->watch_batch();
+    }
+    [[nodiscard]] static auto reader(const source& input) {
+      return static_cast<const Dataset*>(input.set)->watch_reader();
+    }
+  };
+  template <class Dataset>
+  static loader_base::fill_function filler_of() noexcept {
+    if constexpr (requires(const Dataset& set) { set.watch_reader(); }) {
+      return &fill_slot<watched<Dataset>>;
+    } else {
+      return &fill_slot<unwatched>;
+    }
+  }
+
+  template <class Watch>
   static void fill_slot(loader_base& loader, std::size_t number, const sample& mine) {
     auto& own = static_cast<memory&>(loader);
     source& input = *static_cast<source*>(const_cast<void*>(own.source_.set));
+    [[maybe_unused]] const auto whole = Watch::batch(input);
     const std::uint64_t epoch = input.epoch.load();
     const image_extents& one = own.example();
     const auto count = static_cast<index_t>(mine.examples.size());
@@ -127,6 +153,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
     std::int32_t* const labels = own.labels_.data() + static_cast<index_t>(number) * own.local_batch_size();
     const index_t readers = std::min<index_t>(input.pool.threads(), count);
     const auto read_some = [&](index_t reader) {
+      [[maybe_unused]] const auto part = Watch::reader(input);
       plane_element* const planes = input.planes.data() + static_cast<std::size_t>(reader) * input.plane_elements;
       for (index_t k = reader; k < count; k += readers) {
         const index_t chosen = mine.examples[static_cast<std::size_t>(k)];
@@ -159,42 +186,20 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 ///
 ///   data::parallel_loader<float, nhwc> loader{device, photographs, {.batch_size = 64}, {.threads = 8}};
 template <class Element, class Layout>
-class parallel_loader final : public detail::parallel_batches<Element> {
-  static_assert(explain_network_element<Element>());
-  static_assert(explain_layout_policy<Layout>());
-
+class parallel_loader final : public detail::laid_out<Element, Layout, detail::parallel_batches<Element>> {
  public:
-  using element_type = Element;
-  using layout_type = Layout;
-  using batch_type = data::batch<Element, Layout>;
-
   /// @throws configuration_error when the set is empty or options make no sense
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
-      : detail::parallel_batches<Element>{device, set, options, reading, &dense_strides<Layout, 4>} {
+      : detail::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options,
+                                                                             &dense_strides<Layout, 4>, reading} {
     static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
   }
   /// The data set must outlive the loader: give it a name.
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset&& set, const loader_options& options,
                   const reader_options& reading = {}) = delete;
-
-  /// As loader::next.
-  [[nodiscard]] const batch_type* next() {
-    const detail::filled_batch<Element>* const filled = this->next_filled();
-    if (filled == nullptr) {
-      return nullptr;
-    }
-    given_ = {.images = {this->device(), filled->images, filled->shape},
-              .labels = filled->labels,
-              .first_example = filled->first_example,
-              .global_examples = filled->global_examples};
-    return std::addressof(given_);
-  }
-
- private:
-  batch_type given_{.images = {this->device(), nullptr, {}}};
 };
 
 }  // namespace gradus::data

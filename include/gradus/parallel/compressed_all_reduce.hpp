@@ -16,6 +16,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/communicator.hpp"                // all_reduce
+#include "gradus/comm/detail/watch_copy.hpp"           // watch_copy
 #include "gradus/core/bfloat16.hpp"                    // bfloat16
 #include "gradus/core/config.hpp"                      // GRADUS_COLD
 #include "gradus/core/element.hpp"                     // element_name
@@ -40,15 +41,7 @@ class rounded_gradients_on final : public gradient_channel {
       : channel_{std::move(channel)}, gradients_{gradients}, travelling_(gradients.size()) {}
 
   comm::request all_reduce(index_t begin, index_t end) override {
-    if (sent_ == gradients_.size()) {  // the first part of a step, in whatever order they go
-      sent_ = 0;
-      squares_ = 0;
-      error_ = 0;
-    }
-    sent_ += static_cast<std::size_t>(end - begin);
-    for (index_t i = begin; i < end; i += block) {
-      round(static_cast<std::size_t>(i), static_cast<std::size_t>(std::min(block, end - i)));
-    }
+    round(begin, end);
     return comm::all_reduce(channel_, part(begin, end));
   }
 
@@ -58,6 +51,7 @@ class rounded_gradients_on final : public gradient_channel {
   }
 
   void arrived(index_t begin, index_t end) noexcept {
+    [[maybe_unused]] const auto seen = comm::detail::watch_copy(channel_, memory(begin, end));
     if (arrived_ == gradients_.size()) {
       arrived_ = 0;
       not_finite_ = 0;
@@ -118,8 +112,21 @@ class rounded_gradients_on final : public gradient_channel {
     }
   }
 
+  void round(index_t begin, index_t end) {
+    [[maybe_unused]] const auto seen = comm::detail::watch_copy(channel_, memory(begin, end));
+    if (sent_ == gradients_.size()) {  // the first part of a step, in whatever order they go
+      sent_ = 0;
+      squares_ = 0;
+      error_ = 0;
+    }
+    sent_ += static_cast<std::size_t>(end - begin);
+    for (index_t i = begin; i < end; i += block) {
+      round_block(static_cast<std::size_t>(i), static_cast<std::size_t>(std::min(block, end - i)));
+    }
+  }
+
   /// @pre count <= block
-  void round(std::size_t first, std::size_t count) noexcept {
+  void round_block(std::size_t first, std::size_t count) noexcept {
     float values[block] = {};
     float rounded[block] = {};
     std::transform(gradients_.data() + first, gradients_.data() + first + count, values,

@@ -5,26 +5,22 @@
 #pragma once
 
 #include <cstddef>          // std::size_t
-#include <cstdint>          // std::uint8_t
 #include <source_location>  // std::source_location
-#include <span>             // std::span
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
 
-#include "gradus/comm/any_group.hpp"                // any_group
-#include "gradus/comm/communicator.hpp"             // communicator
-#include "gradus/comm/reduction.hpp"                // detail::accumulate
-#include "gradus/core/config.hpp"                   // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                    // configuration_error, raise
-#include "gradus/core/index.hpp"                    // index_t
-#include "gradus/core/text.hpp"                     // append
-#include "gradus/core/vector.hpp"                   // vector
-#include "gradus/parallel/detail/server_links.hpp"  // messages_on
-#include "gradus/parallel/detail/worker_group.hpp"  // worker_group
-#include "gradus/parallel/parameter_server.hpp"     // parameter_server, serve
-#include "gradus/parallel/roles.hpp"                // roles
-#include "gradus/parallel/synchronization.hpp"      // flat_parameters, synchronization
+#include "gradus/comm/any_group.hpp"                 // any_group
+#include "gradus/comm/communicator.hpp"              // communicator
+#include "gradus/core/config.hpp"                    // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"                     // configuration_error, raise
+#include "gradus/core/text.hpp"                      // append
+#include "gradus/parallel/detail/node_exchange.hpp"  // has_nodes, node_exchange, nodes_of_ranks, whole_of, whole_type
+#include "gradus/parallel/detail/server_links.hpp"   // messages_on
+#include "gradus/parallel/detail/worker_group.hpp"   // worker_group
+#include "gradus/parallel/parameter_server.hpp"      // parameter_server, serve
+#include "gradus/parallel/roles.hpp"                 // roles
+#include "gradus/parallel/synchronization.hpp"       // flat_parameters, synchronization
 
 namespace gradus::parallel {
 
@@ -39,7 +35,11 @@ class distributed_replicated_state;
 /// workers of a node are added by the first of them, which alone speaks with the servers, and hands their values to the
 /// others: a node's gradients and values cross the network once, however many workers it has.
 ///
-/// Servers, placement, modes and failures are those of parameter_server, of which the first worker of each node is a
+/// A communicator that knows its nodes, comm::hierarchical, adds and hands out by its local one, e.g. in shared memory;
+/// servers on ranks of their own are then nodes of their own. With any other a node's ranks exchange messages.
+///
+/// Servers, placement, modes and failures (a worker waits for the first one of its node twice as long as that waits for
+/// the servers) are those of parameter_server, of which the first worker of each node is a
 /// worker; in modes that survive lost workers a node is lost as a whole, and a push is the mean over a node's examples
 /// if all nodes have as many workers. Synchronous, it is the update of one process.
 ///
@@ -49,7 +49,8 @@ struct distributed_replicated {
 
   /// Of the servers. Its `who`, if given, names all workers; overlap_forward is not for this strategy.
   parameter_server master{};
-  /// The node of each rank: nodes_of of parallel/hosts.hpp makes it. Empty: ranks_per_node of them after each other.
+  /// The node of each rank: nodes_of of parallel/hosts.hpp makes it. Empty: ranks_per_node of them after each other, or
+  /// those of the communicator, if it knows its nodes.
   std::vector<int> node_of_rank{};
   int ranks_per_node = 1;
 
@@ -120,23 +121,49 @@ namespace detail {
   return options;
 }
 
+/// The options with the nodes of the communicator, if it knows them. Called by all ranks.
+/// @throws configuration_error when options and communicator do not go together
+template <class Communicator>
+[[nodiscard]] GRADUS_COLD distributed_replicated with_nodes(distributed_replicated options,
+                                                            [[maybe_unused]] Communicator& communicator) {
+  if constexpr (has_nodes<Communicator>) {
+    if (!options.node_of_rank.empty() || options.ranks_per_node != 1) {
+      raise<configuration_error>(
+          "parallel::distributed_replicated",
+          {"no node_of_rank and no ranks_per_node with '", Communicator::name, "', which knows its nodes"},
+          {options.node_of_rank.size(), " nodes and ", options.ranks_per_node, " ranks_per_node"});
+    }
+    options.node_of_rank = nodes_of_ranks(communicator);
+    const roles who = options.roles_among(communicator.size());
+    for (const int server : who.servers) {
+      if (who.worker_index(server) < 0 && !options.node_mates(who, server).empty()) {
+        raise<configuration_error>(
+            "parallel::distributed_replicated",
+            {"servers alone in nodes of their own, with '", Communicator::name, "'"},
+            {"server rank ", server, " in the node of worker ", options.node_mates(who, server).front()},
+            "split their ranks from the node's communicator, or place them beside workers");
+      }
+    }
+  }
+  return options;
+}
+
 template <class Element, class Communicator>
 class distributed_replicated_state {
+  using whole = whole_type<Communicator>;
+
  public:
   /// Called by all ranks: workers here, servers of their own in `serve`.
   /// @throws configuration_error when options make no sense
   distributed_replicated_state(const distributed_replicated& options, Communicator& communicator,
                                const flat_parameters<Element>& parameters)
       : who_{options.roles_among(communicator.size())},
-        options_{checked(options, who_)},
+        options_{checked(with_nodes(options, communicator), who_)},
         parameters_{parameters},
-        mates_{options_.node_mates(who_, communicator.rank())},
-        node_{communicator.duplicate()},
-        group_channel_{communicator.duplicate()},
+        node_{communicator, options_.node_mates(who_, communicator.rank()), parameters.gradients.size()},
+        group_channel_{whole_of(communicator).duplicate()},
         group_{group_channel_, who_},
-        leads_{!mates_.empty() && mates_.front() == communicator.rank()},
-        incoming_(leads_ && mates_.size() > 1 ? parameters.gradients.size() : 0),
-        master_{options_.of_nodes(communicator.size()), communicator, parameters, true} {}
+        master_{options_.of_nodes(communicator.size()), whole_of(communicator), parameters, true} {}
 
   template <class Rule>
   void use_rule(const Rule& rule) {
@@ -156,23 +183,17 @@ class distributed_replicated_state {
   /// The node's gradients are added and go to the servers.
   GRADUS_NEVER_INLINE void end_of_step(double learning_rate,
                                        std::source_location where = std::source_location::current()) {
-    if (!leads_) {
-      node_.send(mates_.front(), as_bytes(parameters_.gradients), 0).wait(where);
-      return;
+    node_.add(parameters_.gradients, where);
+    if (node_.leads()) {
+      master_.gradients_ready(0, parameters_.segments.size());
+      master_.end_of_step(learning_rate, where);
     }
-    for (std::size_t i = 1; i < mates_.size(); ++i) {
-      node_.receive(mates_[i], as_bytes(std::span{incoming_.data(), incoming_.size()}), 0).wait(where);
-      comm::detail::accumulate(comm::reduction::sum, parameters_.gradients.data(), incoming_.data(),
-                               static_cast<index_t>(incoming_.size()));
-    }
-    master_.gradients_ready(0, parameters_.segments.size());
-    master_.end_of_step(learning_rate, where);
   }
 
   /// Waits for the values; the update has been made elsewhere.
   template <class Update>
   void finish(const Update& update) {
-    if (leads_) {
+    if (node_.leads()) {
       master_.finish(update);
     }
     hand_out_values();
@@ -181,7 +202,7 @@ class distributed_replicated_state {
   /// The values become the newest that were asked for. Called by all workers.
   void complete() {
     if (options_.master.staged && stale_) {
-      if (leads_) {
+      if (node_.leads()) {
         master_.complete();
       }
       hand_out_values();
@@ -197,7 +218,8 @@ class distributed_replicated_state {
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
 
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    std::string text = gradus::detail::text({distributed_replicated::name, ", nodes of workers:"});
+    std::string text =
+        gradus::detail::text({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
     for (const int each : who_.workers) {
       gradus::detail::append(text, {" ", options_.node_of(each)});
     }
@@ -206,32 +228,19 @@ class distributed_replicated_state {
   }
 
  private:
-  static std::span<std::uint8_t> as_bytes(std::span<Element> elements) noexcept {
-    return {reinterpret_cast<std::uint8_t*>(elements.data()), elements.size_bytes()};
-  }
-
   void hand_out_values(const std::source_location& where = std::source_location::current()) {
     stale_ = true;
-    if (!leads_) {
-      node_.receive(mates_.front(), as_bytes(parameters_.values), 1).wait(where);
-      return;
-    }
-    for (std::size_t i = 1; i < mates_.size(); ++i) {
-      node_.send(mates_[i], as_bytes(parameters_.values), 1).wait(where);
-    }
+    node_.hand_out(parameters_.values, where);
   }
 
   roles who_;
   distributed_replicated options_;
   flat_parameters<Element> parameters_;
-  std::vector<int> mates_;                   // workers of this node
-  messages_on<Communicator> node_;           // of a node's workers
-  messages_on<Communicator> group_channel_;  // of all workers
+  node_exchange<Element, Communicator> node_;
+  messages_on<whole> group_channel_;  // of all workers
   worker_group group_;
-  bool leads_;
-  bool stale_ = false;                        // staged: a step has been made since the newest values came
-  gradus::detail::vector<Element> incoming_;  // another worker's gradients
-  parameter_server_state<Element, Communicator> master_;
+  bool stale_ = false;  // staged: a step has been made since the newest values came
+  parameter_server_state<Element, whole> master_;
 };
 
 }  // namespace detail
@@ -241,9 +250,11 @@ static_assert(synchronization<distributed_replicated>);
 /// As serve of parameter_server, for a rank that is a server alone.
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options) {
-  const Communicator of_nodes{communicator.duplicate()};  // workers use them without this rank
-  const Communicator of_workers{communicator.duplicate()};
-  return serve<Element>(communicator, rule, options.of_nodes(communicator.size()));
+  const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
+  auto& whole = detail::whole_of(communicator);
+  detail::node_exchange<Element, Communicator>::join_without(communicator);
+  const auto of_workers = whole.duplicate();  // they use it without this rank
+  return serve<Element>(whole, rule, with_nodes.of_nodes(communicator.size()));
 }
 
 }  // namespace gradus::parallel

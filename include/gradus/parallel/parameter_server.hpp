@@ -105,9 +105,9 @@ struct parameter_server {
   bool staged = false;
   /// The next forward pass waits for a layer's values when it comes to the layer. As in all_reduce.
   bool overlap_forward = false;
-  /// One priority a parameter, in the order of network.parameters(): values are pulled in this order, the smallest
-  /// first. Empty: as servers have them. From parallel/order.hpp: priorities_of_parameters(net.structure(), tic(...)).
-  /// Those of worker 0 count on servers.
+  /// One priority a parameter, in the order of network.parameters(): of the values that are ready the one with the
+  /// smallest comes first. Empty: as they become ready. From parallel/order.hpp:
+  /// priorities_of_parameters(net.structure(), tic(...)). Those of worker 0 count on servers.
   std::vector<std::size_t> pull_priorities{};
 
   /// Who is what among so many ranks. @throws configuration_error when it does not fit

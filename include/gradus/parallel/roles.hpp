@@ -146,6 +146,11 @@ struct host_list {
     const std::size_t ranks = ranks_on(host).size();
     const std::size_t workers = named(hosts.workers, host);
     const std::size_t servers = named(hosts.servers, host);
+    if (workers + servers == 0) {
+      raise<configuration_error>("parallel::roles_of", {"lists that name host '", host, "'"},
+                                 {"none, and ", ranks, " ranks on it"},
+                                 "the names are those that gather_host_names gives");
+    }
     if (ranks != workers + servers && ranks != std::max(workers, servers)) {
       raise<configuration_error>("parallel::roles_of",
                                  {workers + servers, " ranks on host '", host, "', or ", std::max(workers, servers),

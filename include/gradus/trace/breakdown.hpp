@@ -8,6 +8,7 @@
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int64_t
+#include <optional>     // std::optional
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
@@ -160,9 +161,9 @@ class innermost {
   for (std::size_t rank = 0; rank < result.size(); ++rank) {
     std::int64_t counted = 0;  // until then; transfers may overlap
     for (const span& one : all.ranks()[rank].spans) {
-      const arrival* const last = all.all_arrived(one);
+      const std::optional<arrival> last = all.all_arrived(one);
       const std::int64_t from = std::max(counted, one.begin);
-      if (last == nullptr || one.step < 0 || last->time <= from || result[rank].steps == 0) {
+      if (!last || one.step < 0 || last->time <= from || result[rank].steps == 0) {
         continue;
       }
       const double waited = 1e-6 * static_cast<double>(last->time - from) / static_cast<double>(result[rank].steps);

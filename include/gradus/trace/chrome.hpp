@@ -11,13 +11,14 @@
 #include <cstdio>       // std::FILE, std::fclose, std::fopen, std::fwrite
 #include <cstring>      // std::strerror
 #include <map>          // std::map
+#include <optional>     // std::optional
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // device_error, raise
+#include "gradus/core/error.hpp"         // configuration_error, device_error, raise
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // text
 #include "gradus/trace/detail/json.hpp"  // json_writer, text_sink
@@ -221,7 +222,8 @@ class chrome_writer {
     json_.microseconds(",\"dur\":", one.end - one.begin);
     json_.text(",\"cat\":", name_of(one.what));
     const char* const title = one.title.empty() ? "" : one.title.text();
-    const bool shows_subject = !one.subject.empty() && (one.is_transfer() || one.what == category::wait);
+    const bool moved = one.is_transfer() || one.what == category::copy;
+    const bool shows_subject = !one.subject.empty() && (moved || one.what == category::wait);
     json_.text(",\"name\":", shows_subject ? gradus::detail::text({title, " ", one.subject.text()}) : title);
     std::string_view comma = ",\"args\":{";
     const auto key = [&](std::string_view text) {
@@ -234,7 +236,7 @@ class chrome_writer {
       json_.text("", title);
     }
     if (!one.subject.empty()) {
-      key(one.is_transfer() ? "\"bucket\":" : one.what == category::wait ? "\"for\":" : "\"layer\":");
+      key(moved ? "\"bucket\":" : one.what == category::wait ? "\"for\":" : "\"layer\":");
       json_.text("", one.subject.text());
     }
     if (one.bytes >= 0) {
@@ -249,7 +251,7 @@ class chrome_writer {
       key("\"step\":");
       json_.number("", one.step);
     }
-    if (const arrival* const last = all_.all_arrived(one); last != nullptr) {
+    if (const std::optional<arrival> last = all_.all_arrived(one)) {
       key("\"all_arrived_us\":");
       json_.microseconds("", last->time);
       key("\"last_rank\":");
@@ -290,6 +292,14 @@ GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const 
 
 namespace detail {
 
+/// Before anything is sent: the name is the same on all ranks.
+GRADUS_COLD inline void require_plain(const std::string& path) {
+  if (path.ends_with(".gz")) {
+    raise<configuration_error>("trace::write", "a name that does not end in .gz", {"'", path, "'"},
+                               "include gradus/trace/gzip.hpp and call trace::write_gzip");
+  }
+}
+
 template <class Sink, class Communicator>
 timeline write_to(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts) {
   timeline all = collect(from, communicator);
@@ -306,9 +316,11 @@ timeline write_to(const std::string& path, recorder& from, Communicator& communi
 /// Brings the recordings of all ranks together, and rank 0 writes them to a file. All ranks call it; recording is off
 /// afterwards. Returns the timeline, which is empty but on rank 0.
 /// @throws device_error on rank 0 when the file cannot be written
+/// @throws configuration_error when the name ends in .gz: that is what write_gzip of trace/gzip.hpp makes
 /// @throws communication_error when a rank fails or does not come
 template <class Communicator>
 timeline write(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts = {}) {
+  detail::require_plain(path);
   return detail::write_to<file_sink>(path, from, communicator, facts);
 }
 

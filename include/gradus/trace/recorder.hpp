@@ -9,6 +9,7 @@
 #include <bit>          // std::bit_ceil
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
+#include <functional>   // std::less_equal
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <mutex>        // std::mutex, std::scoped_lock
 #include <optional>     // std::optional
@@ -89,7 +90,7 @@ class recorder {
     return names_.intern(text);
   }
 
-  /// Transfers of this memory shall be shown with a name: "gradients 3".
+  /// Transfers of this memory, or of a part of it, shall be shown with a name: "gradients 3".
   GRADUS_COLD void name_memory(std::span<const std::byte> memory, std::string_view text) {
     const name known = intern(text);
     const std::scoped_lock lock{mutex_};
@@ -102,11 +103,12 @@ class recorder {
     memory_.push_back({memory.data(), memory.size(), known});
   }
 
-  /// The name of memory that begins here and has so many bytes, or none.
-  [[nodiscard]] name memory_name(const void* begin, std::size_t bytes) const noexcept {
+  /// The name of the named memory that these bytes are a part of, or none.
+  [[nodiscard]] name memory_name(const std::byte* begin, std::size_t bytes) const noexcept {
+    constexpr std::less_equal<> before;
     const std::scoped_lock lock{mutex_};
     for (const named_memory& each : memory_) {
-      if (each.begin == begin && each.bytes == bytes) {
+      if (bytes != 0 && before(each.begin, begin) && before(begin + bytes, each.begin + each.bytes)) {
         return each.known;
       }
     }
@@ -199,7 +201,7 @@ class recorder {
     lane where;
   };
   struct named_memory {
-    const void* begin;
+    const std::byte* begin;
     std::size_t bytes;
     name known;
   };
@@ -266,8 +268,10 @@ class recorder {
 /// @endcode
 class scope {
  public:
-  scope(recorder& to, category what, name title, name subject = {}) noexcept : recorder_{to.enabled() ? &to : nullptr} {
+  scope(recorder& to, category what, name title, name subject = {}, std::int64_t bytes = -1) noexcept
+      : recorder_{to.enabled() ? &to : nullptr} {
     if (recorder_ != nullptr) {
+      span_.bytes = bytes;
       span_.title = title;
       span_.subject = subject;
       span_.what = what;

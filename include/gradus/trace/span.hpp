@@ -87,7 +87,7 @@ struct span {
   name subject = {};          ///< the layer or the bucket, if there is one
   std::int64_t bytes = -1;    ///< moved; -1: does not apply
   std::int32_t step = -1;     ///< the training step; -1: none
-  std::int32_t peer = -1;     ///< of a message: the other rank
+  std::int32_t peer = -1;     ///< of a message: the other rank; of a broadcast: the root
   std::int32_t tag = 0;       ///< of a message
   std::uint32_t channel = 0;  ///< which communicator: duplicates have other numbers
   /// The how many-th collective of its channel, or message of its channel, sender, receiver and tag, from 0.
@@ -102,9 +102,11 @@ struct span {
   [[nodiscard]] constexpr comm::detail::call_kind kind() const noexcept {
     return static_cast<comm::detail::call_kind>(operation);
   }
-  /// Whether it is a collective that no rank can leave before all have come. (The root of a broadcast can.)
+  [[nodiscard]] constexpr bool is_collective() const noexcept { return is_transfer() && !is_message(); }
+  /// Whether it is a collective that no rank can leave before all have come. Of a broadcast that is said of the root
+  /// alone.
   [[nodiscard]] constexpr bool needs_all_ranks() const noexcept {
-    return is_transfer() && !is_message() && kind() != comm::detail::call_kind::broadcast;
+    return is_collective() && kind() != comm::detail::call_kind::broadcast;
   }
   [[nodiscard]] constexpr bool is_message() const noexcept {
     return is_transfer() && (kind() == comm::detail::call_kind::send || kind() == comm::detail::call_kind::receive);

@@ -4,17 +4,19 @@
 // Module: trace. Depends on: comm.
 #pragma once
 
-#include <algorithm>  // std::min
+#include <algorithm>  // std::max, std::min
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
 #include <cstring>    // std::strlen
+#include <limits>     // std::numeric_limits
 #include <map>        // std::map
 #include <memory>     // std::make_shared, std::shared_ptr
+#include <optional>   // std::nullopt, std::optional
 #include <span>       // std::span
 #include <string>     // std::string
 #include <utility>    // std::move
-#include <vector>     // std::vector
+#include <vector>     // std::erase_if, std::vector
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>  // gethostname
@@ -28,7 +30,7 @@
 #include "gradus/trace/detail/name_table.hpp"  // name_table
 #include "gradus/trace/detail/wire.hpp"        // byte_reader, byte_writer, wire_span
 #include "gradus/trace/recorder.hpp"           // recorder, recording
-#include "gradus/trace/span.hpp"               // span
+#include "gradus/trace/span.hpp"               // category, span
 
 namespace gradus::trace {
 
@@ -40,7 +42,7 @@ struct rank_timeline {
   double clock_error = 0;     ///< by how many nanoseconds times may be off against rank 0, at most
 };
 
-/// When the last rank came to a collective.
+/// When all had come to a collective, and who was waited for.
 struct arrival {
   std::int64_t time = 0;
   int rank = 0;
@@ -61,15 +63,39 @@ class timeline {
 
   [[nodiscard]] const std::vector<rank_timeline>& ranks() const noexcept { return ranks_; }
 
+  /// Leaves out what had ended before the first step of any rank began: ranks without steps, such as servers, do not
+  /// know when the others begin to record.
+  GRADUS_COLD void begin_with_steps() {
+    std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+    for (const rank_timeline& rank : ranks_) {
+      for (const span& one : rank.spans) {
+        begin = one.what == category::step ? std::min(begin, one.begin) : begin;
+      }
+    }
+    if (begin == std::numeric_limits<std::int64_t>::max()) {
+      return;
+    }
+    for (rank_timeline& rank : ranks_) {
+      std::erase_if(rank.spans, [&](const span& one) { return one.end < begin; });
+    }
+    move_to_zero();
+    arrivals_.clear();
+    find_arrivals();
+  }
+
   /// When the last rank came to the collective of which this span is one rank's part: until then a rank waited, from
-  /// then on data were transferred. Null if it is no collective of which that can be said, or if not all ranks have
-  /// recorded it.
-  [[nodiscard]] const arrival* all_arrived(const span& part) const {
-    if (!part.needs_all_ranks()) {
-      return nullptr;
+  /// then on data were transferred. A part of a broadcast waits for the root alone, so it is when the root and this
+  /// part had come. Nothing if it is no collective, or if a rank that has to be there has not recorded it.
+  [[nodiscard]] std::optional<arrival> all_arrived(const span& part) const {
+    if (!part.is_collective()) {
+      return std::nullopt;
     }
     const auto found = arrivals_.find(key_of(part));
-    return found == arrivals_.end() || found->second.parts != ranks_.size() ? nullptr : &found->second.last;
+    if (found == arrivals_.end() || (part.needs_all_ranks() && found->second.parts != ranks_.size())) {
+      return std::nullopt;
+    }
+    const arrival& last = found->second.last;
+    return arrival{std::max(last.time, part.begin), last.rank};
   }
 
  private:
@@ -101,7 +127,8 @@ class timeline {
   void find_arrivals() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       for (const span& one : ranks_[rank].spans) {
-        if (one.needs_all_ranks()) {
+        const bool root = one.is_collective() && one.peer == static_cast<std::int32_t>(rank);
+        if (one.needs_all_ranks() || root) {
           arrived& found = arrivals_[key_of(one)];
           if (found.parts++ == 0 || one.begin > found.last.time) {
             found.last = {one.begin, static_cast<int>(rank)};

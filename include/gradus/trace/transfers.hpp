@@ -15,7 +15,7 @@
 #include "gradus/comm/recorded.hpp"          // recorded
 #include "gradus/core/vector.hpp"            // vector
 #include "gradus/trace/clock_alignment.hpp"  // measure_clock
-#include "gradus/trace/recorder.hpp"         // recorder
+#include "gradus/trace/recorder.hpp"         // recorder, scope
 #include "gradus/trace/span.hpp"             // category, lane, span
 
 namespace gradus::trace {
@@ -150,6 +150,12 @@ class transfers {
   }
 
   void fail(entry& of, std::string_view /*reason*/) const { end(of); }
+
+  /// The calling thread copies this memory, until the result is gone. See comm::detail::watch_copy.
+  [[nodiscard]] scope copying(std::span<const std::byte> memory) const {
+    return {*recorder_, category::copy, "copy", recorder_->memory_name(memory.data(), memory.size()),
+            static_cast<std::int64_t>(memory.size())};
+  }
 
  private:
   recorder* recorder_;

@@ -33,11 +33,17 @@ namespace detail {
 /// passes through here.
 class step_tracer final : public synchronized_update {
  public:
-  /// @param late    parameters may be updated when the next forward pass comes to their layer
-  /// @param layers  the names of the network's layers
-  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late,
+  /// @param late       parameters may be updated when the next forward pass comes to their layer
+  /// @param elsewhere  they are updated by servers: this rank stands still for them
+  /// @param layers     the names of the network's layers
+  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late, bool elsewhere,
               gradus::detail::vector<trace::name> layers, std::uint64_t first_step) noexcept
-      : recorder_{&recorder}, inner_{&inner}, late_{late}, layers_{std::move(layers)}, step_{first_step} {}
+      : recorder_{&recorder},
+        inner_{&inner},
+        late_{late},
+        elsewhere_{elsewhere},
+        layers_{std::move(layers)},
+        step_{first_step} {}
 
   // ---- the loader
 
@@ -66,7 +72,7 @@ class step_tracer final : public synchronized_update {
     if (late_ && forward) {
       const std::int64_t began = recorder_->now();
       inner_->before_layer(layer, which);
-      put_if_long("update", began, trace::category::update);
+      put_update(began, too_short);
     } else {
       inner_->before_layer(layer, which);
     }
@@ -103,15 +109,14 @@ class step_tracer final : public synchronized_update {
   void update(double rate) override {
     const std::int64_t began = end_phase();
     inner_->update(rate);
-    last_ = recorder_->now();
-    put("update", began, last_, trace::category::update);
+    put_update(began, 0);
   }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();
     inner_->complete_update();
     if (late_) {
-      put_if_long("update", began, trace::category::update);
+      put_update(began, too_short);
     }
   }
 
@@ -123,15 +128,24 @@ class step_tracer final : public synchronized_update {
  private:
   static constexpr std::int64_t too_short = 1000;  // ticks: half a microsecond or so is not worth a span
 
-  void put(trace::name title, std::int64_t began, std::int64_t ended, trace::category what) {
-    trace::span one{.begin = began, .end = ended, .title = title, .step = recorder_->step(), .what = what};
+  void put(trace::name title, std::int64_t began, std::int64_t ended, trace::category what, trace::name subject = {}) {
+    trace::span one{
+        .begin = began, .end = ended, .title = title, .subject = subject, .step = recorder_->step(), .what = what};
     recorder_->push_here(one);
   }
-  void put_if_long(trace::name title, std::int64_t began, trace::category what) {
+  void put_if_long(trace::name title, std::int64_t began, trace::category what, trace::name subject = {},
+                   std::int64_t least = too_short) {
     const std::int64_t now = recorder_->now();
-    if (now - began >= too_short) {
-      put(title, began, now, what);
+    if (now - began >= least) {
+      put(title, began, now, what, subject);
       last_ = now;
+    }
+  }
+  void put_update(std::int64_t began, std::int64_t least) {
+    if (elsewhere_) {
+      put_if_long("wait", began, trace::category::wait, "servers", least);
+    } else {
+      put_if_long("update", began, trace::category::update, {}, least);
     }
   }
 
@@ -159,6 +173,7 @@ class step_tracer final : public synchronized_update {
   trace::recorder* recorder_;
   synchronized_update* inner_;
   bool late_;
+  bool elsewhere_;
   gradus::detail::vector<trace::name> layers_;
   std::uint64_t step_;
   bool in_step_ = false;
@@ -233,20 +248,25 @@ class traced_callbacks final : public any_callback {
   step_tracer* tracer_;
 };
 
+/// Gives the parts of the gradients that travel their names.
+template <class State>
+GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
+  if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
+    synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
+      recorder.name_memory(memory, gradus::detail::text({"gradients ", index}));
+    });
+  }
+}
+
 /// What a trainer does for a communicator of trace::traced.
 template <>
 class training_watch<trace::transfers> {
  public:
   explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
 
-  /// Gives the parts of the gradients that travel their names.
   template <class State>
-  GRADUS_COLD void made(State& synchronization) {
-    if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
-      synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
-        recorder_->name_memory(memory, gradus::detail::text({"gradients ", index}));
-      });
-    }
+  void made(State& synchronization) {
+    name_buckets(*recorder_, synchronization);
   }
 
   /// Calls fit(update, loader, callbacks) with parts that record what goes through them.
@@ -261,7 +281,7 @@ class training_watch<trace::transfers> {
     if constexpr (requires { update.synchronization().may_be_late(); }) {
       late = update.synchronization().may_be_late();
     }
-    step_tracer tracer{*recorder_, update, late, std::move(layers), first_step};
+    step_tracer tracer{*recorder_, update, late, Update::elsewhere, std::move(layers), first_step};
     traced_loader<Loader> traced{loader, tracer};
     traced_callbacks watched{callbacks, tracer};
     fit(static_cast<synchronized_update&>(tracer), traced, callback_list{watched.self()});
@@ -276,7 +296,8 @@ class training_watch<trace::transfers> {
 
 }  // namespace detail
 
-/// A data set whose loader records how its thread prepares batches, each as a span of trace::lane::input.
+/// A data set whose loader records how its threads prepare batches, as spans of trace::lane::input: each batch, and of
+/// data::parallel_loader also what each of its threads reads of it.
 ///
 /// @code
 ///   train::traced_set traced{recorder, images};
@@ -297,14 +318,25 @@ class traced_set {
   template <class Element>
   requires requires(const Dataset& set, index_t i, Element* planes) { set.read(i, planes); }
   void read(index_t i, Element* planes) const { set_->read(i, planes); }
+  template <class Element>
+  requires requires(const Dataset& set, index_t i, std::uint64_t epoch, Element* planes) { set.read(i, epoch, planes); }
+  void read(index_t i, std::uint64_t epoch, Element* planes) const { set_->read(i, epoch, planes); }
 
   /// Called by the loader's thread before it prepares a batch; the result lives until the batch is ready.
-  [[nodiscard]] trace::scope watch_batch() const {
-    recorder_->set_lane(trace::lane::input);
-    return {*recorder_, trace::category::input, "batch"};
+  [[nodiscard]] trace::scope watch_batch() const { return watch("batch"); }
+  /// Called by each thread that reads examples of a batch; the result lives until it has read its part.
+  [[nodiscard]] trace::scope watch_reader() const { return watch("read"); }
+  /// Called by a thread that waits for so many bytes of a batch on their way to a device.
+  [[nodiscard]] trace::scope watch_copy(std::size_t bytes) const {
+    return {*recorder_, trace::category::copy, "batch to the device", {}, static_cast<std::int64_t>(bytes)};
   }
 
  private:
+  [[nodiscard]] trace::scope watch(trace::name title) const {
+    recorder_->set_lane(trace::lane::input);
+    return {*recorder_, trace::category::input, title};
+  }
+
   trace::recorder* recorder_;
   const Dataset* set_;
 };

@@ -34,7 +34,7 @@ bytes compressed(const bytes& content) {
 }
 
 /// The message of reading a file some.gz with these bytes as IDX.
-std::string message_of_reading(const bytes& content) {
+std::string message_of_unpacking(const bytes& content) {
   const idx_files::folder folder;
   const auto path = folder.write("some.gz", content);
   return message_of<format_error>([&] {
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(the_ending_of_the_name_decides) {
 }
 
 BOOST_AUTO_TEST_CASE(says_that_a_file_is_not_gzip) {
-  GRADUS_CHECK_MESSAGE(message_of_reading(idx_files::file({3, 2, 2})),
+  GRADUS_CHECK_MESSAGE(message_of_unpacking(idx_files::file({3, 2, 2})),
                        {"gzip '", "some.gz'", "expected a gzip file", "does not begin like one", "Hint: "});
 }
 
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(says_that_a_file_is_cut) {
   const bytes whole = compressed(idx_files::file({50, 20, 30}, 0, 251));
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{1}, std::size_t{9}, std::size_t{40}, whole.size() - 8, whole.size() - 1}) {
-    GRADUS_CHECK_MESSAGE(message_of_reading(first(whole, length)),
+    GRADUS_CHECK_MESSAGE(message_of_unpacking(first(whole, length)),
                          {"gzip '", "some.gz'", "expected compressed data to its end", "ends before it",
                           "Hint: the file was not copied completely"});
   }
@@ -105,25 +105,25 @@ BOOST_AUTO_TEST_CASE(says_that_a_file_is_cut) {
 BOOST_AUTO_TEST_CASE(says_that_the_checksum_is_wrong) {
   bytes content = compressed(idx_files::file({50, 20, 30}));
   content[content.size() - 8] ^= 1U;  // CRC-32
-  GRADUS_CHECK_MESSAGE(message_of_reading(content), {"some.gz'", "expected intact compressed data",
-                                                     "incorrect data check", "Hint: the file is damaged"});
+  GRADUS_CHECK_MESSAGE(message_of_unpacking(content), {"some.gz'", "expected intact compressed data",
+                                                       "incorrect data check", "Hint: the file is damaged"});
   content[content.size() - 8] ^= 1U;
   content[content.size() - 1] ^= 1U;  // length
-  GRADUS_CHECK_MESSAGE(message_of_reading(content),
+  GRADUS_CHECK_MESSAGE(message_of_unpacking(content),
                        {"some.gz'", "expected intact compressed data", "incorrect length check"});
 }
 
 BOOST_AUTO_TEST_CASE(says_that_the_compressed_data_are_damaged) {
   bytes content = compressed(idx_files::file({50, 20, 30}));
   content[10] |= 6U;  // the kind of block that does not exist
-  GRADUS_CHECK_MESSAGE(message_of_reading(content),
+  GRADUS_CHECK_MESSAGE(message_of_unpacking(content),
                        {"some.gz'", "expected intact compressed data", "invalid block type"});
 }
 
 BOOST_AUTO_TEST_CASE(says_that_bytes_follow_the_compressed_data) {
   bytes content = compressed(idx_files::file({3}));
   content.push_back('x');
-  GRADUS_CHECK_MESSAGE(message_of_reading(content),
+  GRADUS_CHECK_MESSAGE(message_of_unpacking(content),
                        {"some.gz'", "expected the end of the file after the compressed data", "got more bytes"});
 }
 
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_zip_bomb_is_not_inflated) {
   content.resize(std::size_t{64} << 20U);  // declares 10 bytes, holds 64 MiB of zeros
   const bytes bomb = compressed(content);
   BOOST_TEST(bomb.size() < 100'000U);
-  GRADUS_CHECK_MESSAGE(message_of_reading(bomb),
+  GRADUS_CHECK_MESSAGE(message_of_unpacking(bomb),
                        {"some.gz'", "expected the end after 10 bytes of values", "more bytes"});
   // How much is inflated is what is asked for: the reader asks for one byte more than is declared (see idx.cpp).
   const idx_files::folder folder;

@@ -22,6 +22,7 @@
 #include "idx_files.hpp"
 
 namespace data = gradus::data;
+using example_sets::device;
 using example_sets::numbered_set;
 using example_sets::watched_set;
 using gradus::configuration_error;
@@ -32,11 +33,6 @@ using loader_type = data::loader<float, gradus::nhwc>;
 using loader_layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 
 namespace {
-
-gradus::cpu& device() {
-  static gradus::cpu one_thread{{.intra_op_threads = 1}};
-  return one_thread;
-}
 
 std::string message_of_options(const data::loader_options& options, index_t examples = 10) {
   const numbered_set set{.examples = examples};

@@ -14,6 +14,7 @@
 #include "idx_files.hpp"
 
 namespace data = gradus::data;
+using example_sets::device;
 using example_sets::numbered_set;
 using example_sets::watched_set;
 using gradus::configuration_error;
@@ -21,11 +22,6 @@ using gradus::index_t;
 using idx_files::message_of;
 
 namespace {
-
-gradus::cpu& device() {
-  static gradus::cpu one_thread{{.intra_op_threads = 1}};
-  return one_thread;
-}
 
 /// Labels and elements of all batches of two epochs.
 template <class Loader>

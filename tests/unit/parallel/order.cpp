@@ -13,10 +13,6 @@ namespace {
 namespace parallel = gradus::parallel;
 using parallel::step_graph;
 
-void check_equal(const numbers& have, const numbers& want) {
-  BOOST_CHECK_EQUAL_COLLECTIONS(have.begin(), have.end(), want.begin(), want.end());
-}
-
 /// r1 -> op1, (op1, r2) -> op2, ...: each computation waits for the one before it and for a transfer of its own.
 step_graph chain(const std::vector<double>& transfers, const std::vector<double>& computations) {
   step_graph graph;

@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/detail/segment_list.hpp"
+#include "gradus/parallel/detail/server_client.hpp"
 #include "gradus/parallel/detail/server_loop.hpp"
 #include "gradus/parallel/detail/variable_store.hpp"
 #include "gradus/parallel/detail/worker_side.hpp"
@@ -104,7 +106,7 @@ BOOST_AUTO_TEST_CASE(roles_by_host) {
   const std::vector<std::string> too_few{"h0", "h1", "h2"};
   BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, too_few)); }), "host 'h1'"));
   const std::vector<std::string> unnamed{"h0", "h1", "h1", "h2", "h9"};
-  BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, unnamed)); }), "host 'h9'"));
+  BOOST_TEST(contains(message_of([&] { static_cast<void>(roles_of(list, unnamed)); }), "lists that name host 'h9'"));
   for (const std::string_view wrong :
        {"", "worker", "worker=;server=a", "worker=a", "server=a", "worker=a;server=b;", "worker=a,;server=b",
         "boss=a;server=b", "worker=a;worker=b", "worker=a b;server=c"}) {
@@ -224,6 +226,40 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
       worker.poll();
     } while (!worker.pushed());
   });
+}
+
+BOOST_AUTO_TEST_CASE(values_that_are_not_ready_hold_up_no_others) {
+  parallel::detail::server_client client;
+  client.set_parts(3);
+  const std::vector<std::size_t> order{1, 2, 0};
+  const auto send_next = [&](std::span<const std::size_t> by) {
+    const std::size_t part = client.next_due(by);
+    client.due[part] = 0;
+    ++client.begun;
+    return part;
+  };
+  client.make_due(0, 0);
+  BOOST_TEST(send_next(order) == 0U);
+  client.make_due(2, 0);
+  client.make_due(1, 0);
+  BOOST_TEST(send_next(order) == 1U);
+  BOOST_TEST(send_next(order) == 2U);
+  client.queued = 0;
+  client.begun = 0;
+  client.make_due(2, 1);
+  client.make_due(1, 1);
+  BOOST_TEST(send_next({}) == 2U);
+}
+
+BOOST_AUTO_TEST_CASE(a_summary_says_what_a_server_has_done) {
+  parallel::server_summary done{.variable_bytes = 13, .received_bytes = 26, .sent_bytes = 39, .updates = 6};
+  done.staleness[0] = 4;
+  BOOST_TEST(describe(done) ==
+             "13 bytes of variables, 26 received, 39 sent, 6 updates; pushes of parts by staleness: 0: 4");
+  done.staleness[parallel::staleness_bins - 1] = 2;
+  done.dropped = 3;
+  done.lost_workers = 1;
+  BOOST_TEST(contains(describe(done), "by staleness: 0: 4, 63 or more: 2; pushes dropped: 3; workers lost: 1"));
 }
 
 BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {

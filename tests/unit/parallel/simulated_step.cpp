@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "../../support/transfer_orders.hpp"
 #include "gradus/parallel/simulated_step.hpp"
 
 namespace {
@@ -12,11 +13,6 @@ namespace {
 namespace parallel = gradus::parallel;
 using parallel::step_graph;
 using parallel::timed_bucket;
-using numbers = std::vector<std::size_t>;
-
-void check_equal(const numbers& have, const numbers& want) {
-  BOOST_CHECK_EQUAL_COLLECTIONS(have.begin(), have.end(), want.begin(), want.end());
-}
 
 }  // namespace
 

@@ -4,21 +4,17 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cstdint>      // std::int64_t, std::uint8_t
-#include <fstream>      // std::ifstream
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include "../../support/trace_checks.hpp"  // first_complaint, spans_of
 #include "gradus/comm/self.hpp"            // self
-#include "gradus/comm/threads.hpp"         // run_ranks, threads
 #include "gradus/trace/chrome.hpp"         // write, write_chrome
-#include "gradus/trace/transfers.hpp"      // traced
 
 namespace {
 
-namespace comm = gradus::comm;
 namespace trace = gradus::trace;
-using comm::detail::call_kind;
+using gradus::comm::detail::call_kind;
 using trace::category;
 using trace::lane;
 
@@ -147,49 +143,22 @@ BOOST_AUTO_TEST_CASE(transfers_that_overlap_get_rows_of_their_own) {
   BOOST_TEST(threads.at({0, 10}) == "communicate 2");
 }
 
-BOOST_AUTO_TEST_CASE(ranks_exchange_messages_and_write_one_file) {
-  const std::string file = "trace_chrome_test.json";
-  comm::run_ranks(3, [&](comm::threads& world) {
-    trace::recorder recorder;
-    auto seen = trace::traced(world.duplicate(), recorder);
-    auto other = seen.duplicate();
-    std::vector<float> values(100);
-    recorder.name_memory(std::as_bytes(std::span{values}), "values");
-    for (int round = 0; round < 5; ++round) {
-      const int next = (world.rank() + 1) % 3;
-      const int before = (world.rank() + 2) % 3;
-      std::vector<float> received(100);
-      auto receive = comm::receive(seen, before, received, 3);
-      comm::send(seen, next, values, 3).wait();
-      receive.wait();
-      comm::all_reduce(other, values).wait();
-    }
-    trace::write(file, recorder, seen);
-  });
-  std::ifstream in{file};
-  const auto have = nlohmann::json::parse(in);
-  std::remove(file.c_str());
-  BOOST_TEST(gradus_test::first_complaint(have) == "");
-  const auto spans = gradus_test::spans_of(have);
-  int arrows = 0;
-  for (const auto& event : have.at("traceEvents")) {
-    arrows += event.at("ph") == "f" ? 1 : 0;
-  }
-  BOOST_TEST(arrows == 15);
-  for (int rank = 0; rank < 3; ++rank) {
-    BOOST_TEST(gradus_test::count_spans(spans, rank, "communicate", "all_reduce values") == 5);
-    BOOST_TEST(gradus_test::count_spans(spans, rank, "communicate", "send values") == 5);
-    BOOST_TEST(gradus_test::count_spans(spans, rank, "wait", "wait values") == 10);
-  }
-}
-
 BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_made_is_named) {
   trace::recorder recorder;
-  comm::self alone;
+  gradus::comm::self alone;
   BOOST_CHECK_EXCEPTION(trace::write("/nonexistent/trace.json", recorder, alone), gradus::device_error,
                         [](const gradus::device_error& failure) {
                           return std::string_view{failure.what()}.find("/nonexistent/trace.json") !=
                                  std::string_view::npos;
+                        });
+}
+
+BOOST_AUTO_TEST_CASE(a_name_that_promises_compression_is_refused) {
+  trace::recorder recorder;
+  gradus::comm::self alone;
+  BOOST_CHECK_EXCEPTION(trace::write("trace.json.gz", recorder, alone), gradus::configuration_error,
+                        [](const gradus::configuration_error& failure) {
+                          return std::string_view{failure.what()}.find("write_gzip") != std::string_view::npos;
                         });
 }
 

@@ -6,7 +6,10 @@
 #include <atomic>   // std::atomic
 #include <chrono>   // std::chrono
 #include <cmath>    // std::abs
+#include <cstddef>  // std::byte, std::size_t
 #include <cstdint>  // std::int64_t
+#include <cstdlib>  // std::free, std::malloc
+#include <cstring>  // std::memcpy
 #include <string>   // std::string
 #include <thread>   // std::this_thread, std::thread
 #include <vector>   // std::vector
@@ -15,6 +18,7 @@
 #include "gradus/trace/breakdown.hpp"        // breakdown_of
 #include "gradus/trace/clock_alignment.hpp"  // clock_alignment, measure_clock
 #include "gradus/trace/recorder.hpp"         // recorder, scope
+#include "gradus/trace/staging.hpp"          // traced_staging
 
 namespace {
 
@@ -77,6 +81,39 @@ BOOST_AUTO_TEST_CASE(scopes_know_time_thread_step_and_bytes) {
   BOOST_TEST(took < 1'000'000'000);
   BOOST_TEST((spans[1].where == lane::other && spans[1].thread == 1 && spans[1].step == -1));
   BOOST_TEST(spans[1].begin >= spans[0].end);
+}
+
+BOOST_AUTO_TEST_CASE(staged_copies_are_seen) {
+  struct stand_in {
+    bool on_device(const void* /*memory*/) const { return true; }
+    void* allocate(std::size_t bytes) const { return std::malloc(bytes); }
+    void deallocate(void* memory, std::size_t /*bytes*/) const noexcept { std::free(memory); }
+    void to_host(void* host, const void* device, std::size_t bytes) const { std::memcpy(host, device, bytes); }
+    void to_device(void* device, const void* host, std::size_t bytes) const { std::memcpy(device, host, bytes); }
+  };
+  trace::recorder recorder;
+  trace::traced_staging staging{recorder, stand_in{}};
+  static_assert(comm::staging<decltype(staging)>);
+  const std::int64_t from = 7;
+  std::int64_t to = 0;
+  staging.to_host(&to, &from, sizeof(to));
+  staging.to_device(&to, &from, 4);
+  BOOST_TEST(to == 7);
+  const auto have = recorder.read();
+  BOOST_TEST_REQUIRE(have.spans.size() == 2U);
+  BOOST_TEST((have.spans[0].what == category::copy && have.spans[0].bytes == 8));
+  BOOST_TEST((have.spans[1].what == category::copy && have.spans[1].bytes == 4));
+}
+
+BOOST_AUTO_TEST_CASE(parts_of_named_memory_have_its_name) {
+  trace::recorder recorder;
+  const std::byte memory[64]{};
+  recorder.name_memory({memory, 32}, "first");
+  recorder.name_memory({memory + 32, 32}, "second");
+  BOOST_TEST((recorder.memory_name(memory, 32).text() == std::string{"first"}));
+  BOOST_TEST((recorder.memory_name(memory + 40, 24).text() == std::string{"second"}));
+  BOOST_TEST(recorder.memory_name(memory + 16, 32).empty());
+  BOOST_TEST(recorder.memory_name(memory, 0).empty());
 }
 
 BOOST_AUTO_TEST_CASE(two_recorders_on_one_thread_do_not_mix) {
@@ -214,21 +251,53 @@ BOOST_AUTO_TEST_CASE(who_comes_last_makes_the_others_wait) {
   const trace::timeline all{{{.host = "a", .spans = {step, part(1'000'100, 6'000'000)}},
                              {.host = "b", .spans = {step, part(4'000'100, 6'000'000)}},
                              {.host = "c", .spans = {step, part(3'000'100, 6'000'000)}}}};
-  const auto* const last = all.all_arrived(all.ranks()[0].spans[1]);
-  BOOST_TEST_REQUIRE(last != nullptr);
+  const auto last = all.all_arrived(all.ranks()[0].spans[1]);
+  BOOST_TEST_REQUIRE(last.has_value());
   BOOST_TEST(last->rank == 1);
   BOOST_TEST(last->time == 4'000'000);
   const auto have = trace::breakdown_of(all);
   BOOST_TEST(have[0].wait_for_ranks == 3.0, boost::test_tools::tolerance(1e-9));
   BOOST_TEST(have[1].wait_for_ranks == 0.0);
   BOOST_TEST(have[1].made_ranks_wait == 4.0, boost::test_tools::tolerance(1e-9));
-  trace::span broadcast = part(1, 2);
-  broadcast.operation = static_cast<std::uint8_t>(comm::detail::call_kind::broadcast);
-  const trace::timeline early{{{.host = "a", .spans = {broadcast}}}};
-  BOOST_TEST(early.all_arrived(broadcast) == nullptr);
   const trace::timeline some{
       {{.host = "a", .spans = {part(1, 2)}}, {.host = "b", .spans = {}}}};  // one rank has lost it
-  BOOST_TEST(some.all_arrived(some.ranks()[0].spans[0]) == nullptr);
+  BOOST_TEST(!some.all_arrived(some.ranks()[0].spans[0]).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_timeline_can_begin_with_its_steps) {
+  const auto span = [](std::int64_t begin, std::int64_t end, category what) {
+    return trace::span{.begin = begin, .end = end, .what = what};
+  };
+  trace::timeline all{{{.host = "worker", .spans = {span(100, 200, category::step)}},
+                       {.host = "server",
+                        .spans = {span(10, 20, category::communicate), span(90, 110, category::communicate),
+                                  span(150, 160, category::communicate)}}}};
+  all.begin_with_steps();
+  BOOST_TEST_REQUIRE(all.ranks()[1].spans.size() == 2U);
+  BOOST_TEST(all.ranks()[1].spans[0].begin == 0);
+  BOOST_TEST(all.ranks()[0].spans[0].begin == 10);
+}
+
+BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_alone) {
+  const auto part = [](std::int64_t begin, std::int64_t end) {
+    return trace::span{.begin = begin,
+                       .end = end,
+                       .peer = 1,
+                       .what = category::communicate,
+                       .where = lane::communicate,
+                       .operation = static_cast<std::uint8_t>(comm::detail::call_kind::broadcast)};
+  };
+  const trace::timeline all{{{.host = "early", .spans = {part(0, 60)}},
+                             {.host = "root", .spans = {part(40, 50)}},
+                             {.host = "late", .spans = {part(90, 95)}}}};
+  const auto arrived = [&](std::size_t rank) { return all.all_arrived(all.ranks()[rank].spans[0]); };
+  BOOST_TEST_REQUIRE((arrived(0).has_value() && arrived(1).has_value() && arrived(2).has_value()));
+  BOOST_TEST(arrived(0)->time == 40);
+  BOOST_TEST(arrived(0)->rank == 1);
+  BOOST_TEST(arrived(1)->time == 40);
+  BOOST_TEST(arrived(2)->time == 90);  // it did not wait at all
+  const trace::timeline lost{{{.host = "early", .spans = {part(0, 60)}}, {.host = "root", .spans = {}}}};
+  BOOST_TEST(!lost.all_arrived(lost.ranks()[0].spans[0]).has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

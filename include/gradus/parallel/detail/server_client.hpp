@@ -6,6 +6,7 @@
 
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint64_t, std::uint8_t
+#include <span>     // std::span
 
 #include "gradus/comm/detail/wait.hpp"                 // clock
 #include "gradus/core/vector.hpp"                      // vector
@@ -86,6 +87,19 @@ struct server_client {
   void use_up(std::size_t part) noexcept {
     has[part] = 0;
     --unused;
+  }
+
+  /// The next part to send: of those that are due the first in `order`. One that is not due yet holds up no other: the
+  /// link would stand still. Without an order: as they became due. @pre one is due
+  [[nodiscard]] std::size_t next_due(std::span<const std::size_t> order) const noexcept {
+    if (order.empty()) {
+      return queue[begun];
+    }
+    std::size_t k = 0;
+    while (due[order[k]] == 0) {
+      ++k;
+    }
+    return order[k];
   }
 
   void make_due(std::size_t part, std::uint64_t step) noexcept {

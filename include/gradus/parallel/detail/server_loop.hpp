@@ -399,10 +399,7 @@ class server_loop {
       }
     }
     while (to.begun < to.queued && to.begun - to.sent < static_cast<std::size_t>(settings_.window)) {
-      const std::size_t part = order_.empty() ? to.queue[to.begun] : order_[to.begun];
-      if (to.due[part] == 0) {
-        break;
-      }
+      const std::size_t part = to.next_due({order_.data(), order_.size()});
       to.due[part] = 0;
       ++to.begun;
       std::span<const std::uint8_t> values = store_->values(part);

@@ -4,9 +4,14 @@
 // Module: parallel. Depends on: core.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <cstdint>  // std::int32_t, std::uint64_t, std::uint8_t
-#include <span>     // std::span
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint64_t, std::uint8_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/text.hpp"    // append, text
 
 namespace gradus::parallel {
 
@@ -27,6 +32,28 @@ struct server_summary {
 
   friend bool operator==(const server_summary&, const server_summary&) = default;
 };
+
+/// "13 bytes of variables, 26 received, 39 sent, 6 updates; pushes of parts by staleness: 0: 4, 1: 2", and what was
+/// dropped or lost.
+[[nodiscard]] GRADUS_COLD inline std::string describe(const server_summary& done) {
+  std::string text =
+      gradus::detail::text({done.variable_bytes, " bytes of variables, ", done.received_bytes, " received, ",
+                            done.sent_bytes, " sent, ", done.updates, " updates; pushes of parts by staleness"});
+  std::string_view before = ": ";
+  for (std::size_t bin = 0; bin < staleness_bins; ++bin) {
+    if (done.staleness[bin] != 0) {
+      gradus::detail::append(text, {before, bin, bin + 1 == staleness_bins ? " or more: " : ": ", done.staleness[bin]});
+      before = ", ";
+    }
+  }
+  if (done.dropped != 0) {
+    gradus::detail::append(text, {"; pushes dropped: ", done.dropped});
+  }
+  if (done.lost_workers != 0) {
+    gradus::detail::append(text, {"; workers lost: ", done.lost_workers});
+  }
+  return text;
+}
 
 namespace detail {
 

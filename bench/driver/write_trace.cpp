@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The trace file of a measurement.
+#include "write_trace.hpp"
+
+#ifdef GRADUS_BENCH_WITH_GZIP
+#include "gradus/trace/gzip.hpp"
+#endif
+
+namespace driver {
+
+void write_trace(const std::string& path, const gradus::trace::timeline& all,
+                 const gradus::trace::program_facts& facts) {
+  const auto write_to = [&](auto&& file) {
+    gradus::trace::write_chrome(file, all, facts);
+    file.close();
+  };
+#ifdef GRADUS_BENCH_WITH_GZIP
+  if (path.ends_with(".gz")) {
+    return write_to(gradus::trace::gzip_sink{path});
+  }
+#endif
+  write_to(gradus::trace::file_sink{path});
+}
+
+}  // namespace driver

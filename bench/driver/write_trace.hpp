@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The trace file of a measurement.
+#pragma once
+
+#include <string>
+
+#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/timeline.hpp"
+
+namespace driver {
+
+/// Compressed if the name ends in .gz, where the program was built with zlib.
+/// @throws gradus::device_error when the file cannot be written
+void write_trace(const std::string& path, const gradus::trace::timeline& all,
+                 const gradus::trace::program_facts& facts);
+
+}  // namespace driver

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Records the copies between a device and the host of a communicator that is staged.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <cstdint>  // std::int64_t
+#include <utility>  // std::move
+
+#include "gradus/comm/staged.hpp"     // staging
+#include "gradus/trace/recorder.hpp"  // recorder, scope
+#include "gradus/trace/span.hpp"      // category
+
+namespace gradus::trace {
+
+/// The staging of a comm::staged, with a span of category::copy for each of its copies:
+///
+/// @code
+///   comm::staged hosts{comm::mpi{environment}, trace::traced_staging{recorder, comm::cuda_staging{gpu}}};
+///   auto world = trace::traced(std::move(hosts), recorder);
+/// @endcode
+///
+/// The recorder must outlive it and its copies.
+template <comm::staging Staging>
+class traced_staging {
+ public:
+  traced_staging(recorder& to, Staging staging) : recorder_{&to}, staging_{std::move(staging)} {}
+
+  [[nodiscard]] bool on_device(void* memory) { return staging_.on_device(memory); }
+  [[nodiscard]] void* allocate(std::size_t bytes) { return staging_.allocate(bytes); }
+  void deallocate(void* memory, std::size_t bytes) noexcept { staging_.deallocate(memory, bytes); }
+
+  void to_host(void* host, const void* device, std::size_t bytes) {
+    const scope copying{*recorder_, category::copy, "to the host", {}, static_cast<std::int64_t>(bytes)};
+    staging_.to_host(host, device, bytes);
+  }
+  void to_device(void* device, const void* host, std::size_t bytes) {
+    const scope copying{*recorder_, category::copy, "to the device", {}, static_cast<std::int64_t>(bytes)};
+    staging_.to_device(device, host, bytes);
+  }
+
+ private:
+  recorder* recorder_;
+  Staging staging_;
+};
+
+}  // namespace gradus::trace
