@@ -27,8 +27,8 @@ template <transferable Element>
     return MPI_INT32_T;
   } else if constexpr (std::same_as<Element, std::int64_t>) {
     return MPI_INT64_T;
-  } else if constexpr (std::same_as<Element, bfloat16>) {
-    return MPI_UINT16_T;  // its bits; the reductions are ours
+  } else if constexpr (sizeof(Element) == 2) {  // bfloat16, float16
+    return MPI_UINT16_T;                        // its bits; the reductions are ours
   } else {
     static_assert(std::same_as<Element, std::uint8_t>, "gradus::comm::mpi: no MPI type for this element type");
     return MPI_UINT8_T;
@@ -89,7 +89,7 @@ struct mpi_element {
 
 template <transferable Element>
 [[nodiscard]] mpi_element mpi_element_of() noexcept {
-  if constexpr (std::same_as<Element, bfloat16>) {
+  if constexpr (sizeof(Element) == 2) {
     return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &operation_for_mpi<Element>};
   } else {
     return {mpi_type<Element>(), sizeof(Element), element_name<Element>, &own_operation_of_mpi};

@@ -36,8 +36,9 @@ struct packed_call {
   friend bool operator==(const packed_call&, const packed_call&) = default;
 
   /// All that is transferable, and nothing for a call without elements.
-  static constexpr std::array<std::string_view, 7> elements{"",
+  static constexpr std::array<std::string_view, 8> elements{"",
                                                             element_name<bfloat16>,
+                                                            "float16",
                                                             element_name<float>,
                                                             element_name<double>,
                                                             element_name<std::int32_t>,

@@ -37,6 +37,7 @@ inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>        
                                             : std::same_as<Element, std::int32_t> ? ncclInt32
                                             : std::same_as<Element, std::int64_t> ? ncclInt64
                                             : std::same_as<Element, bfloat16>     ? ncclBfloat16
+                                            : std::same_as<Element, float16>      ? ncclFloat16
                                                                                   : ncclUint8;
 
 [[nodiscard]] constexpr ncclRedOp_t nccl_operation_of(reduction operation) noexcept {

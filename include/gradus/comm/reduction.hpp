@@ -17,6 +17,7 @@
 
 namespace gradus {
 class bfloat16;
+class float16;
 }  // namespace gradus
 
 namespace gradus::comm {
@@ -40,9 +41,10 @@ enum class reduction : unsigned char { sum, product, minimum, maximum };
 }
 
 /// Element types that every communicator of the library sends and reduces: float, double, std::int32_t, std::int64_t,
-/// std::uint8_t, and bfloat16, whose sums and products are rounded from float. Send anything else as bytes.
+/// std::uint8_t, and bfloat16 and float16, whose sums and products are rounded from float. Send anything else as bytes.
 template <class E>
-concept transferable = element<E> &&(std::is_arithmetic_v<E> || std::same_as<E, bfloat16>)&&!std::same_as<E, bool>;
+concept transferable = element<E> &&
+    (std::is_arithmetic_v<E> || std::same_as<E, bfloat16> || std::same_as<E, float16>)&&!std::same_as<E, bool>;
 
 namespace detail {
 
@@ -108,12 +110,23 @@ template <class Combine, class Element>
 GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* source, index_t blocks) noexcept {
   constexpr index_t block = reduction_block<Element>;
   for (const Element* const end = source + blocks * block; source != end; source += block, target += block) {
-    Element values[block];
-    std::memcpy(values, target, sizeof(values));
-    for (index_t k = 0; k < block; ++k) {
-      values[k] = Combine{}(values[k], source[k]);
+    if constexpr (std::same_as<Element, float16>) {  // converted by the block
+      float values[block];
+      float others[block];
+      widen(target, values, block);
+      widen(source, others, block);
+      for (index_t k = 0; k < block; ++k) {
+        values[k] = Combine{}(values[k], others[k]);
+      }
+      narrow(values, target, block);
+    } else {
+      Element values[block];
+      std::memcpy(values, target, sizeof(values));
+      for (index_t k = 0; k < block; ++k) {
+        values[k] = Combine{}(values[k], source[k]);
+      }
+      std::memcpy(target, values, sizeof(values));
     }
-    std::memcpy(target, values, sizeof(values));
   }
 }
 
@@ -144,7 +157,7 @@ GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const 
 template <transferable Element, class Source, class Store>
 void reduce_contributions(reduction operation, int ranks, index_t begin, index_t end, Source source, Store store) {
   index_t i = begin;
-  if (operation == reduction::sum) {
+  if (!std::same_as<Element, float16> && operation == reduction::sum) {
     constexpr std::integral_constant<index_t, reduction_block<Element>> block;
     for (; i + block <= end; i += block) {
       Element values[block];

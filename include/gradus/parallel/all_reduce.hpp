@@ -4,6 +4,7 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
+#include <algorithm>    // std::max
 #include <cstddef>      // std::byte, std::size_t
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::as_bytes, std::span
@@ -19,7 +20,7 @@
 #include "gradus/core/text.hpp"                        // append, text
 #include "gradus/core/vector.hpp"                      // vector
 #include "gradus/optim/segment.hpp"                    // optim::segment
-#include "gradus/parallel/bucket.hpp"                  // bucket, describe, make_buckets
+#include "gradus/parallel/bucket.hpp"                  // bucket, describe, make_buckets, make_parts
 #include "gradus/parallel/detail/bucket_exchange.hpp"  // bucket_exchange, gradient_channel
 #include "gradus/parallel/synchronization.hpp"         // flat_parameters, synchronization
 
@@ -50,13 +51,18 @@ struct all_reduce {
   index_t first_bucket_bytes = 1024 * 1024;
   /// A thread moves the communication forward during backward. Without it buckets travel after backward.
   bool overlap = true;
-  /// Buckets under way at most.
-  int window = 2;
+  /// Longer buckets travel in parts of at most so many bytes, which those that are more urgent overtake. 0: a bucket is
+  /// one part.
+  index_t partition_bytes = 0;
+  /// A part begins to travel when at most so many bytes of gradients are then under way, or none but its own: little
+  /// credit lets `order` decide more, much keeps the network busy.
+  index_t credit_bytes = 64 * 1024 * 1024;
   /// The next forward pass waits for a layer's parameters when it comes to the layer, not for all of them: transfers go
   /// on behind forward too. Between steps the values are then not those of one step. The trainer completes them before
   /// it evaluates, and at the end of every epoch and of fit.
   bool overlap_forward = false;
-  /// The order in which buckets begin to travel, each once; empty: as backward completes them. See parallel/order.hpp.
+  /// The order in which parts begin to travel, each once, counted bucket by bucket; empty: as backward completes them.
+  /// See parallel/bucket_order.hpp.
   std::vector<std::size_t> order{};
 
   template <class Element, class Communicator>
@@ -67,10 +73,12 @@ namespace detail {
 
 /// @throws configuration_error when options make no sense
 GRADUS_COLD inline void check(const all_reduce& options) {
-  if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.window < 1) {
+  if (options.bucket_bytes < 0 || options.first_bucket_bytes < 0 || options.partition_bytes < 0 ||
+      options.credit_bytes < 0) {
     raise<configuration_error>("parallel::all_reduce",
-                               "bucket_bytes and first_bucket_bytes of at least 0 and a window of at least 1",
-                               {options.bucket_bytes, ", ", options.first_bucket_bytes, " and ", options.window});
+                               "bucket_bytes, first_bucket_bytes, partition_bytes and credit_bytes of at least 0",
+                               {options.bucket_bytes, ", ", options.first_bucket_bytes, ", ", options.partition_bytes,
+                                " and ", options.credit_bytes});
   }
 }
 
@@ -83,21 +91,28 @@ GRADUS_COLD inline void check(const all_reduce& options) {
   return make_buckets(segments, elements, limit(options.first_bucket_bytes), limit(options.bucket_bytes));
 }
 
-/// @throws configuration_error unless `order` has every bucket once
-[[nodiscard]] GRADUS_COLD inline gradus::detail::vector<std::size_t> order_of(std::span<const std::size_t> order,
-                                                                              std::size_t buckets) {
-  gradus::detail::vector<std::size_t> result;
-  gradus::detail::vector<int> seen(buckets);
-  for (std::size_t i = 0; i < (order.empty() ? buckets : order.size()); ++i) {
-    const std::size_t next = order.empty() ? i : order[i];
-    if (next >= buckets || seen[next]++ != 0) {
-      raise<configuration_error>("parallel::all_reduce", {"an order with each of ", buckets, " buckets once"}, {next});
-    }
-    result.push_back(next);
+/// The parts of the buckets.
+[[nodiscard]] GRADUS_COLD inline part_list parts_of(const all_reduce& options, std::span<const bucket> buckets,
+                                                    index_t element_bytes) {
+  const index_t least = options.partition_bytes > 0 ? 1 : 0;
+  return make_parts(buckets, std::max(options.partition_bytes / element_bytes, least));
+}
+
+/// The parts in the order in which they travel. @throws configuration_error unless `order` has every part once
+[[nodiscard]] GRADUS_COLD inline part_list in_order(part_list parts, std::span<const std::size_t> order) {
+  if (order.empty()) {
+    return parts;
   }
-  if (result.size() != buckets) {
-    raise<configuration_error>("parallel::all_reduce", {"an order with each of ", buckets, " buckets once"},
-                               {result.size(), " of them"});
+  part_list result;
+  gradus::detail::vector<int> seen(parts.size());
+  for (const std::size_t next : order) {
+    if (next < parts.size() && seen[next]++ == 0) {
+      result.push_back(parts[next]);
+    }
+  }
+  if (result.size() != parts.size() || order.size() != parts.size()) {
+    raise<configuration_error>("parallel::all_reduce", {"an order with each of ", parts.size(), " parts once"},
+                               {order.size(), " numbers, among them ", result.size(), " of these"});
   }
   return result;
 }
@@ -107,13 +122,15 @@ GRADUS_COLD inline void check(const all_reduce& options) {
     const all_reduce& options, gradient_channel& channel, std::span<const optim::segment> segments, index_t elements,
     index_t element_bytes) {
   bucket_list buckets = buckets_of(options, segments, elements, element_bytes);
-  auto order = order_of(options.order, buckets.size());
-  return std::make_unique<bucket_exchange>(
-      channel, segments, std::move(buckets), std::move(order),
-      bucket_exchange::settings{.overlap = options.overlap, .window = options.window, .late = options.overlap_forward});
+  part_list parts = in_order(parts_of(options, {buckets.data(), buckets.size()}, element_bytes), options.order);
+  return std::make_unique<bucket_exchange>(channel, segments, std::move(buckets), std::move(parts),
+                                           bucket_exchange::settings{.overlap = options.overlap,
+                                                                     .late = options.overlap_forward,
+                                                                     .credit_bytes = options.credit_bytes,
+                                                                     .element_bytes = element_bytes});
 }
 
-/// The plan, one line for each bucket in the order in which they travel.
+/// The plan, one line for each part in the order in which they travel.
 [[nodiscard]] GRADUS_COLD inline std::string describe_plan(std::string_view communicator,
                                                            const bucket_exchange* exchange,
                                                            std::span<const optim::segment> segments) {
@@ -121,12 +138,15 @@ GRADUS_COLD inline void check(const all_reduce& options) {
   if (exchange == nullptr) {
     return text;
   }
-  gradus::detail::append(text, {", buckets under way: ", exchange->options().window, ", ",
+  gradus::detail::append(text, {", bytes under way: ", exchange->options().credit_bytes, ", ",
                                 exchange->options().overlap ? "behind backward" : "after backward",
                                 exchange->options().late ? " and behind forward" : ""});
-  for (const std::size_t each : exchange->order()) {
+  for (const part& each : exchange->parts()) {
     text += '\n';
-    text += describe(exchange->buckets(), each, segments);
+    text += describe(exchange->buckets(), each.bucket, segments);
+    if (const bucket& whole = exchange->buckets()[each.bucket]; each.size() != whole.size()) {
+      gradus::detail::append(text, {", of these ", each.begin - whole.begin, " to ", each.end - whole.begin});
+    }
   }
   return text;
 }
@@ -214,16 +234,16 @@ class all_reduce_state {
 
   [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
 
-  /// Calls visit(number, memory that travels) for every bucket.
+  /// Calls visit(number of the bucket, memory that travels) for every part.
   template <class Visit>
   void visit_buckets(const Visit& visit) const {
-    for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->buckets().size(); ++i) {
-      const bucket& one = exchange_->buckets()[i];
-      visit(i, channel_.memory(one.begin, one.end));
+    for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->parts().size(); ++i) {
+      const part& one = exchange_->parts()[i];
+      visit(one.bucket, channel_.memory(one.begin, one.end));
     }
   }
 
-  /// The plan: the buckets in the order in which they travel.
+  /// The plan: the parts of the buckets in the order in which they travel.
   [[nodiscard]] std::string describe() const {
     return describe_plan(channel_.name(), exchange_.get(), parameters_.segments);
   }

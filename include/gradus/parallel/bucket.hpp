@@ -56,6 +56,34 @@ using bucket_list = gradus::detail::vector<bucket>;
   return buckets;
 }
 
+/// A piece of a bucket that travels by itself; what is neither cut nor fused is a parameter, a part and a bucket.
+struct part {
+  std::size_t bucket = 0;
+  index_t begin = 0;  ///< elements [begin, end) of the flat buffers
+  index_t end = 0;
+
+  [[nodiscard]] index_t size() const noexcept { return end - begin; }
+};
+
+using part_list = gradus::detail::vector<part>;
+
+/// Cuts buckets into parts, bucket by bucket. Long transfers are cut so that urgent ones overtake them (Y. Peng et al.,
+/// A generic communication scheduler for distributed DNN training acceleration, 2019: ByteScheduler).
+/// @param most  elements of a part; 0: a part is a bucket
+[[nodiscard]] GRADUS_COLD inline part_list make_parts(std::span<const bucket> buckets, index_t most) {
+  part_list parts;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    index_t begin = buckets[i].begin;
+    do {
+      const index_t left = buckets[i].end - begin;
+      const index_t end = most > 0 && left > most ? begin + most : buckets[i].end;
+      parts.push_back({.bucket = i, .begin = begin, .end = end});
+      begin = end;
+    } while (begin < buckets[i].end);
+  }
+  return parts;
+}
+
 /// One line: "bucket 2: 3 parameters from conv2.weight to conv1.weight, 52096 elements".
 [[nodiscard]] GRADUS_COLD inline std::string describe(std::span<const bucket> buckets, std::size_t index,
                                                       std::span<const optim::segment> segments) {

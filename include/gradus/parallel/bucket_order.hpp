@@ -27,13 +27,13 @@
 
 namespace gradus::parallel {
 
-/// When each bucket of a step is complete in backward, how long it travels, and how soon the next forward pass needs
-/// it.
+/// When each part of a step is complete in backward, how long it travels, and how soon the next forward pass needs it.
+/// @param parts       of the buckets
 /// @param network     frozen
 /// @param priorities  one a parameter, in the order of network.parameters(); the smallest is needed first
 /// @param ranks       of the all-reduce, of which each sends 2 (ranks - 1) / ranks of the bytes
 [[nodiscard]] inline std::vector<timed_bucket> timed_buckets(const nn::graph& network, std::span<const bucket> buckets,
-                                                             const step_profile& profile,
+                                                             std::span<const part> parts, const step_profile& profile,
                                                              const transfer_priorities& priorities, int ranks) {
   if (profile.layers.size() != network.nodes().size() || priorities.size() != network.parameters().size()) {
     raise<configuration_error>(
@@ -52,12 +52,14 @@ namespace gradus::parallel {
   }
   const double share = 2.0 * (ranks - 1) / ranks;
   std::vector<timed_bucket> result;
-  for (const bucket& each : buckets) {
+  for (const part& each : parts) {
+    const index_t bytes = each.size() * profile.element_bytes;
     timed_bucket timed{.ready = 0,
-                       .seconds = profile.link.seconds(
-                           static_cast<index_t>(share * static_cast<double>(each.size() * profile.element_bytes))),
-                       .priority = std::numeric_limits<std::size_t>::max()};
-    for (std::size_t p = each.first_segment; p < each.end_segment(); ++p) {
+                       .seconds = profile.link.seconds(static_cast<index_t>(share * static_cast<double>(bytes))),
+                       .priority = std::numeric_limits<std::size_t>::max(),
+                       .bytes = bytes};
+    const bucket& whole = buckets[each.bucket];
+    for (std::size_t p = whole.first_segment; p < whole.end_segment(); ++p) {
       timed.ready = std::max(timed.ready, complete[p]);
       timed.priority = std::min<std::size_t>(timed.priority, priorities[p]);
     }
@@ -78,38 +80,47 @@ namespace gradus::parallel {
   return detail::buckets_of(options, segments, network.parameter_elements(), element_bytes);
 }
 
-/// The order in which ranks issue the buckets of these options when parameters have these priorities: a value for
+/// The order in which ranks issue the parts of these options when parameters have these priorities: a value for
 /// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
 /// @param network     frozen
 /// @param priorities  one a parameter, in the order of network.parameters()
 [[nodiscard]] inline std::vector<std::size_t> bucket_order(const all_reduce& options, const nn::graph& network,
                                                            const step_profile& profile,
                                                            const transfer_priorities& priorities, int ranks) {
-  const bucket_list buckets = buckets_of(options, network, profile.element_bytes);
-  return static_issue_order(timed_buckets(network, {buckets.data(), buckets.size()}, profile, priorities, ranks),
-                            static_cast<std::size_t>(options.window));
+  const bucket_list list = buckets_of(options, network, profile.element_bytes);
+  const std::span<const bucket> buckets{list.data(), list.size()};
+  const part_list parts = detail::parts_of(options, buckets, profile.element_bytes);
+  return static_issue_order(timed_buckets(network, buckets, {parts.data(), parts.size()}, profile, priorities, ranks),
+                            options.credit_bytes);
 }
 
-/// The options with an order in which buckets that the next forward pass needs soon overtake others that are complete
+/// The options with an order in which parts that the next forward pass needs soon overtake others that are complete
 /// too. The order follows from rank 0's profile and is the same on all ranks. Called by all ranks of the communicator.
 ///
-/// It pays off with overlap_forward, small buckets and a small window.
+/// It pays off with overlap_forward, small buckets or parts and little credit.
+///
+/// @param find  find(step_graph) returns the priorities: TAC, or `[](const auto& graph) { return tic(graph); }` and
+/// others
+///              of parallel/order.hpp
 ///
 /// @code
 ///   parallel::profile_recorder recorder{net.layers()};
 ///   for (int step = 0; step < 5; ++step) { net.train_step(images, labels, {}, &recorder); }
-///   auto options = parallel::in_forward_order({.bucket_bytes = 4 << 20, .overlap_forward = true}, net, world,
-///                                             recorder.profile());
+///   auto options = parallel::in_forward_order(
+///       {.bucket_bytes = 4 << 20, .partition_bytes = 4 << 20, .credit_bytes = 8 << 20, .overlap_forward = true}, net,
+///       world, recorder.profile());
 ///   train::trainer trainer{net, optim::sgd{}, world, options};
 /// @endcode
-template <class Network, class Communicator>
+template <class Network, class Communicator, class Find = transfer_priorities (*)(const step_graph&)>
 [[nodiscard]] all_reduce in_forward_order(all_reduce options, const Network& network, Communicator& communicator,
-                                          const step_profile& profile) {
-  std::vector<std::int64_t> order(buckets_of(options, network.structure(), profile.element_bytes).size());
+                                          const step_profile& profile, const Find& find = &tac) {
+  const nn::graph& graph = network.structure();
+  const bucket_list buckets = buckets_of(options, graph, profile.element_bytes);
+  std::vector<std::int64_t> order(
+      detail::parts_of(options, {buckets.data(), buckets.size()}, profile.element_bytes).size());
   if (communicator.rank() == 0) {
-    const transfer_priorities priorities =
-        priorities_of_parameters(network.structure(), tac(forward_graph(network.structure(), profile)));
-    const auto chosen = bucket_order(options, network.structure(), profile, priorities, communicator.size());
+    const transfer_priorities priorities = priorities_of_parameters(graph, find(forward_graph(graph, profile)));
+    const auto chosen = bucket_order(options, graph, profile, priorities, communicator.size());
     order.assign(chosen.begin(), chosen.end());
   }
   comm::broadcast(communicator, order, 0).wait();

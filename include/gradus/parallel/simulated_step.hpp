@@ -12,6 +12,7 @@
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/vector.hpp"          // vector
 #include "gradus/parallel/order.hpp"       // transfer_priorities, detail::numbers_up_to
 #include "gradus/parallel/step_graph.hpp"  // step_graph
@@ -109,11 +110,12 @@ inline simulated_step simulate(const step_graph& graph, const transfer_prioritie
   return result;
 }
 
-/// A bucket of gradients in the backward pass of one step.
+/// A bucket of gradients in the backward pass of one step, or a part of one.
 struct timed_bucket {
   double ready = 0;          ///< when backward completes its last gradient, in seconds
   double seconds = 0;        ///< what its all-reduce takes, alone
   std::size_t priority = 0;  ///< the smallest is needed first in the next forward pass
+  index_t bytes = 1;         ///< what it takes of the credit
 };
 
 namespace detail {
@@ -136,43 +138,46 @@ namespace detail {
 /// The order in which all ranks issue the all-reduces of their buckets.
 ///
 /// Ranks have to issue collectives in one order, so it cannot be decided by each as it goes; it is found once, by
-/// running a backward pass with the given times: the channel takes up to `window` buckets and completes them one after
-/// another as they were issued; whenever it can take one, that with the best priority of those that are ready is
-/// issued, and when none is, the next that becomes ready. Ties go to the one that was ready first, then to the
-/// lower number.
+/// running a backward pass with the given times: the channel takes buckets up to `credit` bytes, or one that is longer,
+/// and completes them one after another as they were issued; whenever it can take one, that with the best priority of
+/// those that are ready is next, and when none is, the next that becomes ready. Ties go to the one that was ready
+/// first, then to the lower number.
 ///
 /// Times that were measured differ from rank to rank, and so may the order: let one rank find it and broadcast it.
 ///
-/// @param window  buckets under way at once; 1 lets priorities decide most, more keep the channel busy
+/// @param credit  bytes under way at once; little lets priorities decide most, much keeps the channel busy
 /// @returns       numbers of buckets, each once
-/// @throws configuration_error when the window is 0 or a time is negative or not finite
-inline std::vector<std::size_t> static_issue_order(std::span<const timed_bucket> buckets, std::size_t window = 1) {
-  if (window < 1) {
-    raise<configuration_error>("parallel::static_issue_order", "a window of at least 1 bucket", "0");
-  }
+/// @throws configuration_error when a time is negative or not finite, or bytes are negative
+inline std::vector<std::size_t> static_issue_order(std::span<const timed_bucket> buckets, index_t credit = 1) {
   for (const timed_bucket& each : buckets) {
-    if (!std::isfinite(each.ready) || !std::isfinite(each.seconds) || each.ready < 0 || each.seconds < 0) {
-      raise<configuration_error>("parallel::static_issue_order", "times of at least 0 seconds",
-                                 {"ready at ", each.ready, ", for ", each.seconds, " seconds"});
+    if (!std::isfinite(each.ready) || !std::isfinite(each.seconds) || each.ready < 0 || each.seconds < 0 ||
+        each.bytes < 0) {
+      raise<configuration_error>("parallel::static_issue_order", "times and bytes of at least 0",
+                                 {"ready at ", each.ready, ", for ", each.seconds, " seconds, ", each.bytes, " bytes"});
     }
   }
   std::vector<std::size_t> result;
   gradus::detail::vector<bool> issued(buckets.size(), false);
   gradus::detail::vector<double> done;  // of the issued buckets, rising
   double now = 0;
+  index_t under_way = 0;
+  std::size_t oldest = 0;  // of those under way
   while (result.size() < buckets.size()) {
-    if (done.size() >= window) {
-      now = std::max(now, done[done.size() - window]);
-    }
     std::size_t chosen = buckets.size();
     for (std::size_t k = 0; k < buckets.size(); ++k) {
       if (!issued[k] && (chosen == buckets.size() || detail::goes_before(buckets[k], buckets[chosen], now))) {
         chosen = k;
       }
     }
+    if (oldest < result.size() && under_way + buckets[chosen].bytes > credit) {
+      now = std::max(now, done[oldest]);  // others may be ready by then: choose again
+      under_way -= buckets[result[oldest++]].bytes;
+      continue;
+    }
     now = std::max(now, buckets[chosen].ready);
     issued[chosen] = true;
     result.push_back(chosen);
+    under_way += buckets[chosen].bytes;
     done.push_back(std::max(now, done.empty() ? 0.0 : done.back()) + buckets[chosen].seconds);
   }
   return result;

@@ -16,6 +16,7 @@
 #include "gradus/comm/threads.hpp"          // run_ranks, threads
 #include "gradus/comm/tune.hpp"             // tune_all_reduce
 #include "gradus/core/bfloat16.hpp"         // bfloat16
+#include "gradus/core/float16.hpp"          // float16
 #include "gradus/core/random.hpp"           // random_stream
 
 namespace {
@@ -109,6 +110,7 @@ BOOST_AUTO_TEST_CASE(all_reduce_is_right_for_every_algorithm) {
           right = right && all_reduce_is_right<std::int64_t>(own, 101, comm::reduction::sum);
           right = right && all_reduce_is_right<std::uint8_t>(own, 101, comm::reduction::sum);
           right = right && all_reduce_is_right<gradus::bfloat16>(own, 101, comm::reduction::sum);
+          right = right && all_reduce_is_right<gradus::float16>(own, 101, comm::reduction::sum);
           // Several under way, waited for in another order.
           std::vector<float> first(333, 1.0F);
           std::vector<float> second(5, 2.0F);
@@ -123,6 +125,20 @@ BOOST_AUTO_TEST_CASE(all_reduce_is_right_for_every_algorithm) {
           BOOST_TEST(right, spec << " on " << ranks << " ranks, segments of " << segment_bytes << " bytes");
         }
       }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(long_arrays_are_right_too) {
+  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  for (const auto name : comm::all_reduce_algorithm_names) {
+    const auto results = comm::run_ranks(5, [&](comm::threads& world) {
+      comm::collectives own{world.duplicate(),
+                            {.all_reduce = comm::parse_all_reduce_spec(name), .node_of_rank = two_nodes(5)}};
+      return all_reduce_is_right<float>(own, 1000003, comm::reduction::sum);  // a prime
+    });
+    for (const bool right : results) {
+      BOOST_TEST(right, name);
     }
   }
 }

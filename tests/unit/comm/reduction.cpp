@@ -9,9 +9,12 @@
 #include <vector>   // std::vector
 
 #include "gradus/comm/reduction.hpp"  // reduction, accumulate
+#include "gradus/core/bfloat16.hpp"   // bfloat16
+#include "gradus/core/float16.hpp"    // float16
 
 namespace comm = gradus::comm;
-using elements = boost::mpl::list<float, double, std::int32_t, std::int64_t, std::uint8_t>;
+using elements =
+    boost::mpl::list<float, double, std::int32_t, std::int64_t, std::uint8_t, gradus::bfloat16, gradus::float16>;
 
 BOOST_AUTO_TEST_SUITE(comm_reduction)
 
@@ -21,8 +24,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(accumulate_combines_every_element, Element, elemen
     std::vector<Element> a(size + 1, Element{5});
     std::vector<Element> b(size + 1, Element{9});
     for (std::size_t i = 0; i < size; ++i) {
-      a[i] = static_cast<Element>(1 + i % 7);
-      b[i] = static_cast<Element>(1 + i % 5);
+      a[i] = static_cast<Element>(static_cast<float>(1 + i % 7));
+      b[i] = static_cast<Element>(static_cast<float>(1 + i % 5));
     }
     for (const auto operation :
          {comm::reduction::sum, comm::reduction::product, comm::reduction::minimum, comm::reduction::maximum}) {

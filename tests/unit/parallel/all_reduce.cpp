@@ -3,6 +3,8 @@
 // The plan of an all-reduce: buckets, order, words; what happens when a rank stays away.
 #include <boost/test/unit_test.hpp>
 
+#include <array>      // std::array
+#include <atomic>     // std::atomic
 #include <chrono>     // std::chrono::milliseconds
 #include <stdexcept>  // std::runtime_error
 #include <string>     // std::string
@@ -106,17 +108,94 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
     return state{{.bucket_bytes = 600, .first_bucket_bytes = 100}, world, memory.view()}.describe();
   });
   BOOST_TEST(plans[1] ==
-             "all_reduce by threads, buckets under way: 2, behind backward\n"
+             "all_reduce by threads, bytes under way: 67108864, behind backward\n"
              "bucket 0: 2 parameters from d to c, 128 elements\n"
              "bucket 1: 2 parameters from b to a, 1072 elements");
+  const auto in_parts = comm::run_ranks(2, [](comm::threads& world) {
+    rank_memory memory;
+    return state{{.bucket_bytes = 600,
+                  .first_bucket_bytes = 100,
+                  .partition_bytes = 2003,
+                  .credit_bytes = 4000,
+                  .order = {2, 0, 1, 3}},
+                 world,
+                 memory.view()}
+        .describe();
+  });
+  BOOST_TEST(in_parts[0] ==
+             "all_reduce by threads, bytes under way: 4000, behind backward\n"
+             "bucket 1: 2 parameters from b to a, 1072 elements, of these 500 to 1000\n"
+             "bucket 0: 2 parameters from d to c, 128 elements\n"
+             "bucket 1: 2 parameters from b to a, 1072 elements, of these 0 to 500\n"
+             "bucket 1: 2 parameters from b to a, 1072 elements, of these 1000 to 1072");
+}
+
+/// Keeps what has begun; it is over when it is waited for, or when the test says so.
+struct watched_channel final : parallel::detail::gradient_channel {
+  struct transfer final : comm::operation {
+    std::atomic<bool> over = false;
+    bool test(const std::source_location&) override { return over; }
+    void wait(const std::source_location&) override { over = true; }
+    void abandon(bool) noexcept override {}
+    void release() noexcept override {}
+  };
+  std::array<transfer, 8> begun;
+  std::array<gradus::index_t, 8> sizes{};
+  std::atomic<std::size_t> count = 0;
+
+  comm::request all_reduce(gradus::index_t begin, gradus::index_t end) override {
+    sizes[count] = end - begin;
+    begun[count].over = false;
+    return comm::request{begun[count++]};
+  }
+};
+
+BOOST_AUTO_TEST_CASE(parts_begin_as_far_as_the_credit_goes) {
+  const auto buckets = parallel::make_buckets(parameters(), 1200, 1, 1);  // of 16, 112, 64 and 1008 elements
+  for (const bool overlap : {false, true}) {
+    watched_channel channel;
+    parallel::detail::bucket_exchange exchange{channel,
+                                               parameters(),
+                                               buckets,
+                                               parallel::make_parts({buckets.data(), buckets.size()}, 400),
+                                               {.overlap = overlap, .credit_bytes = 500 * 4, .element_bytes = 4}};
+    const auto begun_in_time = [&](std::size_t count) {
+      for (int i = 0; i < 5000 && channel.count < count; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      return channel.count.load();
+    };
+    for (int step = 0; step < 2; ++step) {
+      channel.count = 0;
+      exchange.segments_ready(3);
+      exchange.segments_ready(1);
+      if (overlap) {  // what is over gives its credit back without anybody waiting
+        BOOST_TEST(begun_in_time(3) == 3U);
+        channel.begun[2].over = true;  // those before it are still under way
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+        BOOST_TEST(channel.count == 3U);
+        channel.begun[0].over = true;
+        channel.begun[1].over = true;
+        BOOST_TEST(begun_in_time(4) == 4U);
+      }
+      BOOST_TEST(exchange.wait_next().begin == 0);
+      BOOST_TEST(exchange.wait_next().begin == 16);
+      BOOST_TEST(exchange.wait_next().begin == 128);
+      BOOST_TEST(exchange.waits_for(3, 1));
+      BOOST_TEST(exchange.wait_next().begin == 192);  // of all its parts
+      BOOST_TEST(channel.count == 6U);
+      BOOST_TEST((channel.sizes == std::array<gradus::index_t, 8>{16, 112, 64, 400, 400, 208}));
+      BOOST_TEST(exchange.all_taken());
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
-  BOOST_TEST(refusal({.window = 0}).find("a window of at least 1") != std::string::npos);
+  BOOST_TEST(refusal({.credit_bytes = -1}).find("credit_bytes of at least 0") != std::string::npos);
   BOOST_TEST(refusal({.bucket_bytes = -1}).find("bucket_bytes") != std::string::npos);
-  BOOST_TEST(refusal({.order = {0, 0}}).find("an order with each of 1 buckets once") != std::string::npos);
+  BOOST_TEST(refusal({.order = {0, 0}}).find("an order with each of 1 parts once") != std::string::npos);
   BOOST_TEST(refusal({.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {0, 1}})
-                 .find("an order with each of 4 buckets once") != std::string::npos);
+                 .find("an order with each of 4 parts once") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(finish_before_backward_is_a_mistake) {

@@ -76,7 +76,7 @@ void train_on(Communicator& world, const Set& set, bool late, result& have) {
   x = net.add("scores", nn::dense{.out_features = 4}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
   net.freeze({.batch_size = loader.local_batch_size(), .seed = 5});
-  gradus::parallel::compressed_all_reduce travelling;
+  gradus::parallel::compressed_all_reduce<> travelling;
   travelling.bucket_bytes = 100;
   travelling.first_bucket_bytes = 100;
   travelling.overlap_forward = late;

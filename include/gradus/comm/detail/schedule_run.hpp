@@ -4,7 +4,7 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <algorithm>        // std::min
+#include <algorithm>        // std::clamp, std::max, std::min
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint8_t
@@ -149,11 +149,15 @@ class schedule_run final : public operation {
     if (sends_.size() < plan_->sends().size()) {
       sends_ = gradus::detail::vector<request>(plan_->sends().size());
     }
-    const auto slot = static_cast<std::size_t>(plan_->longest_receive() * element.bytes);
-    for (gradus::detail::vector<std::byte>& each : scratch_) {
-      if (each.size() < slot) {
-        each = gradus::detail::vector<std::byte>(slot);
-      }
+    // What comes before its receive is posted is copied twice: many receives are posted.
+    slot_ = (plan_->longest_receive() * element.bytes + 63) / 64 * 64;
+    window_ = std::clamp<index_t>(most_scratch / std::max<index_t>(slot_, 1), 4, 256);
+    const index_t used = std::min(window_, all_receives());
+    if (static_cast<index_t>(receives_.size()) < used) {
+      receives_ = gradus::detail::vector<request>(at(used));
+    }
+    if (static_cast<index_t>(scratch_.size()) < used * slot_) {
+      scratch_ = gradus::detail::vector<std::byte>(at(used * slot_));
     }
     advance();
     return pending;
@@ -213,7 +217,7 @@ class schedule_run final : public operation {
   }
 
  private:
-  static constexpr index_t window = 4;  // receives under way
+  static constexpr index_t most_scratch = 16 * 1024 * 1024;  // bytes, unless segments are long
 
   [[nodiscard]] index_t all_sends() const noexcept { return static_cast<index_t>(plan_->sends().size()); }
   [[nodiscard]] index_t all_receives() const noexcept { return static_cast<index_t>(plan_->receives().size()); }
@@ -235,26 +239,28 @@ class schedule_run final : public operation {
     for (; sent_ < begun_ && sends_[at(sent_)].test(); ++sent_) {
       moved = true;
     }
-    for (; posted_ < all_receives() && posted_ < consumed_ + window; ++posted_) {
+    for (; posted_ < all_receives() && posted_ < consumed_ + window_; ++posted_) {
       const scheduled_receive& each = receives[at(posted_)];
       std::span<std::uint8_t> target = bytes_of(each.range);
       if (each.what != arrival::replace) {
-        target = {reinterpret_cast<std::uint8_t*>(scratch_[at(posted_ % window)].data()), target.size()};
+        target = {reinterpret_cast<std::uint8_t*>(scratch_of(posted_)), target.size()};
       } else if (each.after > sent_) {
         break;
       }
-      receives_[at(posted_ % window)] = owner_->channel().receive(each.peer, target, tag_);
+      receives_[at(posted_ % window_)] = owner_->channel().receive(each.peer, target, tag_);
     }
     for (; consumed_ < posted_; ++consumed_) {
       const scheduled_receive& each = receives[at(consumed_)];
-      if (each.after > sent_ || !receives_[at(consumed_ % window)].test()) {
+      if (each.after > sent_ || !receives_[at(consumed_ % window_)].test()) {
         break;
       }
-      combine(each, scratch_[at(consumed_ % window)].data());
+      combine(each, scratch_of(consumed_));
       moved = true;
     }
     return moved;
   }
+
+  [[nodiscard]] std::byte* scratch_of(index_t receive) noexcept { return scratch_.data() + receive % window_ * slot_; }
 
   void combine(const scheduled_receive& received, std::byte* scratch) const {
     std::byte* const own = data_ + received.range.begin * element_.bytes;
@@ -304,8 +310,10 @@ class schedule_run final : public operation {
   bool over_ = false;
   std::exception_ptr failure_;
   gradus::detail::vector<request> sends_;
-  request receives_[window];
-  gradus::detail::vector<std::byte> scratch_[window];
+  index_t window_ = 0;  // receives under way at most
+  index_t slot_ = 0;    // bytes for each of them
+  gradus::detail::vector<request> receives_;
+  gradus::detail::vector<std::byte> scratch_;
   gradus::detail::vector<std::byte> staging_;
 };
 

@@ -4,8 +4,9 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
+#include <algorithm>        // std::clamp
 #include <atomic>           // std::atomic
-#include <chrono>           // std::chrono::microseconds
+#include <chrono>           // std::chrono::microseconds, std::chrono::steady_clock
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::uint32_t
 #include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
@@ -36,28 +37,29 @@ class gradient_channel {
   ~gradient_channel() = default;
 };
 
-/// The buckets of one rank's step, begun in a fixed order, the same on all ranks, each as soon as its gradients are
-/// complete and few enough are under way. A thread of its own moves them forward while the program computes; in
-/// wait_next the program's thread does. One thread at a time touches the channel.
+/// The parts of the buckets of one rank's step, begun in a fixed order, the same on all ranks, each as soon as the
+/// gradients of its bucket are complete and little enough is under way. A thread of its own moves them forward while
+/// the program computes; in wait_next the program's thread does. One thread at a time touches the channel.
 class bucket_exchange {
  public:
   struct settings {
-    bool overlap = true;  ///< with a thread
-    int window = 2;       ///< buckets under way at most
-    bool late = false;    ///< buckets may still be taken when the next step has begun
-    std::chrono::microseconds poll{500};
+    bool overlap = true;       ///< with a thread
+    bool late = false;         ///< buckets may still be taken when the next step has begun
+    index_t credit_bytes = 0;  ///< under way at most; a part alone may be longer
+    index_t element_bytes = 1;
+    std::chrono::microseconds longest_pause{2000};  ///< of the thread, between looks at what is under way
   };
 
-  /// @param order  every bucket once
+  /// @param parts  of all buckets, in the order in which they travel
   /// @pre the channel and the segments outlive the exchange
   GRADUS_COLD bucket_exchange(gradient_channel& channel, std::span<const optim::segment> segments, bucket_list buckets,
-                              gradus::detail::vector<std::size_t> order, const settings& options)
+                              part_list parts, const settings& options)
       : channel_{&channel},
         segments_{segments},
         buckets_{std::move(buckets)},
-        order_{std::move(order)},
+        parts_{std::move(parts)},
         options_{options},
-        under_way_(static_cast<std::size_t>(options.window)) {
+        under_way_(parts_.size()) {
     if (options_.overlap && !buckets_.empty()) {
       poller_ = gradus::detail::start_thread(
           "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
@@ -76,8 +78,8 @@ class bucket_exchange {
   }
 
   [[nodiscard]] std::span<const bucket> buckets() const noexcept { return {buckets_.data(), buckets_.size()}; }
-  [[nodiscard]] std::span<const std::size_t> order() const noexcept { return {order_.data(), order_.size()}; }
-
+  /// In the order in which they travel.
+  [[nodiscard]] std::span<const part> parts() const noexcept { return {parts_.data(), parts_.size()}; }
   [[nodiscard]] const settings& options() const noexcept { return options_; }
 
   /// The gradients of so many more segments are complete, in their order.
@@ -101,8 +103,8 @@ class bucket_exchange {
 
   /// Whether a bucket with segments of [first, first + count) has not been taken in this step.
   [[nodiscard]] GRADUS_NEVER_INLINE bool waits_for(std::size_t first, std::size_t count) const noexcept {
-    for (std::size_t i = taken_; i < order_.size() && !all_taken_; ++i) {
-      const bucket& one = buckets_[order_[i]];
+    for (std::size_t i = taken_; i < parts_.size() && !all_taken_; ++i) {
+      const bucket& one = buckets_[parts_[i].bucket];
       if (one.first_segment < first + count && first < one.end_segment()) {
         return true;
       }
@@ -112,51 +114,68 @@ class bucket_exchange {
 
   [[nodiscard]] bool all_taken() const noexcept { return all_taken_; }
 
-  /// Waits for the next bucket in the order and returns it; to be called once for each bucket of a step.
+  /// Waits for the next bucket of which all parts come and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
   GRADUS_COLD const bucket& wait_next() {
     const auto where = std::source_location::current();
     const std::scoped_lock lock{mutex_};
-    const std::size_t index = order_[taken_];
+    const part* next = nullptr;
     try {
-      if (failure_ != nullptr) {
-        std::rethrow_exception(std::exchange(failure_, nullptr));
-      }
-      begin_what_can_begin();
-      if (begun_ == taken_) {
-        raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
-                                   "call finish after backward");
-      }
-      under_way_[taken_ % under_way_.size()].wait(where);
+      do {
+        next = &parts_[taken_];
+        if (failure_ != nullptr) {
+          std::rethrow_exception(std::exchange(failure_, nullptr));
+        }
+        begin_what_can_begin();
+        if (begun_ == taken_) {
+          raise<configuration_error>("all_reduce.finish", "all gradients of the step", "a bucket that is not complete",
+                                     "call finish after backward");
+        }
+        under_way_[taken_].wait(where);
+        if (done_ == taken_) {
+          count_done();
+        }
+        ++taken_;
+      } while (waits_for(buckets_[next->bucket].first_segment, 1));
     } catch (error& failure) {
-      failure.add_context(describe(buckets(), index, segments_), where);
+      failure.add_context(describe(buckets(), next->bucket, segments_), where);
       throw;
     }
-    ++taken_;
-    if (options_.overlap && begun_ > taken_) {
+    if (options_.overlap && taken_ < parts_.size()) {
       wake();  // the next ones move on during the update of this one
     }
-    if (taken_ == buckets_.size()) {  // ready for the next step
+    if (taken_ == parts_.size()) {  // ready for the next step
       all_taken_ = true;
       taken_ = 0;
+      done_ = 0;
       begun_ = 0;
       next_complete_ = 0;
       ready_.store(0, std::memory_order_relaxed);
     }
-    return buckets_[index];
+    return buckets_[next->bucket];
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
   /// @pre the mutex is held
   GRADUS_COLD void begin_what_can_begin() {
     const std::size_t ready = ready_.load(std::memory_order_acquire);
-    while (begun_ < order_.size() && begun_ - taken_ < under_way_.size() &&
-           ready >= buckets_[order_[begun_]].end_segment()) {
-      comm::request& place = under_way_[begun_ % under_way_.size()];
-      const bucket& one = buckets_[order_[begun_]];
-      place = channel_->all_reduce(one.begin, one.end);
-      ++begun_;
+    for (; begun_ < parts_.size() && ready >= buckets_[parts_[begun_].bucket].end_segment(); ++begun_) {
+      const part& next = parts_[begun_];
+      if (begun_ > done_ && (elements_under_way_ + next.size()) * options_.element_bytes > options_.credit_bytes) {
+        return;
+      }
+      under_way_[begun_] = channel_->all_reduce(next.begin, next.end);
+      elements_under_way_ += next.size();
+      changed_ = clock::now();
     }
+  }
+
+  /// The next part in the order is complete: there is credit for others.
+  void count_done() noexcept {
+    elements_under_way_ -= parts_[done_++].size();
+    changed_ = clock::now();
   }
 
   void wake() noexcept {
@@ -168,7 +187,7 @@ class bucket_exchange {
     while (!stopping_.load(std::memory_order_acquire)) {
       const std::uint32_t calls = calls_.load(std::memory_order_acquire);
       if (move_while_data_flows()) {
-        std::this_thread::sleep_for(options_.poll);
+        std::this_thread::sleep_for(pause_);
       } else {
         calls_.wait(calls, std::memory_order_acquire);
       }
@@ -176,40 +195,46 @@ class bucket_exchange {
   }
 
   /// One look moves a few kilobytes of a message that comes through a socket. So it looks again as long as a look takes
-  /// long enough to have moved something. True if a bucket is under way.
+  /// long enough to have moved something. True if a part is under way.
   bool move_while_data_flows() noexcept {
-    using clock = std::chrono::steady_clock;
     constexpr std::chrono::microseconds look_at_nothing{10};
+    constexpr std::chrono::microseconds shortest_pause{200};
+    constexpr std::chrono::microseconds longest_run{500};
     constexpr int looks_at_nothing = 3;
     const clock::time_point begin = clock::now();
     clock::time_point last = begin;
-    for (int nothing = 0; nothing < looks_at_nothing && last - begin < options_.poll;) {
-      {
-        const std::unique_lock lock{mutex_, std::try_to_lock};
-        if (!lock.owns_lock() || !move_forward()) {
-          return false;
-        }
+    for (int nothing = 0; nothing < looks_at_nothing && last - begin < longest_run;) {
+      const std::unique_lock lock{mutex_, std::try_to_lock};
+      if (!lock.owns_lock() || !move_forward()) {
+        return false;
       }
       const clock::time_point now = clock::now();
       nothing = now - last < look_at_nothing ? nothing + 1 : 0;
       last = now;
+      pause_ = std::clamp<clock::duration>((now - changed_) / 8, shortest_pause, options_.longest_pause);
     }
     return true;
   }
 
-  /// True if a bucket is under way that has to be looked at again. What goes wrong is thrown by wait_next.
+  /// True if a part is under way that has to be looked at again. What goes wrong is thrown by wait_next.
   /// @pre the mutex is held
   GRADUS_COLD bool move_forward() noexcept {
     if (failure_ != nullptr) {
       return false;
     }
     try {
-      begin_what_can_begin();
-      bool all_done = true;
-      for (std::size_t i = taken_; i < begun_; ++i) {
-        all_done = under_way_[i % under_way_.size()].test() && all_done;
+      for (;;) {
+        begin_what_can_begin();
+        const std::size_t before = done_;
+        for (std::size_t i = done_; i < begun_; ++i) {
+          if (under_way_[i].test() && i == done_) {
+            count_done();
+          }
+        }
+        if (done_ == before) {
+          return done_ < begun_;
+        }
       }
-      return !all_done;
     } catch (...) {
       failure_ = std::current_exception();
       return false;
@@ -219,16 +244,20 @@ class bucket_exchange {
   gradient_channel* channel_;
   std::span<const optim::segment> segments_;
   bucket_list buckets_;
-  gradus::detail::vector<std::size_t> order_;
+  part_list parts_;  // in the order in which they travel
   settings options_;
   std::atomic<std::size_t> ready_{0};                // segments
   std::size_t next_complete_ = 0;                    // bucket; of the computing thread
   bool all_taken_ = false;                           // since the last segments were ready; of the computing thread
   std::mutex mutex_;                                 // guards the channel and what follows
-  gradus::detail::vector<comm::request> under_way_;  // the k-th of the order at k modulo the window
-  std::size_t begun_ = 0;                            // of the order
-  std::size_t taken_ = 0;                            // of the order
+  gradus::detail::vector<comm::request> under_way_;  // of the parts
+  index_t elements_under_way_ = 0;                   // of the parts from done_ to begun_
+  std::size_t begun_ = 0;                            // parts
+  std::size_t done_ = 0;                             // parts that are complete, and all before them
+  std::size_t taken_ = 0;                            // parts
+  clock::time_point changed_{};                      // when the last part began or was complete
   std::exception_ptr failure_;
+  clock::duration pause_{};  // of the thread: the longer a part takes, the less it is looked at
   std::atomic<std::uint32_t> calls_{0};
   std::atomic<bool> stopping_{false};
   std::thread poller_;
