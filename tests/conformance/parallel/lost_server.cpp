@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../support/waiting.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/parallel/distributed_replicated.hpp"
@@ -24,6 +25,8 @@ using gradus::optim::segment;
 using gradus::parallel::distributed_replicated;
 using gradus::parallel::parameter_server;
 using gradus::parallel::server_mode;
+using gradus_test::comes_true;
+using gradus_test::contains;
 
 /// Gradient descent that calls a function before each update: on a server it may end the server's life.
 struct watched_descent {
@@ -57,14 +60,6 @@ std::atomic<int> updates;
 std::atomic<int> failed;
 
 constexpr int fatal_update = 5;
-
-bool comes_true(auto condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-  while (!condition() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return condition();
-}
 
 /// The server says nothing more, until all three workers have given up.
 void falls_silent() {
@@ -124,10 +119,6 @@ std::vector<std::string> messages_of_ranks(const Strategy& options, const watche
   } catch (const std::exception&) {
   }
   return messages;
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../../support/training_runs.hpp"
+#include "../../support/waiting.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/parallel/distributed_replicated.hpp"
@@ -25,6 +26,8 @@ using gradus::parallel::parameter_server;
 using gradus::parallel::placement_policy;
 using gradus::parallel::server_mode;
 using gradus::parallel::server_summary;
+using gradus_test::comes_true;
+using gradus_test::contains;
 using gradus_test::largest_difference;
 using gradus_test::training_result;
 using gradus_test::training_setup;
@@ -90,16 +93,6 @@ void require_weights(const std::vector<outcome>& results, const training_result&
       BOOST_TEST(largest_difference(rank.training.weights, want.weights) < 1e-9);
     }
   }
-}
-
-/// Waits until the condition holds; a test that waits for longer has failed.
-template <class Condition>
-bool comes_true(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-  while (!condition() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return condition();
 }
 
 /// A callback of one worker: `before` is called before its first step, `after` with the number of each step done.
@@ -173,10 +166,6 @@ std::string failure_of_ranks(int ranks, const parameter_server& options, const t
     return failure.what();
   }
   return "no failure";
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
