@@ -5,7 +5,9 @@
 The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
 may include. Further: the module line in the head of a header names its folder; third-party headers of an optional
 component, and the component's own headers, are included by that component alone; included files exist; no cycles
-between headers; no header is longer than 800 lines.
+between headers; no header is longer than 800 lines. What a header uses of the standard library or of Eigen it includes
+itself: a name `std::x` comes from a header after which some include of the tree has it in its comment, as in
+`#include <span>  // std::span`.
 """
 
 import pathlib
@@ -68,6 +70,31 @@ def component_of(header):
     return None
 
 
+def standard_names(text):
+    """The names after std:: in a piece of text: of std::chrono::seconds, chrono. All memory orders belong to atomic."""
+    return set(re.findall(r"\bstd::(\w+)", re.sub(r"memory_order_\w+", "atomic", text)))
+
+
+def missing_includes(texts):
+    """Names of the standard library, and Eigen, that a header uses and does not include. texts: {header: its text}"""
+    provided = {}  # header of the standard library: names
+    included = {}
+    for header, text in texts.items():
+        lines = re.findall(r"^\s*#\s*include\s*<([\w/.]+)>(.*)$", text, re.MULTILINE)
+        included[header] = {target for target, _ in lines}
+        for target, comment in lines:
+            provided.setdefault(target, set()).update(standard_names(comment))
+    for header, text in texts.items():
+        if not re.search(r"^#pragma once", text, re.MULTILINE):
+            continue  # included into another header
+        code = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', re.sub(r"//[^\n]*", "", text))
+        for name in sorted(standard_names(code)):
+            if not any(name in provided[target] for target in included[header]):
+                yield f"{header}: std::{name}: include its header, and name it in the comment of the include"
+        if "Eigen::" in code and not any(target.startswith("Eigen/") for target in included[header]):
+            yield f"{header}: Eigen is used and not included"
+
+
 def check(root):
     complaints = []
     rows = read_table(root / "CONTRIBUTING.md")
@@ -123,6 +150,7 @@ def check(root):
                 complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
             graph[header].append(target)
 
+    complaints += missing_includes({header: (include / header).read_text() for header in graph})
     finished = set()
 
     def visit(header, path):

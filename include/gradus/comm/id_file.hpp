@@ -7,7 +7,7 @@
 #include <chrono>       // std::chrono::milliseconds
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t
-#include <cstdio>       // std::fopen, std::fread, std::fwrite, std::rename, std::remove
+#include <cstdio>       // std::fopen, std::fread, std::fwrite, std::rename, std::remove, std::fgetc
 #include <cstring>      // std::memcmp, std::memcpy
 #include <memory>       // std::unique_ptr
 #include <span>         // std::span

@@ -6,16 +6,17 @@
 
 #include <mpi.h>
 
-#include <algorithm>    // std::min
-#include <chrono>       // std::chrono::milliseconds
-#include <climits>      // INT_MAX
-#include <cstddef>      // std::byte, std::size_t
-#include <cstring>      // std::memcpy
-#include <exception>    // std::exception
-#include <memory>       // std::make_unique, std::unique_ptr
-#include <span>         // std::span
-#include <string_view>  // std::string_view
-#include <utility>      // std::forward, std::move
+#include <algorithm>        // std::min
+#include <chrono>           // std::chrono::milliseconds
+#include <climits>          // INT_MAX
+#include <cstddef>          // std::byte, std::size_t
+#include <cstring>          // std::memcpy
+#include <exception>        // std::exception
+#include <memory>           // std::make_unique, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string_view>      // std::string_view
+#include <utility>          // std::forward, std::move
 
 #include "gradus/comm/communicator.hpp"     // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"      // call

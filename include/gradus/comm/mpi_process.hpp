@@ -14,7 +14,7 @@
 #include <cstdio>           // std::fflush
 #include <cstdlib>          // std::abort
 #include <memory>           // std::make_unique, std::unique_ptr
-#include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock
+#include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock, std::try_to_lock
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <string_view>      // std::string_view

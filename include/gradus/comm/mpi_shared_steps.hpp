@@ -7,6 +7,7 @@
 #include <mpi.h>
 
 #include <algorithm>  // std::max, std::min
+#include <atomic>     // std::atomic
 #include <cstddef>    // std::byte, std::size_t
 #include <cstdint>    // std::uint64_t
 #include <cstring>    // std::memcpy

@@ -6,15 +6,17 @@
 
 #include <nccl.h>  // ncclAllReduce
 
-#include <chrono>       // std::chrono::milliseconds
-#include <concepts>     // std::same_as
-#include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
-#include <memory>       // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
-#include <span>         // std::as_writable_bytes, std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
-#include <utility>      // std::move
+#include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::int32_t, std::int64_t, std::uint8_t
+#include <cstdio>           // std::remove
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::as_writable_bytes, std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"    // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"     // call

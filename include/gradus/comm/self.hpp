@@ -4,12 +4,14 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <chrono>       // std::chrono::milliseconds
-#include <cstring>      // std::memcpy
-#include <memory>       // std::make_shared, std::shared_ptr
-#include <span>         // std::span
-#include <string>       // std::string
-#include <string_view>  // std::string_view
+#include <chrono>           // std::chrono::milliseconds
+#include <cstring>          // std::memcpy
+#include <memory>           // std::make_shared, std::shared_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"  // communicator, reduction, request
 #include "gradus/core/error.hpp"         // communication_error, configuration_error

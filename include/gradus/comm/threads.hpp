@@ -6,6 +6,7 @@
 
 #include <atomic>     // std::atomic
 #include <chrono>     // std::chrono::milliseconds
+#include <cstddef>    // std::size_t
 #include <exception>  // std::current_exception, std::exception_ptr, std::rethrow_exception, std::uncaught_exceptions
 #include <memory>     // std::addressof, std::make_shared, std::shared_ptr
 #include <optional>   // std::optional

@@ -7,10 +7,10 @@
 #include <cstddef>           // std::ptrdiff_t, std::size_t
 #include <cstring>           // std::memcpy, std::memset
 #include <initializer_list>  // std::initializer_list
-#include <new>               // std::align_val_t, placement new
+#include <new>               // std::align_val_t, placement new, std::bad_array_new_length
 #include <stdexcept>         // std::out_of_range
-#include <type_traits>       // std::is_nothrow_move_constructible_v, std::is_trivially_copyable_v
-#include <utility>           // std::exchange, std::forward, std::move, std::swap
+#include <type_traits>  // std::is_nothrow_move_constructible_v, std::is_trivially_copyable_v, std::is_trivially_default_constructible_v, std::is_trivially_destructible_v
+#include <utility>      // std::exchange, std::forward, std::move, std::swap
 
 #include "gradus/core/config.hpp"  // GRADUS_ASSERT, GRADUS_NEVER_INLINE
 

@@ -7,7 +7,7 @@
 #include <cerrno>       // errno
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
-#include <cstdio>       // std::FILE, std::fopen, std::fread
+#include <cstdio>       // std::FILE, std::fopen, std::fread, std::ferror
 #include <cstring>      // std::strerror
 #include <memory>       // std::unique_ptr
 #include <span>         // std::span

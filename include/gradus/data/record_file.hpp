@@ -10,7 +10,7 @@
 #include <cerrno>       // errno
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint32_t, std::uint64_t
-#include <cstdio>       // std::FILE, std::fopen, std::fread, std::fwrite, std::fseek
+#include <cstdio>       // std::FILE, std::fopen, std::fread, std::fwrite, std::fseek, std::ftell
 #include <cstring>      // std::memcmp, std::strerror
 #include <memory>       // std::unique_ptr
 #include <mutex>        // std::mutex, std::lock_guard

@@ -4,7 +4,8 @@
 // Module: models. Depends on: nn.
 #pragma once
 
-#include <array>  // std::array
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
 
 #include "gradus/core/error.hpp"     // configuration_error
 #include "gradus/core/index.hpp"     // index_t

@@ -172,8 +172,16 @@ class network_memory {
       parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
       const random_stream stream{net.options().seed, described.name};
       gradus::detail::vector<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
-      for (std::size_t i = 0; i < logical.size(); ++i) {
-        logical[i] = static_cast<parameter_element>(described.initial(stream, i, described.sizes));
+      const auto draw = [&](index_t begin, index_t end) {
+        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+          logical[i] = static_cast<parameter_element>(described.initial(stream, i, described.sizes));
+        }
+      };
+      if constexpr (requires { device_->parallel_for(index_t{}, index_t{}, draw); }) {
+        draw(0, std::min<index_t>(1, described.shape.size()));  // if it throws, then here
+        device_->parallel_for(described.shape.size(), 4096, draw);
+      } else {
+        draw(0, described.shape.size());
       }
       assign_logical<parameter_element>(*device_, parameters_[k].value, described, strides(described.shape),
                                         logical.data());

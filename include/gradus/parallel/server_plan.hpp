@@ -10,6 +10,7 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::move
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD

@@ -4,8 +4,9 @@
 // Module: tensor. Depends on: device.
 #pragma once
 
-#include <algorithm>  // std::max
-#include <concepts>   // std::same_as
+#include <Eigen/Core>  // Eigen::internal::pstoreu
+#include <algorithm>   // std::max
+#include <concepts>    // std::same_as
 
 #include "gradus/core/config.hpp"        // GRADUS_ALWAYS_INLINE
 #include "gradus/core/index.hpp"         // index_t

@@ -9,7 +9,7 @@
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <string_view>  // std::string_view
-#include <tuple>        // std::tuple, std::apply
+#include <tuple>        // std::tuple, std::apply, std::get, std::tie, std::tuple_element_t
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::forward, std::move
 

@@ -6,6 +6,7 @@
 
 #include <concepts>     // std::same_as
 #include <type_traits>  // std::remove_cvref_t
+#include <utility>      // std::move
 
 #include "gradus/core/error.hpp"           // shape_error
 #include "gradus/tensor/cpu_evaluate.hpp"  // evaluate_to

@@ -11,9 +11,9 @@
 #include <array>        // std::array
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <tuple>        // std::tuple
+#include <tuple>        // std::tuple, std::get, std::tuple_element_t
 #include <type_traits>  // std::remove_cvref_t
-#include <utility>      // std::index_sequence, std::move
+#include <utility>      // std::index_sequence, std::move, std::index_sequence_for
 
 #include "gradus/tensor/assign.hpp"     // assign
 #include "gradus/tensor/broadcast.hpp"  // broadcast, along

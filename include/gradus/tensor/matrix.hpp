@@ -5,10 +5,11 @@
 // Module: tensor. Depends on: layout, device.
 #pragma once
 
-#include <array>     // std::array
-#include <concepts>  // std::same_as
-#include <cstddef>   // std::size_t
-#include <utility>   // std::forward, std::move
+#include <array>        // std::array
+#include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::remove_cvref_t
+#include <utility>      // std::forward, std::move
 
 #include "gradus/core/error.hpp"         // shape_error
 #include "gradus/layout/mapping.hpp"     // dense_strides, memory_order

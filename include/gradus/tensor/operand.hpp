@@ -6,7 +6,7 @@
 
 #include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
-#include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
+#include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t, std::is_lvalue_reference_v
 #include <utility>      // std::forward, std::move
 
 #include "gradus/tensor/evaluate.hpp"    // evaluate_stored

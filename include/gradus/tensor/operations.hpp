@@ -9,9 +9,10 @@
 
 #include <Eigen/Core>  // Eigen::internal packet operations
 
-#include <cmath>        // std::exp, ...
+#include <cmath>        // std::exp, ..., std::tanh
 #include <concepts>     // std::same_as
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::remove_cvref_t
 
 #include "gradus/core/config.hpp"    // GRADUS_HOST_DEVICE
 #include "gradus/core/element.hpp"   // real_element

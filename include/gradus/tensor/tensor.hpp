@@ -4,9 +4,10 @@
 // Module: tensor. Depends on: layout, device.
 #pragma once
 
-#include <concepts>  // std::convertible_to
-#include <cstddef>   // std::size_t
-#include <utility>   // std::exchange, std::swap
+#include <concepts>     // std::convertible_to
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_const_v
+#include <utility>      // std::exchange, std::swap
 
 #include "gradus/core/extents.hpp"            // extents
 #include "gradus/core/index.hpp"              // index_t

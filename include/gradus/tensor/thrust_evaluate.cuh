@@ -8,10 +8,11 @@
 #include <thrust/iterator/counting_iterator.h>  // thrust::counting_iterator
 #include <thrust/system_error.h>                // thrust::system_error
 
-#include <algorithm>  // std::max
-#include <array>      // std::array
-#include <concepts>   // std::derived_from
-#include <cstddef>    // std::size_t
+#include <algorithm>    // std::max
+#include <array>        // std::array
+#include <concepts>     // std::derived_from
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::remove_const_t
 
 #include "gradus/core/config.hpp"           // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
 #include "gradus/core/error.hpp"            // device_error, raise

@@ -15,8 +15,8 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint32_t, std::uintptr_t
 #include <limits>     // std::numeric_limits
-#include <tuple>      // std::apply
-#include <utility>    // std::index_sequence
+#include <tuple>      // std::apply, std::get
+#include <utility>    // std::index_sequence, std::index_sequence_for
 
 #include "gradus/core/config.hpp"         // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
 #include "gradus/core/extents.hpp"        // extents

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>           // std::atomic
+#include <chrono>           // std::chrono
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::uint32_t, std::uint64_t
 #include <cstring>          // std::memcpy
@@ -13,6 +14,7 @@
 #include <mutex>            // std::mutex, std::scoped_lock
 #include <source_location>  // std::source_location
 #include <string>           // std::string
+#include <thread>           // std::this_thread
 #include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/detail/call.hpp"               // call

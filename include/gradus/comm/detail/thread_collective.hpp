@@ -6,11 +6,14 @@
 
 #include <algorithm>        // std::clamp, std::max, std::min
 #include <atomic>           // std::atomic
+#include <chrono>           // std::chrono
+#include <cstddef>          // std::size_t
 #include <cstdint>          // std::uint32_t, std::uint64_t
 #include <cstring>          // std::memcpy
 #include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <string>           // std::string
+#include <thread>           // std::this_thread
 
 #include "gradus/comm/detail/call.hpp"          // call
 #include "gradus/comm/detail/thread_world.hpp"  // thread_world, wait_in

@@ -6,6 +6,7 @@
 
 #include <algorithm>           // std::min
 #include <atomic>              // std::atomic
+#include <chrono>              // std::chrono
 #include <condition_variable>  // std::condition_variable
 #include <mutex>               // std::mutex, std::scoped_lock, std::unique_lock
 #include <source_location>     // std::source_location

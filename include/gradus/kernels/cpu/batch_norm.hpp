@@ -8,6 +8,7 @@
 #include <cmath>        // std::sqrt
 #include <cstddef>      // std::byte, std::size_t
 #include <span>         // std::span
+#include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
 #include "gradus/core/element.hpp"                  // network_element

@@ -6,6 +6,7 @@
 
 #include <algorithm>  // std::copy_n, std::fill_n, std::min
 #include <array>      // std::array
+#include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint16_t, std::uint32_t
 #include <cstring>    // std::memcpy
 

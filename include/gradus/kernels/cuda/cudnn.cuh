@@ -7,6 +7,7 @@
 #include <cudnn.h>  // cudnnHandle_t
 
 #include <array>            // std::array
+#include <cstddef>          // std::size_t
 #include <limits>           // std::numeric_limits
 #include <memory>           // std::unique_ptr
 #include <source_location>  // std::source_location

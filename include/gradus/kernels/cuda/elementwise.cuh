@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uintptr_t
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::type_identity_t

@@ -4,6 +4,8 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
+#include <cstddef>      // std::size_t
+#include <span>         // std::span
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"     // GRADUS_COLD

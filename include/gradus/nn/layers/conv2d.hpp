@@ -6,6 +6,7 @@
 
 #include <algorithm>    // std::max
 #include <cstddef>      // std::size_t
+#include <span>         // std::span
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
+#include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 

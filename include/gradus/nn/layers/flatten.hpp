@@ -4,6 +4,7 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
+#include <span>         // std::span
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD

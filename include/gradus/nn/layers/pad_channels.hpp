@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>      // std::size_t
+#include <span>         // std::span
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"     // GRADUS_COLD

@@ -14,6 +14,7 @@
 #include <source_location>     // std::source_location
 #include <span>                // std::span
 #include <string>              // std::string
+#include <string_view>         // std::string_view
 #include <thread>              // std::thread, std::this_thread
 #include <utility>             // std::move
 

@@ -4,10 +4,11 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <cstdint>  // std::uint8_t
-#include <span>     // std::span
-#include <string>   // std::string
+#include <algorithm>  // std::copy
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint8_t
+#include <span>       // std::span
+#include <string>     // std::string
 
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                       // index_t
