@@ -3,13 +3,11 @@
 // All-reduces over a real wire: MPI_Allreduce, comm::mpi, and comm::collectives over its messages, interleaved, each
 // checked before it is timed. For bench/cluster/run_on_cluster, or any cluster.
 //
-//   bench/cluster/run_on_cluster --hosts 2 --rate 1gbit -- build/bench/bench_cluster_all_reduce_mpi --wire 949
+//   bench/cluster/run_on_cluster --hosts 2 --rate 1gbit -- build/bench/cluster/bench_cluster_all_reduce_mpi --wire 949
 #include <mpi.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -18,13 +16,14 @@
 
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/mpi.hpp"
+#include "program.hpp"
 
 namespace {
 
 namespace comm = gradus::comm;
 
 struct settings {
-  double wire = 949;  // Mbit/s that TCP gets
+  int wire = 949;  // Mbit/s that TCP gets
   int rounds = 9;
 };
 
@@ -60,7 +59,7 @@ void check(const comm::mpi& world, const method& each, std::span<float> data) {
   }
 }
 
-int bench(comm::mpi& world, const settings& chosen) {
+void bench(comm::mpi& world, const settings& chosen) {
   const MPI_Comm all = world.native();
   const double share = 2.0 * (world.size() - 1) / world.size();
   std::vector<float> other;
@@ -105,7 +104,7 @@ int bench(comm::mpi& world, const settings& chosen) {
          {}});
   }
   if (world.rank() == 0) {
-    std::printf("%d ranks, %d rounds, median (least to most); the wire carries %.0f Mbit/s\n\n", world.size(),
+    std::printf("%d ranks, %d rounds, median (least to most); the wire carries %d Mbit/s\n\n", world.size(),
                 chosen.rounds, chosen.wire);
     std::printf(
         "| bytes | all-reduce | seconds | bus bandwidth, Mbit/s | share of the wire |\n|---|---|---|---|---|\n");
@@ -134,28 +133,20 @@ int bench(comm::mpi& world, const settings& chosen) {
       }
     }
   }
-  return 0;
-}
-
-template <class Number>
-bool read(std::string_view name, const char* const* arguments, Number& value) {
-  if (arguments[0] != name || arguments[1] == nullptr) {
-    return false;
-  }
-  const char* const end = arguments[1] + std::strlen(arguments[1]);
-  return std::from_chars(arguments[1], end, value).ptr == end && value > 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  comm::mpi_environment environment{argc, argv};
   settings chosen;
-  for (int i = 1; i < argc; i += 2) {
-    if (!read("--wire", argv + i, chosen.wire) && !read("--rounds", argv + i, chosen.rounds)) {
-      std::fprintf(stderr, "usage: %s [--wire MBIT_PER_SECOND] [--rounds COUNT]\n", argv[0]);
-      return 2;
-    }
-  }
-  return environment.run([&](comm::mpi& world) { return bench(world, chosen); });
+  CLI::App app{"All-reduces over a real wire, beside what the wire carries.", "bench_cluster_all_reduce_mpi"};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--wire", chosen.wire, "Mbit/s that TCP gets")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--rounds", chosen.rounds, "how often everything is measured")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  return cluster::run(
+      argc, argv, app, [](cluster::place) {}, [&](comm::mpi& world) { bench(world, chosen); });
 }

@@ -5,10 +5,7 @@
 // backward and the next forward pass, there in the order of backward, of TIC, of TAC, and at random; interleaved. For
 // bench/cluster/run_on_cluster, or any cluster.
 //
-//   mpiexec -n 2 bench_cluster_overlap_mpi [--model resnet50|mnist|vgg11|inception3] [--batch-size N] [--pixels N]
-//       [--steps N] [--rounds N] [--threads N] [--all-reduce-spec SPEC] [--segment-kilobytes N]
-//       [--link-mbyte MB_PER_SECOND] [--bucket-kilobytes N] [--partition-kilobytes N] [--credit-kilobytes N]
-//       [--orders yes|no] [--json FILE]
+//   mpiexec -n 2 bench_cluster_overlap_mpi --model resnet50 --batch-size 4      (--help lists the options)
 //
 // --bucket-kilobytes and what follows are of the methods behind both passes; the others have the options of
 // parallel::all_reduce. A step's variation is that from step to step, the first of each round left out: the time below
@@ -17,41 +14,40 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "gradus/comm/mpi.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/gradus.hpp"
-#include "gradus/models/inception.hpp"
-#include "gradus/models/resnet.hpp"
-#include "gradus/models/vgg.hpp"
 #include "gradus/parallel/bucket_order.hpp"
+#include "model.hpp"
+#include "one_of.hpp"
+#include "program.hpp"
+#include "result.hpp"
 
 namespace {
 
 namespace comm = gradus::comm;
 namespace parallel = gradus::parallel;
-using network = gradus::nn::network<float, gradus::nhwc>;
+using cluster::network;
+using driver::statistics_of;
 using collectives = comm::collectives<comm::mpi>;
 
 struct settings {
-  std::string model = "resnet50";
-  gradus::index_t batch_size = 4;
-  gradus::index_t pixels = 0;  // the model's own
+  cluster::model_options model{.name = "resnet50", .batch_size = 4};
   int steps = 6;
   int rounds = 5;
   int threads = 1;
   std::string spec = "ring";
-  double megabytes_per_second = 117;  // of the link, for the order of the buckets
+  int megabytes_per_second = 117;  // of the link, for the order of the buckets
   int bucket_kilobytes = 4096;
   int partition_kilobytes = 4096;
   int credit_kilobytes = 8192;
@@ -60,57 +56,36 @@ struct settings {
   std::string json;
 };
 
-settings read(int argc, char** argv) {
-  settings chosen;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string_view name = argv[i];
-    if (i + 1 == argc) {
-      throw std::invalid_argument{std::string{name} + ": expected a value"};
-    }
-    const std::string value = argv[i + 1];
-    const auto number = [&] {
-      const long read = std::atol(value.c_str());
-      if (read < 1) {
-        throw std::invalid_argument{std::string{name} + ": expected a number of at least 1, got '" + value + "'"};
-      }
-      return static_cast<int>(read);
-    };
-    if (name == "--model") {
-      chosen.model = value;
-    } else if (name == "--batch-size") {
-      chosen.batch_size = number();
-    } else if (name == "--pixels") {
-      chosen.pixels = number();
-    } else if (name == "--steps") {
-      chosen.steps = number();
-    } else if (name == "--rounds") {
-      chosen.rounds = number();
-    } else if (name == "--threads") {
-      chosen.threads = number();
-    } else if (name == "--all-reduce-spec") {
-      chosen.spec = value;
-    } else if (name == "--link-mbyte") {
-      chosen.megabytes_per_second = number();
-    } else if (name == "--bucket-kilobytes") {
-      chosen.bucket_kilobytes = number();
-    } else if (name == "--partition-kilobytes") {
-      chosen.partition_kilobytes = number();
-    } else if (name == "--credit-kilobytes") {
-      chosen.credit_kilobytes = number();
-    } else if (name == "--segment-kilobytes") {
-      chosen.segment_kilobytes = number();
-    } else if (name == "--orders" && (value == "yes" || value == "no")) {
-      chosen.orders = value == "yes";
-    } else if (name == "--json") {
-      chosen.json = value;
-    } else {
-      throw std::invalid_argument{"'" + std::string{name} + "' is not an option"};
-    }
-  }
-  if (chosen.pixels == 0) {
-    chosen.pixels = chosen.model == "mnist" ? 28 : chosen.model == "inception3" ? 299 : 224;
-  }
-  return chosen;
+void add_options(CLI::App& app, settings& chosen) {
+  cluster::add_model_options(app, chosen.model);
+  const auto add_number = [&](const char* name, int& value, int most, const char* about) {
+    app.add_option(name, value, about)->check(CLI::Range(1, most))->capture_default_str();
+  };
+  constexpr int kilobytes = 1 << 20;
+  add_number("--steps", chosen.steps, 100'000, "of a round");
+  add_number("--rounds", chosen.rounds, 10'000, "how often everything is measured");
+  add_number("--threads", chosen.threads, 4096, "of a rank");
+  app.add_option("--all-reduce-spec", chosen.spec, "which algorithm reduces arrays of which size")
+      ->check([](const std::string& spec) {
+        try {
+          static_cast<void>(comm::parse_all_reduce_spec(spec));
+          return std::string{};
+        } catch (const gradus::error& failure) {
+          return std::string{failure.what()};
+        }
+      })
+      ->capture_default_str();
+  add_number("--segment-kilobytes", chosen.segment_kilobytes, kilobytes, "of a message");
+  add_number("--link-mbyte", chosen.megabytes_per_second, 1'000'000, "MB/s of the link, for the order of the buckets");
+  add_number("--bucket-kilobytes", chosen.bucket_kilobytes, kilobytes,
+             "behind both passes: gradients that travel together");
+  add_number("--partition-kilobytes", chosen.partition_kilobytes, kilobytes,
+             "behind both passes: of a part of a bucket");
+  add_number("--credit-kilobytes", chosen.credit_kilobytes, kilobytes, "behind both passes: under way at most");
+  app.add_option("--orders", chosen.orders, "whether orders of the buckets are measured")
+      ->transform(driver::one_of(driver::names<bool>{{"no", false}, {"yes", true}}))
+      ->default_str("yes");
+  app.add_option("--json", chosen.json, "write the table to this file too");
 }
 
 double processor_seconds() {
@@ -122,12 +97,6 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// The value below which that share of the sample lies; 0 of none.
-double quantile(std::vector<double> sample, double share) {
-  std::sort(sample.begin(), sample.end());
-  return sample.empty() ? 0.0 : sample[static_cast<std::size_t>(share * static_cast<double>(sample.size() - 1) + 0.5)];
-}
-
 /// One way of doing a step, and what it took in each round.
 struct method {
   std::string name;
@@ -136,9 +105,12 @@ struct method {
   std::vector<double> processor{};
   std::vector<double> each_step{};  // apart from the first of each round
 
-  [[nodiscard]] double median() const { return quantile(seconds, 0.5); }
-  [[nodiscard]] double best() const { return quantile(seconds, 0); }
-  [[nodiscard]] double variation() const { return quantile(each_step, 0.95) - quantile(each_step, 0.05); }
+  [[nodiscard]] double median() const { return statistics_of(seconds).median; }
+  [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
+  [[nodiscard]] double variation() const {
+    const driver::step_statistics found = statistics_of(each_step);
+    return found.p95 - found.p5;
+  }
 };
 
 /// A trainer of the network with a synchronization of its own.
@@ -151,22 +123,13 @@ struct training {
 
   double operator()(std::vector<double>& each_step) {
     double seconds = 0;
-    struct watch {
-      std::vector<double>* each_step;
+    struct mean_step {
       double* seconds;
-      double last = 0;
-      void on_step(const gradus::train::step_report& step) {
-        const double now = MPI_Wtime();
-        if (step.step_in_epoch > 0) {
-          each_step->push_back(now - last);
-        }
-        last = now;
-      }
       void on_epoch(const gradus::train::epoch_report& epoch) {
         *seconds = epoch.seconds / static_cast<double>(epoch.steps);
       }
     };
-    trainer_.fit(batches_, {.epochs = 1, .learning_rate = 1e-4}, watch{&each_step, &seconds});
+    trainer_.fit(batches_, {.epochs = 1, .learning_rate = 1e-4}, cluster::step_clock{&each_step}, mean_step{&seconds});
     return seconds;
   }
 
@@ -183,14 +146,14 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
   const double computation = methods[0].median();
   const double communication = methods[1].median();
   const parallel::step_bounds limits{std::max(computation, communication), computation + communication};
-  std::printf("%s, %td images a rank, %d ranks, %s, %.1f MB of gradients\n", chosen.model.c_str(), chosen.batch_size,
-              ranks, chosen.spec.c_str(), 1e-6 * static_cast<double>(gradient_bytes));
+  std::printf("%s, %td images a rank, %d ranks, %s, %.1f MB of gradients\n", chosen.model.name.c_str(),
+              chosen.model.batch_size, ranks, chosen.spec.c_str(), 1e-6 * static_cast<double>(gradient_bytes));
   std::printf("%-26s %12s %10s %15s %13s %16s %6s\n", "step", "median [ms]", "best [ms]", "p95 - p5 [ms]",
               "of the bound", "processor [ms]", "E");
   for (std::size_t i = 0; i < methods.size(); ++i) {
     const method& each = methods[i];
     std::printf("%-26s %12.1f %10.1f %15.1f %13.2f %16.1f", each.name.c_str(), 1e3 * each.median(), 1e3 * each.best(),
-                1e3 * each.variation(), each.median() / limits.lower, 1e3 * quantile(each.processor, 0.5));
+                1e3 * each.variation(), each.median() / limits.lower, 1e3 * statistics_of(each.processor).median);
     i < 2 ? std::printf("\n") : std::printf(" %6.2f\n", parallel::overlap_efficiency(limits, each.median()));
   }
   std::printf("a step takes %.1f ms at least (the bound), %.1f ms without overlap: possible speed-up S = %.2f\n",
@@ -205,55 +168,42 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
   if (chosen.json.empty()) {
     return;
   }
-  std::FILE* const out = std::fopen(chosen.json.c_str(), "w");
-  if (out == nullptr) {
-    throw std::invalid_argument{"--json: cannot write '" + chosen.json + "'"};
-  }
-  std::fprintf(out, "{\"model\": \"%s\", \"batch_size\": %td, \"pixels\": %td, \"ranks\": %d, \"spec\": \"%s\",\n",
-               chosen.model.c_str(), chosen.batch_size, chosen.pixels, ranks, chosen.spec.c_str());
-  std::fprintf(out, " \"bound_ms\": %.3f, \"possible_speed_up\": %.4f, \"steps\": [", 1e3 * limits.lower,
-               parallel::possible_speed_up(limits));
+  nlohmann::ordered_json steps;
   for (std::size_t i = 0; i < methods.size(); ++i) {
     const method& each = methods[i];
-    std::fprintf(out,
-                 "%s\n  {\"step\": \"%s\", \"median_ms\": %.3f, \"best_ms\": %.3f, \"p95_minus_p5_ms\": %.3f, "
-                 "\"processor_ms\": %.3f, \"overlap_efficiency\": %.4f}",
-                 i == 0 ? "" : ",", each.name.c_str(), 1e3 * each.median(), 1e3 * each.best(), 1e3 * each.variation(),
-                 1e3 * quantile(each.processor, 0.5),
-                 i < 2 ? 0.0 : parallel::overlap_efficiency(limits, each.median()));
+    steps.push_back({{"step", each.name},
+                     {"median_ms", 1e3 * each.median()},
+                     {"best_ms", 1e3 * each.best()},
+                     {"p95_minus_p5_ms", 1e3 * each.variation()},
+                     {"processor_ms", 1e3 * statistics_of(each.processor).median},
+                     {"overlap_efficiency", i < 2 ? 0.0 : parallel::overlap_efficiency(limits, each.median())}});
   }
-  std::fprintf(out, "\n ]}\n");
-  std::fclose(out);
+  const nlohmann::ordered_json all{{"model", chosen.model.name},
+                                   {"batch_size", chosen.model.batch_size},
+                                   {"pixels", chosen.model.image().height},
+                                   {"ranks", ranks},
+                                   {"spec", chosen.spec},
+                                   {"bound_ms", 1e3 * limits.lower},
+                                   {"possible_speed_up", parallel::possible_speed_up(limits)},
+                                   {"steps", steps}};
+  std::ofstream file{chosen.json};
+  file << all.dump(2) << '\n';
+  if (!file.flush()) {
+    throw std::invalid_argument{"--json: cannot write '" + chosen.json + "'"};
+  }
 }
 
 void measure(comm::mpi& base, const settings& chosen) {
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
-  const bool small = chosen.model == "mnist";
-  const gradus::index_t pixels = chosen.pixels;
-  network net{device, {.channels = small ? 1 : 3, .height = pixels, .width = pixels}};
-  if (small) {
-    gradus::models::mnist(net);
-  } else if (chosen.model == "resnet50") {
-    gradus::models::resnet(net, 50, {.classes = 1000});
-  } else if (chosen.model == "vgg11") {
-    gradus::models::vgg(net, 11);
-  } else if (chosen.model == "inception3") {
-    gradus::models::inception3(net);
-  } else {
-    throw std::invalid_argument{"--model: expected resnet50, mnist, vgg11 or inception3, got '" + chosen.model + "'"};
-  }
-  net.freeze({.batch_size = chosen.batch_size, .seed = 1});
-
+  network net = cluster::make_network(device, chosen.model);
   collectives world{base.duplicate(),
                     {.all_reduce = comm::parse_all_reduce_spec(chosen.spec),
                      .segment_bytes = gradus::index_t{1024} * chosen.segment_kilobytes}};
-  const auto images = gradus::data::make_synthetic({.examples = chosen.batch_size * chosen.steps * world.size(),
-                                                    .channels = small ? 1 : 3,
-                                                    .height = pixels,
-                                                    .width = pixels});
+  const gradus::index_t global_batch = chosen.model.batch_size * world.size();
+  const auto images = cluster::make_images(chosen.model, global_batch * chosen.steps);
   using loader = gradus::data::loader<float, gradus::nhwc>;
   const gradus::data::shard mine{.rank = world.rank(), .ranks = world.size()};
-  loader shared{device, images, {.batch_size = chosen.batch_size * world.size(), .shuffle = false, .shard = mine}};
+  loader shared{device, images, {.batch_size = global_batch, .shuffle = false, .shard = mine}};
 
   const auto bytes = [](int kilobytes) { return gradus::index_t{1024} * kilobytes; };
   const parallel::all_reduce late{.bucket_bytes = bytes(chosen.bucket_kilobytes),
@@ -270,10 +220,7 @@ void measure(comm::mpi& base, const settings& chosen) {
   profile.link.bytes_per_second = 1e6 * chosen.megabytes_per_second;
   gradus::optim::sgd::state<float, gradus::cpu> rule{device, gradus::optim::sgd{.momentum = 0.9},
                                                      static_cast<gradus::index_t>(net.values().size())};
-  std::vector<gradus::optim::segment> segments;
-  for (const auto& p : net.parameters()) {
-    segments.push_back({.name = std::string{p.name()}, .offset = p.offset(), .size = p.size()});
-  }
+  const auto segments = cluster::segments_of(net);
   const auto compute = [&](std::vector<double>&) {  // the steps of the shared loader without their communication
     shared.start_epoch(0);
     const double began = MPI_Wtime();
@@ -342,13 +289,16 @@ void measure(comm::mpi& base, const settings& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  comm::mpi_environment environment{argc, argv};
-  try {
-    const settings chosen = read(argc, argv);
-    environment.run([&](comm::mpi& world) { measure(world, chosen); });
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "overlap_mpi: %s\n", failure.what());
-    return 1;
-  }
-  return 0;
+  settings chosen;
+  CLI::App app{"What overlap of computation and communication, and the order of transfers, are worth.",
+               "bench_cluster_overlap_mpi"};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_options(app, chosen);
+  const auto check = [&](cluster::place here) {
+    cluster::require_network(chosen.model);
+    if (here.rank == 0 && !chosen.json.empty() && !std::ofstream{chosen.json, std::ios::app}) {
+      throw std::invalid_argument{"--json: cannot write '" + chosen.json + "'"};
+    }
+  };
+  return cluster::run(argc, argv, app, check, [&](comm::mpi& world) { measure(world, chosen); });
 }

@@ -13,156 +13,98 @@
 //   run_on_cluster --hosts 4 --kill 3@5 -- bench_cluster_parameter_server_mpi --measure lost_worker --servers 1
 //       --colocate 0 --steps 40 --mode asynchronous      (or --mode synchronous, with or without --backup-workers 1)
 //
-//   mpiexec -n 4 bench_cluster_parameter_server_mpi [--measure placement|orders|lost_worker]
-//       [--model mnist|resnet50|inception3|vgg11] [--servers N] [--colocate 0|1] [--steps N] [--rounds N]
-//       [--link-mbyte MB_PER_SECOND] [--window N] [--parts-per-server N]
-//       of orders:      [--pixels N] [--batch-size N] [--threads N]
-//       of lost_worker: [--mode synchronous|asynchronous|bounded_staleness] [--backup-workers N] [--time-limit SECONDS]
+//   mpiexec -n 4 bench_cluster_parameter_server_mpi --measure orders --model inception3      (--help lists the options)
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gradus/comm/mpi.hpp"
 #include "gradus/data/loader.hpp"
-#include "gradus/data/synthetic.hpp"
-#include "gradus/device/cpu.hpp"
-#include "gradus/models/inception.hpp"
-#include "gradus/models/mnist.hpp"
-#include "gradus/models/resnet.hpp"
-#include "gradus/models/vgg.hpp"
-#include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/order.hpp"
 #include "gradus/parallel/parameter_server.hpp"
 #include "gradus/train/trainer.hpp"
+#include "model.hpp"
+#include "one_of.hpp"
+#include "program.hpp"
+#include "result.hpp"
 
 namespace {
 
 namespace comm = gradus::comm;
 namespace parallel = gradus::parallel;
+using cluster::network;
+using driver::statistics_of;
 using gradus::optim::segment;
-using network = gradus::nn::network<float, gradus::nhwc>;
 
 constexpr gradus::optim::sgd rule{.momentum = 0.9, .weight_decay = 1e-4};
 
 struct settings {
-  std::string model = "mnist";
+  cluster::model_options model{.name = "mnist", .batch_size = 1};
   int servers = 0;
   bool colocate = true;
   int steps = 5;
   int rounds = 5;
-  double megabytes_per_second = 117;  // of the link, for the bound
+  int megabytes_per_second = 117;  // of the link, for the bound
   int window = 4;
   int parts_per_server = 8;
   std::string measure = "placement";
-  int pixels = 0;  // 0: what the model is made for
-  int batch_size = 1;
   int threads = 1;
   parallel::server_mode mode = parallel::server_mode::asynchronous;
   int backup_workers = 0;
   int time_limit = 10;  // seconds
 
   [[nodiscard]] parallel::parameter_server options(parallel::placement_policy policy) const {
+    const bool modes = measure == "lost_worker";
     return {.servers = servers,
             .colocate = colocate,
+            .mode = modes ? mode : parallel::server_mode::synchronous,
+            .backup_workers = modes ? backup_workers : 0,
             .window = window,
             .placed = {.policy = policy, .parts_per_server = parts_per_server}};
   }
 };
 
-parallel::server_mode mode_named(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(parallel::server_mode::compat); ++i) {
-    if (name_of(static_cast<parallel::server_mode>(i)) == name) {
-      return static_cast<parallel::server_mode>(i);
-    }
+void add_options(CLI::App& app, settings& chosen) {
+  const auto add_number = [&](const char* name, int& value, int least, int most, const char* about) {
+    return app.add_option(name, value, about)->check(CLI::Range(least, most))->capture_default_str();
+  };
+  app.add_option("--measure", chosen.measure, "what is measured")
+      ->check(CLI::IsMember({"placement", "orders", "lost_worker"}))
+      ->capture_default_str();
+  cluster::add_model_options(app, chosen.model);
+  add_number("--servers", chosen.servers, 0, 4096, "0 beside the workers: on every rank");
+  app.add_option("--colocate", chosen.colocate, "servers beside workers, not on ranks of their own")
+      ->transform(driver::one_of(driver::names<bool>{{"0", false}, {"1", true}}))
+      ->default_str("1");
+  add_number("--steps", chosen.steps, 1, 100'000, "of a round");
+  add_number("--rounds", chosen.rounds, 1, 10'000, "how often everything is measured");
+  add_number("--link-mbyte", chosen.megabytes_per_second, 1, 1'000'000, "MB/s of the link, for bounds and orders");
+  add_number("--window", chosen.window, 1, 4096, "parts under way between a worker and a server");
+  add_number("--parts-per-server", chosen.parts_per_server, 1, 4096, "of partitioned placement");
+  add_number("--threads", chosen.threads, 1, 4096, "of orders: threads of a rank");
+  driver::names<parallel::server_mode> modes;
+  for (const auto mode : {parallel::server_mode::synchronous, parallel::server_mode::asynchronous,
+                          parallel::server_mode::bounded_staleness, parallel::server_mode::compat}) {
+    modes.emplace(name_of(mode), mode);
   }
-  throw std::invalid_argument{"--mode: '" + std::string{name} + "' is not a mode"};
+  app.add_option("--mode", chosen.mode, "of lost_worker: when servers apply gradients")
+      ->transform(driver::one_of(modes))
+      ->default_str(std::string{name_of(chosen.mode)});
+  add_number("--backup-workers", chosen.backup_workers, 0, 4096, "of lost_worker: workers that nobody waits for");
+  add_number("--time-limit", chosen.time_limit, 1, 86'400, "of lost_worker: seconds until a rank counts as lost");
 }
 
-settings read(int argc, char** argv) {
-  settings chosen;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string_view name = argv[i];
-    if (i + 1 == argc) {
-      throw std::invalid_argument{std::string{name} + ": expected a value"};
-    }
-    const int number = std::atoi(argv[i + 1]);
-    if (name == "--model") {
-      chosen.model = argv[i + 1];
-    } else if (name == "--servers") {
-      chosen.servers = number;
-    } else if (name == "--colocate") {
-      chosen.colocate = number != 0;
-    } else if (name == "--window") {
-      chosen.window = number;
-    } else if (name == "--parts-per-server") {
-      chosen.parts_per_server = number;
-    } else if (name == "--steps") {
-      chosen.steps = std::max(number, 1);
-    } else if (name == "--rounds") {
-      chosen.rounds = std::max(number, 1);
-    } else if (name == "--link-mbyte") {
-      chosen.megabytes_per_second = std::max(number, 1);
-    } else if (name == "--measure") {
-      chosen.measure = argv[i + 1];
-    } else if (name == "--pixels") {
-      chosen.pixels = std::max(number, 1);
-    } else if (name == "--batch-size") {
-      chosen.batch_size = std::max(number, 1);
-    } else if (name == "--threads") {
-      chosen.threads = std::max(number, 1);
-    } else if (name == "--mode") {
-      chosen.mode = mode_named(argv[i + 1]);
-    } else if (name == "--backup-workers") {
-      chosen.backup_workers = number;
-    } else if (name == "--time-limit") {
-      chosen.time_limit = std::max(number, 1);
-    } else {
-      throw std::invalid_argument{"'" + std::string{name} + "' is not an option"};
-    }
-  }
-  return chosen;
-}
-
-gradus::index_t pixels_of(const settings& chosen) {
-  return chosen.pixels > 0 ? chosen.pixels : chosen.model == "mnist" ? 28 : chosen.model == "inception3" ? 299 : 224;
-}
-gradus::index_t channels_of(const settings& chosen) {
-  return chosen.model == "mnist" ? 1 : 3;
-}
-
-network make_network(gradus::cpu& device, const settings& chosen) {
-  network net{device, {.channels = channels_of(chosen), .height = pixels_of(chosen), .width = pixels_of(chosen)}};
-  if (chosen.model == "mnist") {
-    gradus::models::mnist(net);
-  } else if (chosen.model == "resnet50") {
-    gradus::models::resnet(net, 50, {.classes = 1000});
-  } else if (chosen.model == "inception3") {
-    gradus::models::inception3(net);
-  } else if (chosen.model == "vgg11") {
-    gradus::models::vgg(net, 11);
-  } else {
-    throw std::invalid_argument{"--model: expected mnist, resnet50, inception3 or vgg11, got '" + chosen.model + "'"};
-  }
-  net.freeze({.batch_size = chosen.batch_size, .seed = 1});
-  return net;
-}
-
-/// The parameters of a network, in the order in which backward completes their gradients.
-std::vector<segment> parameters_of(const network& net) {
-  std::vector<segment> segments;
-  for (const auto& each : net.parameters()) {
-    segments.push_back({.name = std::string{each.name()}, .offset = each.offset(), .size = each.size()});
-  }
-  return segments;
+/// @throws configuration_error when the options do not fit to so many ranks
+void check(const settings& chosen, int ranks) {
+  cluster::require_network(chosen.model);
+  const parallel::parameter_server options = chosen.options(parallel::placement_policy::partitioned);
+  options.settings().check(static_cast<int>(options.roles_among(ranks).workers.size()));
 }
 
 /// Seconds of a step, on workers.
@@ -187,23 +129,12 @@ double measure(comm::mpi& world, const parallel::parameter_server& options, cons
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
 }
 
-/// The value below which this share of all is.
-double quantile(std::vector<double> seconds, double share) {
-  std::sort(seconds.begin(), seconds.end());
-  const auto last = static_cast<double>(seconds.size() - 1);
-  return seconds[static_cast<std::size_t>(share * last + 0.5)];
-}
-
-double median(const std::vector<double>& seconds) {
-  return quantile(seconds, 0.5);
-}
-
 void measure_placement(comm::mpi& world, const settings& chosen) {
   using parallel::placement_policy;
   const placement_policy policies[] = {placement_policy::partitioned, placement_policy::round_robin,
                                        placement_policy::greedy};
   gradus::cpu device{{.intra_op_threads = 1}};
-  const std::vector<segment> segments = parameters_of(make_network(device, chosen));
+  const std::vector<segment> segments = cluster::segments_of(cluster::make_network(device, chosen.model));
   std::vector<double> seconds[3];
   for (int round = 0; round < chosen.rounds; ++round) {
     for (std::size_t i = 0; i < 3; ++i) {
@@ -215,7 +146,7 @@ void measure_placement(comm::mpi& world, const settings& chosen) {
   }
   const parallel::roles who = parallel::roles_of(world.size(), chosen.servers, chosen.colocate);
   double busiest = 0;
-  std::printf("%s, %s\n", chosen.model.c_str(), who.describe().c_str());
+  std::printf("%s, %s\n", chosen.model.name.c_str(), who.describe().c_str());
   for (std::size_t i = 0; i < 3; ++i) {
     const auto plan = parallel::make_server_plan(segments, sizeof(float), who, chosen.options(policies[i]).placed, {});
     const auto load = static_cast<double>(plan.placed.busiest_bytes());
@@ -224,44 +155,26 @@ void measure_placement(comm::mpi& world, const settings& chosen) {
                 parallel::describe(plan.placed, static_cast<int>(who.workers.size()), 1e6 * chosen.megabytes_per_second)
                     .c_str());
     std::printf("a step: %.4f s median of %d rounds; against partitioned: %.3f times, the busiest server: %.3f times\n",
-                median(seconds[i]), chosen.rounds, median(seconds[i]) / median(seconds[0]), load / busiest);
+                statistics_of(seconds[i]).median, chosen.rounds,
+                statistics_of(seconds[i]).median / statistics_of(seconds[0]).median, load / busiest);
   }
 }
 
-/// The seconds of steps that follow another one.
-struct step_clock {
-  std::vector<double>* seconds;
-
-  void on_step(const gradus::train::step_report& step) {
-    const auto now = std::chrono::steady_clock::now();
-    if (step.step_in_epoch > 0) {
-      seconds->push_back(std::chrono::duration<double>(now - before).count());
-    }
-    before = now;
-  }
-
-  std::chrono::steady_clock::time_point before{};
-};
-
 void measure_orders(comm::mpi& world, const settings& chosen) {
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
-  network net = make_network(device, chosen);
+  network net = cluster::make_network(device, chosen.model);
   const parallel::parameter_server servers = chosen.options(parallel::placement_policy::partitioned);
   const parallel::roles who = servers.roles_among(world.size());
   const auto workers = static_cast<int>(who.workers.size());
   const int worker = who.worker_index(world.rank());
 
-  const auto images =
-      gradus::data::make_synthetic({.examples = gradus::index_t{chosen.batch_size} * workers * (chosen.steps + 1),
-                                    .channels = channels_of(chosen),
-                                    .height = pixels_of(chosen),
-                                    .width = pixels_of(chosen)});
+  const gradus::index_t global_batch = chosen.model.batch_size * workers;
+  const auto images = cluster::make_images(chosen.model, global_batch * (chosen.steps + 1));
   using loader = gradus::data::loader<float, gradus::nhwc>;
-  loader batches{device,
-                 images,
-                 {.batch_size = gradus::index_t{chosen.batch_size} * workers,
-                  .shuffle = false,
-                  .shard = {.rank = std::max(worker, 0), .ranks = workers}}};
+  loader batches{
+      device,
+      images,
+      {.batch_size = global_batch, .shuffle = false, .shard = {.rank = std::max(worker, 0), .ranks = workers}}};
 
   // Times of layers, while all workers compute; those of worker 0 count.
   parallel::profile_recorder recorder{net.layers()};
@@ -306,36 +219,33 @@ void measure_orders(comm::mpi& world, const settings& chosen) {
         continue;
       }
       gradus::train::trainer trainer{net, rule, world, options};
-      trainer.fit(batches, {.epochs = 1, .learning_rate = 1e-5}, step_clock{&each.seconds});
+      trainer.fit(batches, {.epochs = 1, .learning_rate = 1e-5}, cluster::step_clock{&each.seconds});
     }
   }
   if (world.rank() != who.workers.front()) {
     return;
   }
-  const auto plan = parallel::make_server_plan(parameters_of(net), sizeof(float), who, servers.placed, {});
+  const auto plan = parallel::make_server_plan(cluster::segments_of(net), sizeof(float), who, servers.placed, {});
   const double sending = plan.placed.step_seconds(workers, 1e6 * chosen.megabytes_per_second);
-  std::printf("%s, %s, %d images of %td x %td pixels a worker, %.1f MB of parameters\n", chosen.model.c_str(),
-              who.describe().c_str(), chosen.batch_size, pixels_of(chosen), pixels_of(chosen),
+  std::printf("%s, %s, %td images of %td x %td pixels a worker, %.1f MB of parameters\n", chosen.model.name.c_str(),
+              who.describe().c_str(), chosen.model.batch_size, chosen.model.image().height, chosen.model.image().width,
               1e-6 * static_cast<double>(plan.placed.total_bytes()));
   std::printf("computing alone: %.4f s median; gradients, and likewise values, on the wire: at least %.4f s\n",
-              median(computing), sending);
+              statistics_of(computing).median, sending);
   std::printf("%-8s %12s %12s %12s %18s %18s\n", "order", "median [s]", "p5 [s]", "p95 [s]", "variation p95-p5",
               "median to random's");
   for (const order& each : orders) {
-    const double low = quantile(each.seconds, 0.05);
-    const double high = quantile(each.seconds, 0.95);
-    std::printf("%-8s %12.4f %12.4f %12.4f %18.4f %18.3f\n", each.name, median(each.seconds), low, high, high - low,
-                median(each.seconds) / median(orders[1].seconds));
+    const driver::step_statistics found = statistics_of(each.seconds);
+    std::printf("%-8s %12.4f %12.4f %12.4f %18.4f %18.3f\n", each.name, found.median, found.p5, found.p95,
+                found.p95 - found.p5, found.median / statistics_of(orders[1].seconds).median);
   }
 }
 
 void measure_lost_worker(comm::mpi& world, const settings& chosen) {
   world.set_time_limit(std::chrono::seconds{chosen.time_limit});
   gradus::cpu device{{.intra_op_threads = 1}};
-  const std::vector<segment> segments = parameters_of(make_network(device, chosen));
-  parallel::parameter_server options = chosen.options(parallel::placement_policy::partitioned);
-  options.mode = chosen.mode;
-  options.backup_workers = chosen.backup_workers;
+  const std::vector<segment> segments = cluster::segments_of(cluster::make_network(device, chosen.model));
+  const parallel::parameter_server options = chosen.options(parallel::placement_policy::partitioned);
   const auto say = [&](const std::string& what) {
     std::printf("rank %d: %s\n", world.rank(), what.c_str());
     std::fflush(stdout);
@@ -354,23 +264,20 @@ void run(comm::mpi& world, const settings& chosen) {
     measure_placement(world, chosen);
   } else if (chosen.measure == "orders") {
     measure_orders(world, chosen);
-  } else if (chosen.measure == "lost_worker") {
-    measure_lost_worker(world, chosen);
   } else {
-    throw std::invalid_argument{"--measure: expected placement, orders or lost_worker, got '" + chosen.measure + "'"};
+    measure_lost_worker(world, chosen);
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  comm::mpi_environment environment{argc, argv};
-  try {
-    const settings chosen = read(argc, argv);
-    environment.run([&](comm::mpi& world) { run(world, chosen); });
-    return 0;
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
-    return 1;
-  }
+  settings chosen;
+  CLI::App app{"What parameter servers cost: placement, orders of pulls, lost workers.",
+               "bench_cluster_parameter_server_mpi"};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_options(app, chosen);
+  return cluster::run(
+      argc, argv, app, [&](cluster::place here) { check(chosen, here.ranks); },
+      [&](comm::mpi& world) { run(world, chosen); });
 }

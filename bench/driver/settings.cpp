@@ -6,17 +6,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <stdexcept>
 
+#include "one_of.hpp"
 #include "zoo.hpp"
 
 namespace driver {
 
 namespace {
-
-template <class Value>
-using names = std::map<std::string, Value>;
 
 // The names of tf_cnn_benchmarks mean the same: the gradients of all ranks come together.
 const names<variable_update> update_names{{"independent", variable_update::independent},
@@ -41,16 +38,6 @@ const char* key_of(const names<Value>& all, Value value, std::initializer_list<c
     }
   }
   return "?";
-}
-
-/// Takes a name of the list; the help shows the names alone.
-template <class Value>
-CLI::Validator one_of(const names<Value>& all) {
-  std::string text;
-  for (const auto& [name, value] : all) {
-    text += (text.empty() ? "{" : ",") + name;
-  }
-  return CLI::CheckedTransformer(all).description(text + "}");
 }
 
 void add_training(CLI::App& app, settings& chosen) {

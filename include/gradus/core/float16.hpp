@@ -76,28 +76,20 @@ inline constexpr std::string_view element_name<float16> = "float16";
 
 namespace detail {
 
-inline void narrow_portably(const float* source, float16* target, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    target[i] = float16{source[i]};
-  }
-}
-
-inline void widen_portably(const float16* source, float* target, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    target[i] = source[i];
-  }
-}
-
 #if defined(__x86_64__) || defined(__i386__)
 
 /// Whether there are the instructions of F16C, which every processor with AVX2 has.
 [[nodiscard]] inline bool converts_float16() noexcept {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") != 0;
+  static const bool converts = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") != 0;
+  }();
+  return converts;
 }
 
-__attribute__((target("avx2,f16c"))) inline std::size_t narrow_by_f16c(const float* source, float16* target,
-                                                                       std::size_t count) noexcept {
+/// Converts as many of `count` as fit into whole vectors, and returns how many.
+__attribute__((target("avx2,f16c"))) inline std::size_t convert_by_f16c(const float* source, float16* target,
+                                                                        std::size_t count) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target + i),
@@ -106,8 +98,8 @@ __attribute__((target("avx2,f16c"))) inline std::size_t narrow_by_f16c(const flo
   return i;
 }
 
-__attribute__((target("avx2,f16c"))) inline std::size_t widen_by_f16c(const float16* source, float* target,
-                                                                      std::size_t count) noexcept {
+__attribute__((target("avx2,f16c"))) inline std::size_t convert_by_f16c(const float16* source, float* target,
+                                                                        std::size_t count) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= count; i += 8) {
     _mm256_storeu_ps(target + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i))));
@@ -117,26 +109,28 @@ __attribute__((target("avx2,f16c"))) inline std::size_t widen_by_f16c(const floa
 
 #endif
 
+/// From float to float16 or back.
+template <class From, class To>
+void convert_float16(const From* source, To* target, std::size_t count) noexcept {
+  std::size_t i = 0;
+#if defined(__x86_64__) || defined(__i386__)
+  i = converts_float16() ? convert_by_f16c(source, target, count) : 0;
+#endif
+  for (; i < count; ++i) {
+    target[i] = To{source[i]};
+  }
+}
+
 }  // namespace detail
 
 /// Rounds `count` floats, by the processor's instructions where it has them; the same bits everywhere.
 inline void narrow(const float* source, float16* target, std::size_t count) noexcept {
-  std::size_t done = 0;
-#if defined(__x86_64__) || defined(__i386__)
-  static const bool converts = detail::converts_float16();
-  done = converts ? detail::narrow_by_f16c(source, target, count) : 0;
-#endif
-  detail::narrow_portably(source + done, target + done, count - done);
+  detail::convert_float16(source, target, count);
 }
 
 /// The floats that `count` of them are.
 inline void widen(const float16* source, float* target, std::size_t count) noexcept {
-  std::size_t done = 0;
-#if defined(__x86_64__) || defined(__i386__)
-  static const bool converts = detail::converts_float16();
-  done = converts ? detail::widen_by_f16c(source, target, count) : 0;
-#endif
-  detail::widen_portably(source + done, target + done, count - done);
+  detail::convert_float16(source, target, count);
 }
 
 }  // namespace gradus

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The network that is trained, or whose gradients are sent.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "gradus/data/dataset.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/train/report.hpp"
+
+namespace cluster {
+
+using gradus::index_t;
+using network = gradus::nn::network<float, gradus::nhwc>;
+
+/// The options that choose the network and its images.
+struct model_options {
+  std::string name;    // one of gradus_bench
+  index_t batch_size;  // of a rank
+  index_t pixels = 0;  // height and width; 0: what the network is made for
+
+  /// Of one image.
+  [[nodiscard]] gradus::nn::value_shape image() const;
+};
+
+/// Adds --model, --batch-size and --pixels.
+void add_model_options(CLI::App& app, model_options& options);
+/// @throws shape_error when there is no such network for such images
+void require_network(const model_options& options);
+/// The network, frozen; the same on all ranks.
+[[nodiscard]] network make_network(gradus::cpu& device, const model_options& options);
+/// Images for it.
+[[nodiscard]] gradus::data::image_dataset make_images(const model_options& options, index_t examples);
+/// Its parameters, in the order in which backward completes their gradients.
+[[nodiscard]] std::vector<gradus::optim::segment> segments_of(const network& net);
+
+/// A callback of the trainer: the seconds of each step that follows another one of its epoch.
+struct step_clock {
+  std::vector<double>* seconds;
+
+  void on_step(const gradus::train::step_report& step) {
+    const auto now = std::chrono::steady_clock::now();
+    if (step.step_in_epoch > 0) {
+      seconds->push_back(std::chrono::duration<double>(now - before).count());
+    }
+    before = now;
+  }
+
+  std::chrono::steady_clock::time_point before{};
+};
+
+}  // namespace cluster
