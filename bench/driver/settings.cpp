@@ -99,7 +99,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--device", chosen.device, "what computes; of several GPUs a rank takes the one of its local number")
-      ->transform(CLI::CheckedTransformer(names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}}))
+      ->transform(one_of(names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}}))
       ->capture_default_str();
   app.add_option(
          "--precision", chosen.precision,
