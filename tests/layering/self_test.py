@@ -50,6 +50,10 @@ BAD = [
     ("core/thing.hpp", "#pragma once\n", "no line '// Module: core."),
     ("core/thing.hpp", "// Module: layout. Depends on: std.\n", "lies in 'core'"),
     ("core/thing.cpp", "int x;\n", "only .hpp and .cuh"),
+    ("device/cpu.hpp", "#pragma once\nstd::vector<int> sizes;\n", "std::vector: include its header"),
+    ("device/cpu.hpp", "#pragma once\n#include <vector>\nstd::vector<int> sizes;\n", "name it in the comment"),
+    ("device/cpu.hpp", "#pragma once\n#include <vector>  // std::span\nstd::vector<int> sizes;\n", "std::vector: include"),
+    ("layout/layouts.hpp", "#pragma once\nEigen::Index columns;\n", "Eigen is used and not included"),
 ]
 
 

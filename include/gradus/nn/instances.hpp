@@ -10,7 +10,7 @@
 #include "gradus/nn/network.hpp"      // network
 
 /// Networks of `Element` on `Device`, in both layouts, with all layers: this file uses them and does not compile them.
-/// Two thirds of the compiler's time for a file that trains a network go into them.
+/// About half of the compiler's time for a file that builds networks goes into them.
 ///
 ///   // networks.hpp, included by every file instead of the headers of nn
 ///   #include <gradus/nn/instances.hpp>

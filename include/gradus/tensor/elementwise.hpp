@@ -9,9 +9,8 @@
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <string_view>  // std::string_view
-#include <tuple>        // std::tuple, std::apply, std::get, std::tie, std::tuple_element_t
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
-#include <utility>      // std::forward, std::move
+#include <utility>      // std::forward, std::index_sequence, std::index_sequence_for, std::move
 
 #include "gradus/core/config.hpp"        // GRADUS_ALWAYS_INLINE
 #include "gradus/core/error.hpp"         // shape_error
@@ -25,13 +24,81 @@ namespace gradus::detail {
 template <class Node>
 inline constexpr bool same_as_packet = std::same_as<typename Node::value_type, typename Node::packet_element>;
 
+/// Type number K of a list.
+template <std::size_t K, class First, class... Rest>
+struct nth : nth<K - 1, Rest...> {};
+template <class First, class... Rest>
+struct nth<0, First, Rest...> {
+  using type = First;
+};
+
+template <std::size_t K, class First, class... Rest>
+[[nodiscard]] const auto& pick([[maybe_unused]] const First& first, const Rest&... rest) noexcept {
+  if constexpr (K == 0) {
+    return first;
+  } else {
+    return pick<K - 1>(rest...);
+  }
+}
+
+template <class Operation, class... Children>
+class map;
+
+/// One of several values that lie side by side: as a base it costs the compiler a fraction of what a std::tuple does,
+/// and an expression with its derivatives has hundreds of them.
+template <std::size_t K, class Value>
+struct part {
+  Value value;
+};
+
+template <class Operation, class Indices, class... Cursors>
+class map_cursor;
+
+template <class Operation, std::size_t... K, class... Cursors>
+class map_cursor<Operation, std::index_sequence<K...>, Cursors...> : part<K, Cursors>... {
+ public:
+  explicit map_cursor(const Cursors&... children) noexcept : part<K, Cursors>{children}... {}
+  GRADUS_ALWAYS_INLINE auto scalar(index_t j) const noexcept {
+    return Operation::scalar(part<K, Cursors>::value.scalar(j)...);
+  }
+  template <class Packet>
+  GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
+    return Operation::packet(part<K, Cursors>::value.template packet<Packet>(j)...);
+  }
+};
+
+template <class Operation, class Indices, class... Children>
+class map_children;
+
+/// What a map does with all its children.
+template <class Operation, std::size_t... K, class... Children>
+class map_children<Operation, std::index_sequence<K...>, Children...> : part<K, Children>... {
+ public:
+  using cursor = map_cursor<Operation, std::index_sequence<K...>, typename Children::cursor...>;
+
+  [[nodiscard]] cursor row(index_t r) const noexcept { return cursor{part<K, Children>::value.row(r)...}; }
+  [[nodiscard]] auto detached() const {
+    return map<Operation, std::remove_cvref_t<decltype(part<K, Children>::value.detached())>...>{
+        part<K, Children>::value.detached()...};
+  }
+  [[nodiscard]] bool reads(const void* data) const noexcept { return (part<K, Children>::value.reads(data) || ...); }
+
+  template <std::size_t Position>
+  [[nodiscard]] const typename nth<Position, Children...>::type& child() const noexcept {
+    return static_cast<const part<Position, typename nth<Position, Children...>::type>&>(*this).value;
+  }
+
+ protected:
+  explicit map_children(Children&... children) : part<K, Children>{std::move(children)}... {}
+};
+
 /// Operation(children...), element by element. The children have the same shape, layout and device.
 template <class Operation, class... Children>
-class map : public expression_base {
+class map : public expression_base, public map_children<Operation, std::index_sequence_for<Children...>, Children...> {
  public:
   static constexpr std::size_t last = sizeof...(Children) - 1;
   template <std::size_t K>
-  using child_type = std::tuple_element_t<K, std::tuple<Children...>>;
+  using child_type = typename nth<K, Children...>::type;
 
   using operation_type = Operation;
   using value_type = typename Operation::template result<typename Children::value_type...>::type;
@@ -47,43 +114,13 @@ class map : public expression_base {
       (Operation::takes_masks || (same_as_packet<Children> && ...)) && Operation::template vectorizable<packet_element>;
   static constexpr int complexity = (1 + ... + Children::complexity);
 
-  class cursor {
-   public:
-    explicit cursor(const typename Children::cursor&... children) noexcept : children_{children...} {}
-    GRADUS_ALWAYS_INLINE value_type scalar(index_t j) const noexcept {
-      return std::apply([j](const auto&... child) { return Operation::scalar(child.scalar(j)...); }, children_);
-    }
-    template <class Packet>
-    GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
-      return std::apply([j](const auto&... child) { return Operation::packet(child.template packet<Packet>(j)...); },
-                        children_);
-    }
-
-   private:
-    std::tuple<typename Children::cursor...> children_;
-  };
-
-  explicit map(Children... children) : children_{std::move(children)...} {}
+  explicit map(Children... children)
+      : map_children<Operation, std::index_sequence_for<Children...>, Children...>{children...} {}
 
   [[nodiscard]] device_type& device() const noexcept { return shaped().device(); }
   [[nodiscard]] const gradus::extents<rank>& extents() const noexcept { return shaped().extents(); }
-  [[nodiscard]] cursor row(index_t r) const noexcept {
-    return std::apply([r](const auto&... child) { return cursor{child.row(r)...}; }, children_);
-  }
-  [[nodiscard]] auto detached() const {
-    return std::apply(
-        [](const auto&... child) {
-          return map<Operation, std::remove_cvref_t<decltype(child.detached())>...>{child.detached()...};
-        },
-        children_);
-  }
-  [[nodiscard]] bool reads(const void* data) const noexcept {
-    return std::apply([data](const auto&... child) { return (child.reads(data) || ...); }, children_);
-  }
   template <class Leaf>
   static constexpr bool has_leaf = (Children::template has_leaf<Leaf> || ...);
-
-  [[nodiscard]] const std::tuple<Children...>& children() const noexcept { return children_; }
 
  private:
   [[nodiscard]] const auto& shaped() const noexcept {
@@ -95,10 +132,8 @@ class map : public expression_base {
       }
       return k;
     }();
-    return std::get<first>(children_);
+    return this->template child<first>();
   }
-
-  std::tuple<Children...> children_;
 };
 
 /// The rank that an operand brings: scalars and vectors without a shape of their own adapt to the others.
@@ -165,7 +200,7 @@ struct common_element {
     return k;
   }();
   static_assert(!is_number[chosen], "gradus: an operation on numbers alone: give it a tensor");
-  using type = typename element<std::tuple_element_t<chosen, std::tuple<Nodes...>>>::type;
+  using type = typename element<typename nth<chosen, Nodes...>::type>::type;
 
   static constexpr std::array<bool, sizeof...(Nodes)> same{
       (std::is_arithmetic_v<Nodes> || std::same_as<typename element<Nodes>::type, type>)...};
@@ -179,7 +214,7 @@ template <class Operation, std::size_t First, class... Nodes>
   constexpr std::array<int, sizeof...(Nodes)> ranks{shape_rank<Nodes>...};
   constexpr auto widest = static_cast<std::size_t>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
   static_assert(ranks[widest] >= 0, "gradus: per_channel, per_row, per_column and along stand beside a tensor");
-  const auto& wide = std::get<widest>(std::tie(nodes...));
+  const auto& wide = pick<widest>(nodes...);
   using node = std::remove_cvref_t<decltype(wide)>;
   const shape_of<node::rank, typename node::layout_type, typename node::device_type> prototype{wide.extents()};
   const auto build = []<class... Bound>(Bound... bound) { return map<Operation, Bound...>{std::move(bound)...}; };

@@ -11,7 +11,7 @@
 #include <array>        // std::array
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <tuple>        // std::tuple, std::get, std::tuple_element_t
+#include <tuple>        // std::tuple, std::get
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::move, std::index_sequence_for
 
@@ -61,7 +61,7 @@ class gradient_sink {
     using gradient_type = gradient_of<Leaf>;
     [&]<std::size_t... K>(std::index_sequence<K...>) {
       const auto offer = [&]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
-        if constexpr (std::same_as<Leaf, leaf_of<std::tuple_element_t<Position, std::tuple<Tensors...>>>>) {
+        if constexpr (std::same_as<Leaf, leaf_of<typename nth<Position, Tensors...>::type>>) {
           if (node.data() == by_[Position]) {
             // A second arrival is computed before it is added: one loop for each adjoint, not two, is compiled.
             gradient_type& gradient = std::get<Position>(gradients_);
@@ -131,16 +131,16 @@ void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, S
   const auto self = node.detached();
   [&]<std::size_t... K>(std::index_sequence<K...>) {
     const auto one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
-      using child = std::tuple_element_t<Index, std::tuple<Children...>>;
+      using child = typename nth<Index, Children...>::type;
       // The condition of where() selects; it has no derivative.
       constexpr bool differentiable = !std::same_as<typename child::value_type, bool>;
       if constexpr (Sink::template reachable<child> && (differentiable || !std::same_as<Operation, where_operation>)) {
         static_assert(!std::same_as<typename map<Operation, Children...>::value_type, bool>,
                       "gradus::gradients: comparisons are not differentiable: use them as the condition of where()");
-        if (sink.reaches(std::get<Index>(node.children()))) {
-          propagate(std::get<Index>(node.children()),
+        if (sink.reaches(node.template child<Index>())) {
+          propagate(node.template child<Index>(),
                     Operation::template derivative<static_cast<int>(Index)>(settled_adjoint, self,
-                                                                            std::get<K>(self.children())...),
+                                                                            self.template child<K>()...),
                     sink);
         }
       }

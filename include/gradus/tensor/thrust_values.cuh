@@ -15,7 +15,7 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint32_t, std::uintptr_t
 #include <limits>     // std::numeric_limits
-#include <tuple>      // std::apply, std::get
+#include <tuple>      // std::get
 #include <utility>    // std::index_sequence, std::index_sequence_for
 
 #include "gradus/core/config.hpp"         // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
@@ -234,12 +234,11 @@ template <class Value, int Rank, class Layout, unsigned Mask>
 
 template <class Operation, class... Children>
 [[nodiscard]] auto values_of(const map<Operation, Children...>& node) noexcept {
-  return std::apply(
-      [](const auto&... child) {
-        return map_values<Operation, decltype(values_of(child))...>{
-            ::cuda::std::tuple<decltype(values_of(child))...>{values_of(child)...}};
-      },
-      node.children());
+  return [&]<std::size_t... K>(std::index_sequence<K...>) {
+    using values = map_values<Operation, decltype(values_of(node.template child<K>()))...>;
+    return values{decltype(values::children){values_of(node.template child<K>())...}};
+  }
+  (std::index_sequence_for<Children...>{});
 }
 
 }  // namespace gradus::detail

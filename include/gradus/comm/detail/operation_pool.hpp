@@ -6,24 +6,29 @@
 
 #include <cstddef>  // std::size_t
 #include <memory>   // std::make_unique, std::unique_ptr
-#include <utility>  // std::forward
 
 #include "gradus/core/vector.hpp"  // vector
 
 namespace gradus::comm::detail {
 
-/// The operations of one channel. Nothing is allocated while one is idle.
+/// The operations of one channel. Nothing is allocated while one is idle. How many are under way at a time depends on
+/// how late the other ranks are, so there are eight at once, and then twice as many: a late rank in the thousandth step
+/// is no reason to allocate.
 template <class Operation>
 class operation_pool {
  public:
-  /// An idle operation, a new one made from `arguments` if there is none. It stays idle until it is taken, so that an
-  /// exception on the way loses nothing.
+  /// An idle operation; new ones are made from `arguments` if there is none. It stays idle until it is taken, so that
+  /// an exception on the way loses nothing.
   template <class... Arguments>
-  [[nodiscard]] Operation& idle(Arguments&&... arguments) {
+  [[nodiscard]] Operation& idle(Arguments&... arguments) {
     if (idle_.empty()) {
-      all_.push_back(std::make_unique<Operation>(std::forward<Arguments>(arguments)...));
-      idle_.reserve(all_.size());
-      idle_.push_back(all_.back().get());
+      const std::size_t more = all_.empty() ? 8 : all_.size();
+      all_.reserve(all_.size() + more);
+      idle_.reserve(all_.size() + more);
+      for (std::size_t made = 0; made < more; ++made) {
+        all_.push_back(std::make_unique<Operation>(arguments...));
+        idle_.push_back(all_.back().get());
+      }
     }
     return *idle_.back();
   }
