@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# cmake -DCOMPILER=... -DSOURCE=... -DDIRECTORIES=... -P expect_error.cmake
+# cmake -DCOMPILER=... -DSOURCE=... -DDIRECTORIES=... [-DOTHERS=...] -P expect_error.cmake
 cmake_minimum_required(VERSION 3.22)
+include("${CMAKE_CURRENT_LIST_DIR}/flags.cmake")
 file(STRINGS "${SOURCE}" expected REGEX "^// EXPECT_ERROR: " LIMIT_COUNT 1)
 if(NOT expected)
   message(FATAL_ERROR "${SOURCE} has no line \"// EXPECT_ERROR: text\"")
 endif()
 string(REPLACE "// EXPECT_ERROR: " "" expected "${expected}")
-set(ENV{LC_ALL} C)
-set(flags -std=c++20 -fsyntax-only)
-foreach(directory IN LISTS DIRECTORIES)
-  if(NOT directory STREQUAL "/usr/include")  # is searched in any case, and must stay behind the compiler's own
-    list(APPEND flags -isystem "${directory}")
-  endif()
-endforeach()
+list(APPEND flags -fsyntax-only)
+if(OTHERS)
+  list(APPEND flags -include "${OTHERS}")
+endif()
 
 execute_process(COMMAND "${COMPILER}" ${flags} -DGRADUS_TEST_GOOD_TWIN "${SOURCE}"
                 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)

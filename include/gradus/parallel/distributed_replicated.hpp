@@ -39,9 +39,9 @@ class distributed_replicated_state;
 /// servers on ranks of their own are then nodes of their own. With any other a node's ranks exchange messages.
 ///
 /// Servers, placement, modes and failures (a worker waits for the first one of its node twice as long as that waits for
-/// the servers) are those of parameter_server, of which the first worker of each node is a worker; in modes that survive
-/// lost workers a node is lost as a whole, and a push is the mean over a node's examples if all nodes have as many
-/// workers. Synchronous, it is the update of one process.
+/// the servers) are those of parameter_server, of which the first worker of each node is a worker; in modes that
+/// survive lost workers a node is lost as a whole, and a push is the mean over a node's examples if all nodes have as
+/// many workers. Synchronous, it is the update of one process.
 ///
 /// A rank that is a server alone calls `serve`, as with parameter_server.
 struct distributed_replicated {
