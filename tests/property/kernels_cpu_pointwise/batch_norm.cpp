@@ -15,9 +15,9 @@ namespace {
 using namespace pointwise;
 using gradus::kernels::activation;
 
-const std::vector<image_extents> shapes{{1, 1, 1, 1},   {0, 3, 2, 2},   {2, 1, 1, 1},    {7, 3, 1, 1},
-                                        {2, 3, 5, 7},   {3, 17, 3, 3},  {4, 32, 4, 4},   {70, 5, 6, 5},
-                                        {2, 70, 13, 9}, {1, 2, 64, 65}, {130, 130, 1, 1}};
+const std::vector<image_extents> batch_norm_shapes{{1, 1, 1, 1},   {0, 3, 2, 2},   {2, 1, 1, 1},    {7, 3, 1, 1},
+                                                   {2, 3, 5, 7},   {3, 17, 3, 3},  {4, 32, 4, 4},   {70, 5, 6, 5},
+                                                   {2, 70, 13, 9}, {1, 2, 64, 65}, {130, 130, 1, 1}};
 
 struct options {
   bool affine = true;
@@ -66,15 +66,6 @@ expected_forward reference(const plain_images& x, const std::vector<double>& gam
 
 std::vector<double> channel_values(index_t channels, std::string_view name, double offset) {
   return plain_images{{1, channels, 1, 1}, name, 0.5, offset}.values;
-}
-
-template <class Element>
-std::vector<Element> converted(const std::vector<double>& values) {
-  std::vector<Element> result;
-  for (const double value : values) {
-    result.push_back(static_cast<Element>(value));
-  }
-  return result;
 }
 
 /// Everything that forward and backward write.
@@ -146,7 +137,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_agrees_with_its_formulas, Case, float_a
   using element = typename Case::element;
   using layout = typename Case::layout;
   const double allowed = tolerance<element>(2e-5);
-  for (const image_extents& shape : shapes) {
+  for (const image_extents& shape : batch_norm_shapes) {
     const plain_images x{shape, "x", 1, 3};
     const plain_images dy{shape, "dy"};
     const plain_images residual{shape, "residual"};

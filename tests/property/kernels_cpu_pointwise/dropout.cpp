@@ -16,8 +16,9 @@ namespace {
 
 using namespace gradus;
 
-const std::vector<image_extents> shapes{{1, 1, 1, 1},  {0, 3, 2, 2},    {3, 10, 1, 1},  {2, 3, 5, 7},  {2, 33, 3, 3},
-                                        {1, 4, 9, 13}, {2, 5000, 1, 1}, {1, 2, 40, 41}, {1, 65, 9, 8}, {64, 128, 1, 1}};
+const std::vector<image_extents> dropout_shapes{{1, 1, 1, 1},  {0, 3, 2, 2},   {3, 10, 1, 1},   {2, 3, 5, 7},
+                                                {2, 33, 3, 3}, {1, 4, 9, 13},  {2, 5000, 1, 1}, {1, 2, 40, 41},
+                                                {1, 65, 9, 8}, {64, 128, 1, 1}};
 
 template <class Element, class Layout>
 struct result {
@@ -36,17 +37,17 @@ result<Element, Layout> forward(int threads, const image_extents& shape, const s
   return r;
 }
 
-using cases = std::tuple<std::tuple<float, nchw>, std::tuple<float, nhwc>, std::tuple<double, nhwc>>;
+using dropout_cases = std::tuple<std::tuple<float, nchw>, std::tuple<float, nhwc>, std::tuple<double, nhwc>>;
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(dropout)
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_forward_is_its_definition, Case, cases) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_forward_is_its_definition, Case, dropout_cases) {
   using element = std::tuple_element_t<0, Case>;
   using layout = std::tuple_element_t<1, Case>;
   const random_stream stream{3, "drop"};
-  for (const image_extents& shape : shapes) {
+  for (const image_extents& shape : dropout_shapes) {
     for (const double rate : {0.0, 0.25, 0.5, 0.9}) {
       BOOST_TEST_CONTEXT("shape " << shape << " rate " << rate) {
         const dense_mapping<layout> at{shape};
@@ -83,7 +84,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_forward_is_its_definition, Case, cases) {
   }
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_batch_in_two_parts_is_the_batch, Case, cases) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_batch_in_two_parts_is_the_batch, Case, dropout_cases) {
   using element = std::tuple_element_t<0, Case>;
   using layout = std::tuple_element_t<1, Case>;
   const image_extents whole{4, 3, 5, 7};

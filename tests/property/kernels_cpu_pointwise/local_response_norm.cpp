@@ -14,8 +14,8 @@ namespace {
 using namespace pointwise;
 using gradus::kernels::local_response_norm_parameters;
 
-const std::vector<image_extents> shapes{{1, 1, 1, 1},  {0, 3, 2, 2},  {2, 3, 5, 7},  {1, 7, 1, 1},
-                                        {3, 17, 3, 3}, {1, 64, 4, 5}, {2, 33, 1, 19}};
+const std::vector<image_extents> response_shapes{{1, 1, 1, 1},  {0, 3, 2, 2},  {2, 3, 5, 7},  {1, 7, 1, 1},
+                                                 {3, 17, 3, 3}, {1, 64, 4, 5}, {2, 33, 1, 19}};
 const std::vector<local_response_norm_parameters> parameters{{},
                                                              {.radius = 0, .alpha = 0.5, .beta = 1, .k = 1},
                                                              {.radius = 5, .alpha = 0.1, .beta = 0.5, .k = 1.5},
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_SUITE(local_response_norm)
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_is_its_definition, Case, float_and_double_cases) {
   using element = typename Case::element;
   using layout = typename Case::layout;
-  for (const image_extents& shape : shapes) {
+  for (const image_extents& shape : response_shapes) {
     for (const auto& p : parameters) {
       BOOST_TEST_CONTEXT("shape " << shape << " radius " << p.radius) {
         const plain_images x{shape, "x", 3};
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_agrees_with_finite_differences, Case, dou
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_is_the_same_for_all_types_layouts_and_threads, Case, float_and_double_cases) {
   using element = typename Case::element;
   using layout = typename Case::layout;
-  for (const image_extents& shape : shapes) {
+  for (const image_extents& shape : response_shapes) {
     for (const auto& p : parameters) {
       BOOST_TEST_CONTEXT("shape " << shape << " radius " << p.radius) {
         const plain_images x{shape, "x", 2};

@@ -47,7 +47,7 @@ pool_case make_case(index_t images, index_t channels, index_t height, index_t wi
            .pad_left = pad}};
 }
 
-const std::vector<pool_case> cases{
+const std::vector<pool_case> pool_cases{
     make_case(1, 1, 1, 1, 1, 1, 1, 1, 0),        // one pixel
     make_case(0, 3, 4, 4, 2, 2, 2, 2, 0),        // no images
     make_case(3, 32, 8, 8, 2, 2, 2, 2, 0),       // halves
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_SUITE(pool2d)
 BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_forward_is_its_definition, Case, pool_types) {
   using element = typename Case::element;
   using layout = typename Case::layout;
-  for (const pool_case& test : cases) {
+  for (const pool_case& test : pool_cases) {
     BOOST_TEST_CONTEXT("input " << test.shape.input(test.images) << " output " << test.shape.output(test.images)) {
       plain_images x{test.shape.input(test.images), "x"};
       check_max<element, layout>(test, x);
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_forward_is_its_definition, Case, pool_t
 BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_backward_gives_to_the_chosen, Case, pool_types) {
   using element = typename Case::element;
   using layout = typename Case::layout;
-  for (const pool_case& test : cases) {
+  for (const pool_case& test : pool_cases) {
     const auto in = test.shape.input(test.images);
     const auto out = test.shape.output(test.images);
     const plain_images x{in, "x"};
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool2d_backward_gives_to_the_chosen, Case, poo
 BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool2d_is_its_definition, Case, pool_types) {
   using element = typename Case::element;
   using layout = typename Case::layout;
-  for (const pool_case& test : cases) {
+  for (const pool_case& test : pool_cases) {
     const auto in = test.shape.input(test.images);
     const auto out = test.shape.output(test.images);
     const plain_images x{in, "x"};

@@ -58,13 +58,6 @@ std::vector<std::int32_t> make_labels(index_t rows, index_t classes) {
   return labels;
 }
 
-template <class Element>
-std::vector<Element> converted(const std::vector<double>& values) {
-  std::vector<Element> result(values.size());
-  std::transform(values.begin(), values.end(), result.begin(), [](double v) { return static_cast<Element>(v); });
-  return result;
-}
-
 using elements = std::tuple<float, double>;
 
 struct size {

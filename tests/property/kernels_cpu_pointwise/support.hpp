@@ -110,6 +110,13 @@ template <class Layout, class Element>
 }
 
 template <class Element>
+[[nodiscard]] std::vector<Element> converted(const std::vector<double>& values) {
+  std::vector<Element> result(values.size());
+  std::transform(values.begin(), values.end(), result.begin(), [](double v) { return static_cast<Element>(v); });
+  return result;
+}
+
+template <class Element>
 [[nodiscard]] std::vector<double> doubles(const std::vector<Element>& values) {
   return {values.begin(), values.end()};
 }
