@@ -143,6 +143,27 @@ BOOST_AUTO_TEST_CASE(long_arrays_are_right_too) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(long_arrays_of_every_type_are_right_too) {
+  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  for (const auto* const spec : {"ring#2", "halving_doubling"}) {
+    const auto results = comm::run_ranks(3, [&](comm::threads& world) {
+      constexpr std::size_t size = 1000003;
+      comm::collectives own{world.duplicate(), {.all_reduce = comm::parse_all_reduce_spec(spec)}};
+      return std::vector<bool>{all_reduce_is_right<double>(own, size, comm::reduction::sum),
+                               all_reduce_is_right<std::int32_t>(own, size, comm::reduction::maximum),
+                               all_reduce_is_right<std::int64_t>(own, size, comm::reduction::sum),
+                               all_reduce_is_right<std::uint8_t>(own, size, comm::reduction::sum),
+                               all_reduce_is_right<gradus::bfloat16>(own, size, comm::reduction::sum),
+                               all_reduce_is_right<gradus::float16>(own, size, comm::reduction::sum)};
+    });
+    for (const auto& of_rank : results) {
+      for (std::size_t type = 0; type < of_rank.size(); ++type) {
+        BOOST_TEST(of_rank[type], spec << ", type " << type);
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(all_ranks_have_the_same_bits) {
   const communicator_tests::watchdog guard{std::chrono::seconds{300}};
   for (int ranks = 2; ranks <= 9; ++ranks) {
