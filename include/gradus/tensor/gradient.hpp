@@ -15,11 +15,12 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::move, std::index_sequence_for
 
-#include "gradus/tensor/assign.hpp"     // assign
-#include "gradus/tensor/broadcast.hpp"  // broadcast, along
-#include "gradus/tensor/functions.hpp"  // the operators
-#include "gradus/tensor/matrix.hpp"     // matmul, transpose
-#include "gradus/tensor/reduction.hpp"  // sum
+#include "gradus/tensor/assign.hpp"       // assign
+#include "gradus/tensor/broadcast.hpp"    // broadcast, along
+#include "gradus/tensor/elementwise.hpp"  // map, nth
+#include "gradus/tensor/functions.hpp"    // the operators
+#include "gradus/tensor/matrix.hpp"       // matmul, transpose
+#include "gradus/tensor/reduction.hpp"    // sum
 
 namespace gradus::detail {
 

@@ -7,7 +7,7 @@
 // reads_packs(Width) says whether it may be asked for more than one at a time.
 #pragma once
 
-#include <cuda/std/tuple>  // cuda::std::tuple
+#include <cuda/std/tuple>  // cuda::std::get, cuda::std::tuple
 
 #include <algorithm>  // std::max
 #include <array>      // std::array
@@ -15,7 +15,6 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::uint32_t, std::uintptr_t
 #include <limits>     // std::numeric_limits
-#include <tuple>      // std::get
 #include <utility>    // std::index_sequence, std::index_sequence_for
 
 #include "gradus/core/config.hpp"         // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
