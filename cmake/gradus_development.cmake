@@ -14,6 +14,17 @@ function(gradus_enable_warnings target)
                          -Wno-error=maybe-uninitialized>)
 endfunction()
 
+set(GRADUS_TEST_OPTIMIZATION "" CACHE STRING
+    "Optimization of test programs that compute little, which are most; empty: that of the build")
+
+# gradus_optimize_for_tests(<target>): a program that is there for the tests alone, since benchmarks are not built and
+# nothing is installed, is optimized as they are.
+function(gradus_optimize_for_tests target)
+  if(NOT GRADUS_BUILD_BENCH AND NOT GRADUS_INSTALL_PROGRAMS)
+    target_compile_options(${target} PRIVATE ${GRADUS_TEST_OPTIMIZATION})
+  endif()
+endfunction()
+
 # gradus_mpi_command(<variable> <ranks>): the words that start a program on so many ranks, here and as root too.
 function(gradus_mpi_command variable ranks)
   set(${variable}

@@ -57,10 +57,8 @@ void long_arrays_arrive(mpi_shared& world) {
   auto input = suite::contributions<double>(world.rank(), block * ranks);
   const auto place = std::span{input}.subspan(own * block, block);
   comm::reduce_scatter(world, input, place).wait();
-  for (std::size_t i = 0; i < block; ++i) {
-    require(place[i] == suite::expected_value<double>(world.size(), own * block + i, comm::reduction::sum),
-            "reduce_scatter in place");
-  }
+  const auto expected = suite::expected_values<double>(world.size(), block, comm::reduction::sum, own * block);
+  require(suite::same<double>(place, expected), "reduce_scatter in place");
 }
 
 /// Collectives of all kinds and lengths under way, waited for from the last to the first, or only tested.
@@ -88,9 +86,7 @@ void requests_complete_in_any_order(mpi_shared& world) {
       }
     }
     for (std::size_t i = 0; i < std::size(lengths); ++i) {
-      for (std::size_t k = 0; k < lengths[i]; ++k) {
-        require(data[i][k] == suite::expected_value<float>(world.size(), k, comm::reduction::sum), "sum");
-      }
+      suite::require_same(data[i], suite::expected_values<float>(world.size(), lengths[i]), "sum");
     }
   }
 }

@@ -55,9 +55,7 @@ int main(int argc, char** argv) {
         comm::all_reduce(split.across, values).wait();
       }
       comm::broadcast(split.local, values, 0).wait();
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        suite::require(values[i] == suite::expected_value<float>(world.size(), i, comm::reduction::sum), "sum");
-      }
+      suite::require_same(values, suite::expected_values<float>(world.size(), values.size()), "sum");
       if (world.rank() == 0) {
         std::printf("passed: %d node(s)\n", split.nodes);
       }

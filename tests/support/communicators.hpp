@@ -115,13 +115,57 @@ std::string label(std::string_view what, std::size_t size) {
   return std::string{what} + " of " + std::to_string(size) + " " + std::string{gradus::element_name<Element>};
 }
 
-template <class Element>
-std::vector<Element> contributions(int rank, std::size_t size, comm::reduction operation = comm::reduction::sum) {
+/// value(0), value(1), ..., which repeat after `period`. Computed once a period and copied, because sanitizers and
+/// builds without optimization would spend most of a suite's time here.
+template <class Element, class Value>
+std::vector<Element> repeated(std::size_t size, std::size_t period, const Value& value) {
   std::vector<Element> values(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    values[i] = contribution<Element>(rank, i, operation);
+  for (std::size_t i = 0; i < std::min(size, period); ++i) {
+    values[i] = value(i);
+  }
+  for (std::size_t done = period; done < size; done *= 2) {
+    std::memcpy(values.data() + done, values.data(), std::min(done, size - done) * sizeof(Element));
   }
   return values;
+}
+
+inline constexpr std::size_t contribution_period = std::size_t{29} * 3;
+
+template <class Element>
+std::vector<Element> contributions(int rank, std::size_t size, comm::reduction operation = comm::reduction::sum) {
+  return repeated<Element>(size, contribution_period,
+                           [&](std::size_t i) { return contribution<Element>(rank, i, operation); });
+}
+
+/// Of elements from `first` on.
+template <class Element>
+std::vector<Element> expected_values(int ranks, std::size_t size, comm::reduction operation = comm::reduction::sum,
+                                     std::size_t first = 0) {
+  return repeated<Element>(size, contribution_period,
+                           [&](std::size_t i) { return expected_value<Element>(ranks, first + i, operation); });
+}
+
+/// Bit by bit.
+template <class Element>
+bool same(std::span<const Element> a, std::span<const Element> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+template <class Element>
+bool same(const std::vector<Element>& a, const std::vector<Element>& b) {
+  return same(std::span{a}, std::span{b});
+}
+
+/// @throws std::logic_error that names the first element that differs
+template <class Element>
+void require_same(const std::vector<Element>& values, const std::vector<Element>& expected, std::string_view what,
+                  std::source_location where = std::source_location::current()) {
+  if (!same(values, expected)) {
+    std::size_t i = 0;
+    while (i < std::min(values.size(), expected.size()) && values[i] == expected[i]) {
+      ++i;
+    }
+    require(false, std::string{what} + " differs at " + std::to_string(i), where);
+  }
 }
 
 template <class Communicator, class Element>
@@ -129,11 +173,8 @@ void all_reduce_reduces(Communicator& world) {
   const auto check = [&](std::size_t size, comm::reduction operation) {
     auto values = contributions<Element>(world.rank(), size, operation);
     comm::all_reduce(world, values, operation).wait();
-    for (std::size_t i = 0; i < size; ++i) {
-      if (values[i] != expected_value<Element>(world.size(), i, operation)) {
-        require(false, label<Element>(name_of(operation), size) + " differs at " + std::to_string(i));
-      }
-    }
+    require_same(values, expected_values<Element>(world.size(), size, operation),
+                 label<Element>(name_of(operation), size));
   };
   for (const int size : sizes) {
     for (const comm::reduction operation : reductions) {
@@ -149,7 +190,7 @@ void broadcast_copies_the_root(Communicator& world) {
     for (int root = 0; root < world.size(); ++root) {
       auto values = contributions<Element>(world.rank(), static_cast<std::size_t>(size));
       comm::broadcast(world, values, root).wait();
-      require(values == contributions<Element>(root, values.size()), label<Element>("broadcast", values.size()));
+      require_same(values, contributions<Element>(root, values.size()), label<Element>("broadcast", values.size()));
     }
   }
 }
@@ -166,13 +207,11 @@ void reduce_scatter_gives_each_rank_its_block(Communicator& world) {
         std::vector<Element> apart(block);
         const std::span<Element> output = in_place ? std::span{input}.subspan(own * block, block) : std::span{apart};
         comm::reduce_scatter(world, input, output, operation).wait();
-        for (std::size_t i = 0; i < block; ++i) {
-          if (output[i] != expected_value<Element>(world.size(), own * block + i, operation)) {
-            require(false, label<Element>(in_place ? "reduce_scatter in place" : "reduce_scatter", block));
-          }
-        }
+        require_same({output.begin(), output.end()},
+                     expected_values<Element>(world.size(), block, operation, own * block),
+                     label<Element>(in_place ? "reduce_scatter in place" : "reduce_scatter", block));
         if (!in_place) {
-          require(input == contributions<Element>(world.rank(), block * ranks, operation), "the input has changed");
+          require_same(input, contributions<Element>(world.rank(), block * ranks, operation), "the input");
         }
       }
     }
@@ -197,7 +236,7 @@ void all_gather_collects_all_blocks(Communicator& world) {
       }
       for (std::size_t rank = 0; rank < ranks; ++rank) {
         const auto theirs = contributions<Element>(static_cast<int>(rank), block);
-        require(std::equal(theirs.begin(), theirs.end(), output.begin() + static_cast<std::ptrdiff_t>(rank * block)),
+        require(same<Element>(theirs, std::span{output}.subspan(rank * block, block)),
                 label<Element>("all_gather", block));
       }
     }
@@ -209,35 +248,35 @@ template <class Communicator>
 void rounded_sums_have_the_same_bits_everywhere(Communicator& world) {
   for (const std::size_t size : {1U, 37U, 4099U, 20011U}) {
     std::vector<double> exact(size);
-    std::vector<float> first;
-    for (int run = 0; run < 3; ++run) {
-      std::vector<float> values(size);
-      for (std::size_t i = 0; i < size; ++i) {
-        exact[i] = 0.0;
-        for (int rank = 0; rank < world.size(); ++rank) {
-          const float value = 1.0F / (static_cast<float>(i) + 1.5F + static_cast<float>(rank) * 0.7F);
-          exact[i] += static_cast<double>(value);
-          if (rank == world.rank()) {
-            values[i] = value;
-          }
+    std::vector<float> own(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      for (int rank = 0; rank < world.size(); ++rank) {
+        const float value = 1.0F / (static_cast<float>(i) + 1.5F + static_cast<float>(rank) * 0.7F);
+        exact[i] += static_cast<double>(value);
+        if (rank == world.rank()) {
+          own[i] = value;
         }
       }
+    }
+    std::vector<float> first;
+    for (int run = 0; run < 3; ++run) {
+      std::vector<float> values = own;
       std::this_thread::sleep_for(std::chrono::microseconds{(world.rank() * 37 + run * 101) % 300});
       comm::all_reduce(world, values).wait();
-      for (std::size_t i = 0; i < size; ++i) {
-        require(std::abs(static_cast<double>(values[i]) - exact[i]) <= 4e-7 * exact[i], "the sum is wrong");
-      }
       if (run == 0) {
         first = values;
+        for (std::size_t i = 0; i < size; ++i) {
+          require(std::abs(static_cast<double>(values[i]) - exact[i]) <= 4e-7 * exact[i], "the sum is wrong");
+        }
       }
-      require(std::memcmp(first.data(), values.data(), size * sizeof(float)) == 0, "two runs differ");
+      require(same(first, values), "two runs differ");
     }
     std::vector<std::uint8_t> bytes(size * sizeof(float));
     std::memcpy(bytes.data(), first.data(), bytes.size());
     std::vector<std::uint8_t> all(bytes.size() * static_cast<std::size_t>(world.size()));
     comm::all_gather(world, bytes, all).wait();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      require(all[i] == bytes[i % bytes.size()], "two ranks differ");
+    for (std::size_t begin = 0; begin < all.size(); begin += bytes.size()) {
+      require(same<std::uint8_t>(bytes, std::span{all}.subspan(begin, bytes.size())), "two ranks differ");
     }
   }
 }
@@ -347,10 +386,8 @@ void many_requests_are_under_way(Communicator& world) {
     pending[i].wait();
   }
   for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t k = 0; k < sums[i].size(); ++k) {
-      require(sums[i][k] == expected_value<float>(world.size(), k, comm::reduction::sum), "sum");
-    }
-    require(copies[i] == contributions<std::int32_t>(static_cast<int>(i) % world.size(), copies[i].size()), "copy");
+    require_same(sums[i], expected_values<float>(world.size(), sums[i].size()), "sum");
+    require_same(copies[i], contributions<std::int32_t>(static_cast<int>(i) % world.size(), copies[i].size()), "copy");
   }
 }
 
@@ -374,10 +411,9 @@ void duplicates_are_independent(Communicator& world) {
   }
   first.wait();
   second.wait();
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    require(sums[i] == expected_value<float>(world.size(), i, comm::reduction::sum), "the first channel");
-    require(greatest[i] == expected_value<float>(world.size(), i, comm::reduction::maximum), "the second channel");
-  }
+  require_same(sums, expected_values<float>(world.size(), sums.size()), "the first channel");
+  require_same(greatest, expected_values<float>(world.size(), greatest.size(), comm::reduction::maximum),
+               "the second channel");
   if (world.size() >= 2 && world.rank() < 2) {
     const int peer = 1 - world.rank();
     std::array values{1.0F, 2.0F};
@@ -417,10 +453,8 @@ void dropped_requests_complete(Communicator& world) {
     comm::request taken{std::move(pending)};
     require(pending.test(), "a moved-from request is complete");  // NOLINT(bugprone-use-after-move)
   }
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const float expected = expected_value<float>(world.size(), i, comm::reduction::sum);
-    require(a[i] == expected && b[i] == expected, "a dropped request left its buffer unfinished");
-  }
+  const auto expected = expected_values<float>(world.size(), a.size());
+  require(same(a, expected) && same(b, expected), "a dropped request left its buffer unfinished");
 }
 
 template <class Communicator>

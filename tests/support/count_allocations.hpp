@@ -25,12 +25,12 @@ inline void* checked(void* memory) {
 }  // namespace counted
 
 // Not inlined, or the compiler compares them with the ones of the library. The array forms call these.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  return counted::checked(std::malloc(bytes == 0 ? 1 : bytes));
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  return counted::checked(std::malloc(size == 0 ? 1 : size));
 }
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto unit = static_cast<std::size_t>(alignment);
-  return counted::checked(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
+  return counted::checked(std::aligned_alloc(unit, (size + unit - 1) / unit * unit));
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);

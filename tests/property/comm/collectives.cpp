@@ -11,7 +11,7 @@
 #include <thread>     // std::this_thread
 #include <vector>     // std::vector
 
-#include "../../support/communicators.hpp"  // watchdog
+#include "../../support/communicators.hpp"  // repeated, same, watchdog
 #include "gradus/comm/collectives.hpp"      // collectives, part_bound
 #include "gradus/comm/threads.hpp"          // run_ranks, threads
 #include "gradus/comm/tune.hpp"             // tune_all_reduce
@@ -22,6 +22,7 @@
 namespace {
 
 namespace comm = gradus::comm;
+namespace suite = communicator_tests;
 
 float term(int rank, std::size_t i) {
   return 1.0F / (1.5F + static_cast<float>(i % 1013) + 0.3F * static_cast<float>(rank));
@@ -49,6 +50,8 @@ std::vector<float> ring_sum(int ranks, std::size_t size) {
   return values;
 }
 
+inline constexpr std::size_t whole_number_period = 23;
+
 /// Ranks of two nodes in turn: uneven nodes for an odd number of ranks.
 std::vector<int> two_nodes(int ranks) {
   std::vector<int> nodes(static_cast<std::size_t>(ranks));
@@ -64,21 +67,31 @@ void come_late(gradus::random_stream& stream, std::uint64_t& calls) {
 }
 
 template <class Element>
-bool all_reduce_is_right(comm::collectives<comm::threads>& world, std::size_t size, comm::reduction operation) {
-  std::vector<Element> values(size);
-  std::vector<Element> expected(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    values[i] = whole_number<Element>(world.rank(), i);
-    expected[i] = whole_number<Element>(0, i);
-    for (int rank = 1; rank < world.size(); ++rank) {
+std::vector<Element> whole_numbers(int rank, std::size_t size) {
+  return suite::repeated<Element>(size, whole_number_period,
+                                  [rank](std::size_t i) { return whole_number<Element>(rank, i); });
+}
+
+/// The reductions of the whole numbers of all ranks.
+template <class Element>
+std::vector<Element> expected_result(int ranks, std::size_t size, comm::reduction operation) {
+  return suite::repeated<Element>(size, whole_number_period, [&](std::size_t i) {
+    auto value = whole_number<Element>(0, i);
+    for (int rank = 1; rank < ranks; ++rank) {
       const auto other = whole_number<Element>(rank, i);
-      expected[i] = operation == comm::reduction::sum       ? static_cast<Element>(expected[i] + other)
-                    : operation == comm::reduction::maximum ? std::max(expected[i], other)
-                                                            : std::min(expected[i], other);
+      value = operation == comm::reduction::sum       ? static_cast<Element>(value + other)
+              : operation == comm::reduction::maximum ? std::max(value, other)
+                                                      : std::min(value, other);
     }
-  }
+    return value;
+  });
+}
+
+template <class Element>
+bool all_reduce_is_right(comm::collectives<comm::threads>& world, std::size_t size, comm::reduction operation) {
+  auto values = whole_numbers<Element>(world.rank(), size);
   comm::all_reduce(world, values, operation).wait();
-  return values == expected;
+  return suite::same(values, expected_result<Element>(world.size(), size, operation));
 }
 
 }  // namespace
@@ -86,7 +99,7 @@ bool all_reduce_is_right(comm::collectives<comm::threads>& world, std::size_t si
 BOOST_AUTO_TEST_SUITE(comm_collectives_properties)
 
 BOOST_AUTO_TEST_CASE(all_reduce_is_right_for_every_algorithm) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   for (int ranks = 1; ranks <= 9; ++ranks) {
     for (const auto* const spec :
          {"ring", "ring#2", "ring#3", "halving_doubling", "binary_blocks", "recursive_doubling", "tree",
@@ -130,7 +143,7 @@ BOOST_AUTO_TEST_CASE(all_reduce_is_right_for_every_algorithm) {
 }
 
 BOOST_AUTO_TEST_CASE(long_arrays_are_right_too) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   for (const auto name : comm::all_reduce_algorithm_names) {
     const auto results = comm::run_ranks(5, [&](comm::threads& world) {
       comm::collectives own{world.duplicate(),
@@ -144,7 +157,7 @@ BOOST_AUTO_TEST_CASE(long_arrays_are_right_too) {
 }
 
 BOOST_AUTO_TEST_CASE(long_arrays_of_every_type_are_right_too) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   for (const auto* const spec : {"ring#2", "halving_doubling"}) {
     const auto results = comm::run_ranks(3, [&](comm::threads& world) {
       constexpr std::size_t size = 1000003;
@@ -165,7 +178,7 @@ BOOST_AUTO_TEST_CASE(long_arrays_of_every_type_are_right_too) {
 }
 
 BOOST_AUTO_TEST_CASE(all_ranks_have_the_same_bits) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   for (int ranks = 2; ranks <= 9; ++ranks) {
     for (const auto name : comm::all_reduce_algorithm_names) {
       const auto results = comm::run_ranks(ranks, [&](comm::threads& world) {
@@ -186,7 +199,7 @@ BOOST_AUTO_TEST_CASE(all_ranks_have_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(the_ring_combines_in_the_order_that_it_promises) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{120}};
+  const suite::watchdog guard{std::chrono::seconds{120}};
   for (int ranks = 1; ranks <= 9; ++ranks) {
     const auto results = comm::run_ranks(ranks, [&](comm::threads& world) {
       comm::collectives own{world.duplicate(),
@@ -205,7 +218,7 @@ BOOST_AUTO_TEST_CASE(the_ring_combines_in_the_order_that_it_promises) {
 }
 
 BOOST_AUTO_TEST_CASE(the_other_collectives_are_right) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   for (int ranks = 1; ranks <= 9; ++ranks) {
     const auto results = comm::run_ranks(ranks, [&](comm::threads& world) {
       comm::collectives own{world.duplicate(), {.segment_bytes = 4096}};
@@ -214,16 +227,9 @@ BOOST_AUTO_TEST_CASE(the_other_collectives_are_right) {
       bool right = true;
       for (const std::size_t size : {0, 1, 5, 997, 70001}) {
         const int root = static_cast<int>(size) % ranks;
-        std::vector<std::int32_t> mine(size);
-        std::vector<std::int32_t> of_root(size);
-        std::vector<std::int32_t> sum(size);
-        for (std::size_t i = 0; i < size; ++i) {
-          mine[i] = whole_number<std::int32_t>(world.rank(), i);
-          of_root[i] = whole_number<std::int32_t>(root, i);
-          for (int rank = 0; rank < ranks; ++rank) {
-            sum[i] += whole_number<std::int32_t>(rank, i);
-          }
-        }
+        const auto mine = whole_numbers<std::int32_t>(world.rank(), size);
+        const auto of_root = whole_numbers<std::int32_t>(root, size);
+        const auto sum = expected_result<std::int32_t>(ranks, size, comm::reduction::sum);
         come_late(stream, calls);
         auto values = mine;
         comm::broadcast(own, values, root).wait();
@@ -244,7 +250,7 @@ BOOST_AUTO_TEST_CASE(the_other_collectives_are_right) {
 }
 
 BOOST_AUTO_TEST_CASE(tuning_gives_all_ranks_the_same_rules_for_all_sizes) {
-  const communicator_tests::watchdog guard{std::chrono::seconds{120}};
+  const suite::watchdog guard{std::chrono::seconds{120}};
   const auto results = comm::run_ranks(3, [](comm::threads& world) {
     return comm::tune_all_reduce(world, {.smallest_bytes = 64, .largest_bytes = 4096, .repeats = 3}).rules;
   });

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "eighths.hpp"
 #include "gradus/core/extents.hpp"
-#include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/layout/layouts.hpp"
@@ -74,14 +74,8 @@ struct images {
 
   images() = default;
   explicit images(const image_extents& extents) : shape{extents}, values(static_cast<std::size_t>(extents.size())) {}
-  /// Small multiples of 1/8, so that sums of a few thousand products are exact in float: a wrong term shows, rounding
-  /// does not.
-  images(const image_extents& extents, std::string_view name) : images{extents} {
-    const gradus::random_stream stream{17, name};
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0;
-    }
-  }
+  images(const image_extents& extents, std::string_view name)
+      : shape{extents}, values{eighths(static_cast<std::size_t>(extents.size()), name)} {}
   double& operator()(index_t n, index_t c, index_t h, index_t w) {
     return values[static_cast<std::size_t>(((n * shape.c + c) * shape.h + h) * shape.w + w)];
   }

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "eighths.hpp"
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/error.hpp"
-#include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
 #include "instruction_sets.hpp"
@@ -28,14 +28,11 @@ using gradus::kernels::matmul_epilogue;
 using gradus::kernels::matmul_shape;
 using elements = std::tuple<float, double>;
 
-/// Small multiples of 1/8: the sums are exact, so a wrong term shows and rounding does not.
 template <class Element>
 std::vector<Element> values(index_t count, std::string_view name) {
-  const gradus::random_stream stream{5, name};
-  std::vector<Element> result(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    result[i] = static_cast<Element>(
-        static_cast<gradus::parameter_element_t<Element>>(std::floor(stream.uniform(i) * 17.0 - 8.0) / 8.0));
+  std::vector<Element> result;
+  for (const double value : eighths(static_cast<std::size_t>(count), name)) {
+    result.push_back(static_cast<Element>(static_cast<gradus::parameter_element_t<Element>>(value)));
   }
   return result;
 }
