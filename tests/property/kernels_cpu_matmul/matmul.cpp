@@ -159,6 +159,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Element, elements) {
   }
 }
 
+// Several blocks of terms with panels that are packed before, and several groups of panels with a narrow rest.
+BOOST_AUTO_TEST_CASE_TEMPLATE(blocks_and_groups_agree_with_the_definition, Element, elements) {
+  check_product<Element>(245, 70, 900);
+  check_product<Element>(245, 40, 900);
+  check_product<Element>(11, 1100, 30);
+  check_product<Element>(9, 283, 600);
+}
+
 BOOST_AUTO_TEST_CASE(instruction_sets_are_chosen_by_name) {
   namespace detail = gradus::kernels::detail;
   for (const auto which : detail::all_instruction_sets) {

@@ -44,10 +44,17 @@ class product {
     copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
                                     rows_.step * static_cast<index_t>(sizeof(real)) % 1024 == 0);
     shared_ = rows_.count > most_rows;
-    // Blocks: all rows, and columns enough for all threads; or parts of both.
+    // Panels of a block of terms that the second cache holds together, if need be of fewer terms: all rows pass by
+    // them.
+    const index_t together = group_bytes / static_cast<index_t>(sizeof(real));
     const index_t panels = ceil_div(columns_.count, kernels.width);
+    const index_t terms_of_all = together / std::max<index_t>(1, panels * kernels.width);
+    most_terms_ = terms_of_all < least_terms ? most_terms(kernels) : std::min(terms_of_all, most_terms(kernels));
+    const index_t terms = std::max<index_t>(1, std::min(terms_, most_terms_));
+    group_ = std::clamp<index_t>(together / (kernels.width * terms), 1, most_panels);
+    // Blocks: all rows, and columns enough for all threads; or parts of both.
     row_parts_ = ceil_div(rows_.count, most_rows);
-    column_parts_ = ceil_div(panels * kernels.width, s.k > most_terms(kernels) ? most_columns : most_free_columns);
+    column_parts_ = ceil_div(panels * kernels.width, terms_ > most_terms_ ? most_columns : most_free_columns);
     const index_t wanted = 4 * threads;
     if (row_parts_ * column_parts_ < wanted) {
       const index_t most_parts = shared_ ? std::max(row_parts_, rows_.count / (4 * kernels.rows)) : row_parts_;
@@ -67,9 +74,7 @@ class product {
       scratch shared;
       static_cast<void>(shared.take<real>(rows > most_rows ? round_up(columns, kernels.width) * s.k : 0));
       scratch worker;
-      static_cast<void>(take(kernels, std::min(rows, most_rows),
-                             std::min(round_up(columns, kernels.width), round_up(most_columns, kernels.width)), s.k,
-                             worker));
+      static_cast<void>(take(kernels, std::min(rows, most_rows), round_up(columns, kernels.width), s.k, worker));
       bytes = std::max(bytes, shared.used() + static_cast<std::size_t>(threads) * worker.used());
     }
     return bytes;
@@ -92,9 +97,11 @@ class product {
     const index_t panels = ceil_div(columns_.count, kernels_.width);
     if (shared_) {
       const term_blocks blocks = blocks_of_terms();
-      for_each_task(device, panels * blocks.count(), [&](index_t, index_t task) {
-        pack_column_panel(column_side, task / blocks.count(), blocks[task % blocks.count()],
-                          shared + task / blocks.count() * kernels_.width * terms_);
+      const index_t groups = ceil_div(panels, group_);
+      for_each_task(device, groups * blocks.count(), [&](index_t, index_t task) {
+        const index_t begin = task % groups * group_;
+        const term_block part = blocks[task / groups];
+        pack_panels(column_side, begin, std::min(begin + group_, panels), part, shared + shared_place(begin, part));
       });
     }
     std::byte* const workers = workspace + shared_bytes();
@@ -110,6 +117,9 @@ class product {
   static constexpr index_t most_rows = 240;                         // of a block
   static constexpr index_t most_columns = 192;        // of a block whose sums are kept between blocks of terms
   static constexpr index_t most_free_columns = 4096;  // of other blocks
+  static constexpr index_t group_bytes = 256 * 1024;  // of panels: of the second cache
+  static constexpr index_t most_panels = 16;          // of a group
+  static constexpr index_t least_terms = 512;         // of a block that is shortened for a group of all panels
   static constexpr index_t row_gap = 16;              // elements between copied rows
 
   using side = product_side;
@@ -130,7 +140,7 @@ class product {
     constexpr index_t panel_bytes = 96 * 1024;  // of the second cache
     return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(real)));
   }
-  [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms(kernels_)}; }
+  [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms_}; }
   /// Of a block, in the factors.
   [[nodiscard]] index_t first_term(const term_block& part) const {
     return takes_pairs() ? 2 * part.offset : part.offset;
@@ -162,19 +172,23 @@ class product {
     real* sums;
     real* tile;
   };
-  /// @param rows, columns  the most of a block
-  /// @param all_terms      of the product
+  /// Enough for a block of at most so many rows and columns, however its terms are cut.
+  /// @param all_terms  of the product
   [[nodiscard]] static worker_memory take(const tile_kernels<real>& kernels, index_t rows, index_t columns,
                                           index_t all_terms, scratch& memory) {
     const index_t terms = std::min(all_terms, most_terms(kernels));
+    const index_t panel = kernels.width * terms;
+    const index_t group = std::min(columns, most_panels * kernels.width);
     worker_memory m{};
     m.a_row = memory.template take<index_t>(std::max(rows, kernels.rows));
     m.c_row = memory.template take<index_t>(rows);
-    m.c_column = memory.template take<index_t>(kernels.width);
-    m.tile = memory.template take<real>(2 * kernels.rows * kernels.width);
+    m.c_column = memory.template take<index_t>(group);
+    m.tile = memory.template take<real>(2 * kernels.rows * group);
     m.rows = memory.template take<real>(rows * (terms + row_gap));
-    m.panels = memory.template take<real>(kernels.width * terms);
-    m.sums = memory.template take<real>(terms < all_terms ? rows * columns : 0);
+    m.panels = memory.template take<real>(
+        std::max(panel, std::min(group * terms, group_bytes / static_cast<index_t>(sizeof(real)))));
+    m.sums = memory.template take<real>(
+        all_terms > least_terms ? rows * std::min(columns, round_up(most_columns, kernels.width)) : 0);
     return m;
   }
   [[nodiscard]] worker_memory take(scratch& memory) const {
@@ -188,14 +202,25 @@ class product {
     return memory.used();
   }
 
-  /// Packs some terms of a panel; `to` is where the panel begins, which holds `part.terms` terms when not shared.
-  void pack_column_panel(const Element* from, index_t panel, const term_block& part, real* to) const {
-    const index_t column = panel * kernels_.width;
-    const index_t left = columns_.count - column;
-    const index_t width = next_panel_width(kernels_, left);
-    pack_panel(kernels_, from + column * columns_.step + first_term(part) * columns_.term_step, columns_.step,
-               columns_.term_step, std::min(left, kernels_.width), count_terms(part), width,
-               shared_ ? to + part.offset * width : to);
+  /// Packs the panels [begin, end) of a block of terms, one after another.
+  void pack_panels(const Element* from, index_t begin, index_t end, const term_block& part, real* to) const {
+    // Terms that lie far apart are read a few at a time: the next panel finds what lies beside them in the caches.
+    const index_t few = columns_.step == 1 ? index_t{4} : std::max<index_t>(1, part.length);
+    for (index_t term = 0; term < part.length; term += few) {
+      const term_block some{.offset = part.offset + term, .length = std::min(few, part.length - term)};
+      for (index_t p = begin; p < end; ++p) {
+        const index_t column = p * kernels_.width;
+        const index_t left = columns_.count - column;
+        const index_t width = next_panel_width(kernels_, left);
+        pack_panel(kernels_, from + column * columns_.step + first_term(some) * columns_.term_step, columns_.step,
+                   columns_.term_step, std::min(left, kernels_.width), count_terms(some), width,
+                   to + (p - begin) * kernels_.width * part.length + term * width);
+      }
+    }
+  }
+  /// Of a panel of a block of terms, where all panels are packed before: those of a block lie one after another.
+  [[nodiscard]] index_t shared_place(index_t panel, const term_block& part) const {
+    return part.offset * padded_columns(kernels_, columns_.count) + panel * kernels_.width * part.length;
   }
 
   template <class Result>
@@ -213,7 +238,7 @@ class product {
     for (index_t i = 0; i < std::max(rows, kernels_.rows); ++i) {
       m.a_row[i] = packs_rows_ ? i : (row + i) * rows_.step;
     }
-    for (index_t j = 0; j < kernels_.width; ++j) {
+    for (index_t j = 0; j < std::min(group_, panel_end - panel_begin) * kernels_.width; ++j) {
       m.c_column[j] = j * columns_.place;
     }
     const index_t no_segment = 0;
@@ -234,12 +259,12 @@ class product {
           read_terms(row_side + (row + r) * rows_.step + first_term(part), count_terms(part), m.rows + m.a_row[r]);
         }
       }
-      for (index_t p = panel_begin; p < panel_end; ++p) {
+      for (index_t p = panel_begin; p < panel_end; p += group_) {
+        const index_t end = std::min(p + group_, panel_end);
         const index_t column = p * kernels_.width;
         panel_rows<real> panel;
         panel.rows = rows;
-        panel.columns = std::min(columns_.count - column, kernels_.width);
-        const index_t width = next_panel_width(kernels_, panel.columns);
+        panel.columns = std::min(columns_.count, end * kernels_.width) - column;
         panel.terms = part.length;
         panel.sums = m.sums + (p - panel_begin) * kernels_.width * rows;
         panel.tile = m.tile;
@@ -258,9 +283,9 @@ class product {
         call.segment_count = 1;
         call.segment_length = part.length;
         if (shared_) {
-          call.b = shared + column * terms_ + part.offset * width;
+          call.b = shared + shared_place(p, part);
         } else {
-          pack_column_panel(column_side, p, part, m.panels);
+          pack_panels(column_side, p, end, part, m.panels);
           call.b = m.panels;
         }
         call.c_row = m.c_row;
@@ -282,9 +307,11 @@ class product {
   bool thin_;     // a few vectors: no tiles
   side rows_;
   side columns_;
-  bool packs_rows_;   // tile by tile, with the terms outside
-  bool copies_rows_;  // as they are, closer together
-  bool shared_;       // all panels are packed before, because several blocks use them
+  bool packs_rows_;     // tile by tile, with the terms outside
+  bool copies_rows_;    // as they are, closer together
+  bool shared_;         // all panels are packed before, because several blocks use them
+  index_t most_terms_;  // of a block
+  index_t group_;       // panels that a tile of rows meets one after another
   index_t row_parts_;
   index_t column_parts_;
 };

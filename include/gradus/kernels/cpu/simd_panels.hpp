@@ -109,11 +109,14 @@ template <class Element>
 template <class Element>
 void store_scattered(const computed<Element>* sums, index_t rows, index_t columns, index_t width, const index_t* c_row,
                      const index_t* c_column, const tile_output<Element>& output) {
-  for (index_t m = 0; m < rows; ++m) {
-    const computed<Element>* const row = sums + m * width;
-    for (index_t j = 0; j < columns; ++j) {
-      const index_t at = c_row[m] + (c_column == nullptr ? j : c_column[j]);
-      computed<Element> value = row[j];
+  // Scattered columns are far apart, and their rows beside each other.
+  const bool by_rows = c_column == nullptr;
+  for (index_t outer = 0; outer < (by_rows ? rows : columns); ++outer) {
+    for (index_t inner = 0; inner < (by_rows ? columns : rows); ++inner) {
+      const index_t m = by_rows ? outer : inner;
+      const index_t j = by_rows ? inner : outer;
+      const index_t at = c_row[m] + (by_rows ? j : c_column[j]);
+      computed<Element> value = sums[m * width + j];
       if (output.bias != nullptr) {
         value += output.bias[output.bias_of_rows ? m : j];
       }
@@ -324,7 +327,7 @@ struct panel_rows {
   index_t rows = 0;                   ///< of all tiles
   index_t columns = 0;                ///< that count; all panels but the last are full
   index_t terms = 0;                  ///< of a panel: they lie one after another
-  Element* sums = nullptr;            ///< of one panel, rows x width: between blocks of terms
+  Element* sums = nullptr;            ///< of all rows, each with the columns of all panels: between blocks of terms
   Element* tile = nullptr;            ///< twice the highest tile x the columns of all panels
   const index_t* c_column = nullptr;  ///< null: the columns of a row are adjacent in c
   bool first = true;                  ///< block of terms
@@ -333,7 +336,7 @@ struct panel_rows {
   index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile
 };
 
-/// Multiplies all rows with some panels over one block of terms: with several blocks, or scattered, with one panel.
+/// Multiplies all rows with some panels over one block of terms.
 /// @param call  all but its output
 template <class Element>
 void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<computed<Element>> call,
