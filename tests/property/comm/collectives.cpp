@@ -34,6 +34,8 @@ Element whole_number(int rank, std::size_t i) {
   return static_cast<Element>(static_cast<float>((static_cast<std::size_t>(rank) * 7 + i * 3 + 1) % 23));
 }
 
+constexpr std::size_t whole_number_period = 23;
+
 /// Chunk c is combined in the order of the ranks c, c+1, ..., around.
 std::vector<float> ring_sum(int ranks, std::size_t size) {
   std::vector<float> values(size);
@@ -49,8 +51,6 @@ std::vector<float> ring_sum(int ranks, std::size_t size) {
   }
   return values;
 }
-
-inline constexpr std::size_t whole_number_period = 23;
 
 /// Ranks of two nodes in turn: uneven nodes for an odd number of ranks.
 std::vector<int> two_nodes(int ranks) {
