@@ -37,12 +37,12 @@ namespace {
 
 namespace comm = gradus::comm;
 namespace parallel = gradus::parallel;
-using cluster::network;
+using bench::network;
 using driver::statistics_of;
 using collectives = comm::collectives<comm::mpi>;
 
 struct settings {
-  cluster::model_options model{.name = "resnet50", .batch_size = 4};
+  bench::model_options model{.name = "resnet50", .batch_size = 4};
   int steps = 6;
   int rounds = 5;
   int threads = 1;
@@ -57,7 +57,7 @@ struct settings {
 };
 
 void add_options(CLI::App& app, settings& chosen) {
-  cluster::add_model_options(app, chosen.model);
+  bench::add_model_options(app, chosen.model);
   const auto add_number = [&](const char* name, int& value, int most, const char* about) {
     app.add_option(name, value, about)->check(CLI::Range(1, most))->capture_default_str();
   };
@@ -129,7 +129,7 @@ struct training {
         *seconds = epoch.seconds / static_cast<double>(epoch.steps);
       }
     };
-    trainer_.fit(batches_, {.epochs = 1, .learning_rate = 1e-4}, cluster::step_clock{&each_step}, mean_step{&seconds});
+    trainer_.fit(batches_, {.epochs = 1, .learning_rate = 1e-4}, bench::step_clock{&each_step}, mean_step{&seconds});
     return seconds;
   }
 
@@ -195,12 +195,12 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
 
 void measure(comm::mpi& base, const settings& chosen) {
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
-  network net = cluster::make_network(device, chosen.model);
+  network net = bench::make_network(device, chosen.model);
   collectives world{base.duplicate(),
                     {.all_reduce = comm::parse_all_reduce_spec(chosen.spec),
                      .segment_bytes = gradus::index_t{1024} * chosen.segment_kilobytes}};
   const gradus::index_t global_batch = chosen.model.batch_size * world.size();
-  const auto images = cluster::make_images(chosen.model, global_batch * chosen.steps);
+  const auto images = bench::make_images(chosen.model, global_batch * chosen.steps);
   using loader = gradus::data::loader<float, gradus::nhwc>;
   const gradus::data::shard mine{.rank = world.rank(), .ranks = world.size()};
   loader shared{device, images, {.batch_size = global_batch, .shuffle = false, .shard = mine}};
@@ -220,7 +220,7 @@ void measure(comm::mpi& base, const settings& chosen) {
   profile.link.bytes_per_second = 1e6 * chosen.megabytes_per_second;
   gradus::optim::sgd::state<float, gradus::cpu> rule{device, gradus::optim::sgd{.momentum = 0.9},
                                                      static_cast<gradus::index_t>(net.values().size())};
-  const auto segments = cluster::segments_of(net);
+  const auto segments = parallel::segments_of(net.structure());
   const auto compute = [&](std::vector<double>&) {  // the steps of the shared loader without their communication
     shared.start_epoch(0);
     const double began = MPI_Wtime();
@@ -295,7 +295,7 @@ int main(int argc, char** argv) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, chosen);
   const auto check = [&](cluster::place here) {
-    cluster::require_network(chosen.model);
+    bench::require_network(chosen.model);
     if (here.rank == 0 && !chosen.json.empty() && !std::ofstream{chosen.json, std::ios::app}) {
       throw std::invalid_argument{"--json: cannot write '" + chosen.json + "'"};
     }

@@ -26,6 +26,7 @@
 #include "gradus/comm/mpi.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/network_segments.hpp"
 #include "gradus/parallel/order.hpp"
 #include "gradus/parallel/parameter_server.hpp"
 #include "gradus/train/trainer.hpp"
@@ -38,14 +39,14 @@ namespace {
 
 namespace comm = gradus::comm;
 namespace parallel = gradus::parallel;
-using cluster::network;
+using bench::network;
 using driver::statistics_of;
 using gradus::optim::segment;
 
 constexpr gradus::optim::sgd rule{.momentum = 0.9, .weight_decay = 1e-4};
 
 struct settings {
-  cluster::model_options model{.name = "mnist", .batch_size = 1};
+  bench::model_options model{.name = "mnist", .batch_size = 1};
   int servers = 0;
   bool colocate = true;
   int steps = 5;
@@ -77,7 +78,7 @@ void add_options(CLI::App& app, settings& chosen) {
   app.add_option("--measure", chosen.measure, "what is measured")
       ->check(CLI::IsMember({"placement", "orders", "lost_worker"}))
       ->capture_default_str();
-  cluster::add_model_options(app, chosen.model);
+  bench::add_model_options(app, chosen.model);
   add_number("--servers", chosen.servers, 0, 4096, "0 beside the workers: on every rank");
   app.add_option("--colocate", chosen.colocate, "servers beside workers, not on ranks of their own")
       ->transform(driver::one_of(driver::names<bool>{{"0", false}, {"1", true}}))
@@ -102,13 +103,13 @@ void add_options(CLI::App& app, settings& chosen) {
 
 /// @throws configuration_error when the options do not fit to so many ranks
 void check(const settings& chosen, int ranks) {
-  cluster::require_network(chosen.model);
+  bench::require_network(chosen.model);
   const parallel::parameter_server options = chosen.options(parallel::placement_policy::partitioned);
   options.settings().check(static_cast<int>(options.roles_among(ranks).workers.size()));
 }
 
 /// Seconds of a step, on workers.
-double measure(comm::mpi& world, const parallel::parameter_server& options, const std::vector<segment>& segments,
+double measure(comm::mpi& world, const parallel::parameter_server& options, std::span<const segment> segments,
                int steps) {
   if (options.is_server_only(world)) {
     parallel::serve<float>(world, rule, options);
@@ -134,7 +135,7 @@ void measure_placement(comm::mpi& world, const settings& chosen) {
   const placement_policy policies[] = {placement_policy::partitioned, placement_policy::round_robin,
                                        placement_policy::greedy};
   gradus::cpu device{{.intra_op_threads = 1}};
-  const std::vector<segment> segments = cluster::segments_of(cluster::make_network(device, chosen.model));
+  const parallel::segment_list segments = parallel::segments_of(bench::make_network(device, chosen.model).structure());
   std::vector<double> seconds[3];
   for (int round = 0; round < chosen.rounds; ++round) {
     for (std::size_t i = 0; i < 3; ++i) {
@@ -162,14 +163,14 @@ void measure_placement(comm::mpi& world, const settings& chosen) {
 
 void measure_orders(comm::mpi& world, const settings& chosen) {
   gradus::cpu device{{.intra_op_threads = chosen.threads}};
-  network net = cluster::make_network(device, chosen.model);
+  network net = bench::make_network(device, chosen.model);
   const parallel::parameter_server servers = chosen.options(parallel::placement_policy::partitioned);
   const parallel::roles who = servers.roles_among(world.size());
   const auto workers = static_cast<int>(who.workers.size());
   const int worker = who.worker_index(world.rank());
 
   const gradus::index_t global_batch = chosen.model.batch_size * workers;
-  const auto images = cluster::make_images(chosen.model, global_batch * (chosen.steps + 1));
+  const auto images = bench::make_images(chosen.model, global_batch * (chosen.steps + 1));
   using loader = gradus::data::loader<float, gradus::nhwc>;
   loader batches{
       device,
@@ -219,13 +220,14 @@ void measure_orders(comm::mpi& world, const settings& chosen) {
         continue;
       }
       gradus::train::trainer trainer{net, rule, world, options};
-      trainer.fit(batches, {.epochs = 1, .learning_rate = 1e-5}, cluster::step_clock{&each.seconds});
+      trainer.fit(batches, {.epochs = 1, .learning_rate = 1e-5}, bench::step_clock{&each.seconds});
     }
   }
   if (world.rank() != who.workers.front()) {
     return;
   }
-  const auto plan = parallel::make_server_plan(cluster::segments_of(net), sizeof(float), who, servers.placed, {});
+  const auto plan =
+      parallel::make_server_plan(parallel::segments_of(net.structure()), sizeof(float), who, servers.placed, {});
   const double sending = plan.placed.step_seconds(workers, 1e6 * chosen.megabytes_per_second);
   std::printf("%s, %s, %td images of %td x %td pixels a worker, %.1f MB of parameters\n", chosen.model.name.c_str(),
               who.describe().c_str(), chosen.model.batch_size, chosen.model.image().height, chosen.model.image().width,
@@ -244,7 +246,7 @@ void measure_orders(comm::mpi& world, const settings& chosen) {
 void measure_lost_worker(comm::mpi& world, const settings& chosen) {
   world.set_time_limit(std::chrono::seconds{chosen.time_limit});
   gradus::cpu device{{.intra_op_threads = 1}};
-  const std::vector<segment> segments = cluster::segments_of(cluster::make_network(device, chosen.model));
+  const parallel::segment_list segments = parallel::segments_of(bench::make_network(device, chosen.model).structure());
   const parallel::parameter_server options = chosen.options(parallel::placement_policy::partitioned);
   const auto say = [&](const std::string& what) {
     std::printf("rank %d: %s\n", world.rank(), what.c_str());

@@ -63,7 +63,7 @@ inline double peak_gflops(int threads) {
     double best = 0;
     for (int repeat = 0; repeat < 40; ++repeat) {
       const auto set = gradus::kernels::current_instruction_set();
-      const chains result = set == gradus::kernels::instruction_set::avx512 ? avx512_chains(400000)
+      const chains result = set >= gradus::kernels::instruction_set::avx512 ? avx512_chains(400000)
                             : set == gradus::kernels::instruction_set::avx2 ? avx2_chains(400000)
                                                                             : portable_chains(400000);
       best = std::max(best, 1e-9 * result.operations / result.seconds);

@@ -30,6 +30,7 @@
 #include "gradus/models/resnet.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/sgd.hpp"
+#include "gradus/parallel/network_segments.hpp"
 #include "torch_network.hpp"
 
 namespace {
@@ -77,9 +78,7 @@ class gradus_side {
     net_.freeze({.batch_size = what.batch, .seed = 1});
     state_ = std::make_unique<gradus::optim::sgd::state<float>>(
         device_, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 0.0}, static_cast<index_t>(net_.values().size()));
-    for (const auto& p : net_.parameters()) {
-      segments_.push_back({p.name(), p.offset(), p.size(), p.decay()});
-    }
+    segments_ = gradus::parallel::segments_of(net_.structure());
     const gradus::random_stream stream{3, "images"};
     for (index_t n = 0; n < what.batch; ++n) {
       for (index_t c = 0; c < what.input.channels; ++c) {
@@ -97,7 +96,8 @@ class gradus_side {
 
   double step() {
     const auto sums = net_.train_step(images_, labels_, {.step = steps_++});
-    state_->update(device_, segments_, net_.values().data(), net_.gradients().data(), learning_rate);
+    state_->update(device_, {segments_.data(), segments_.size()}, net_.values().data(), net_.gradients().data(),
+                   learning_rate);
     return sums.loss / static_cast<double>(labels_.size());
   }
 
@@ -110,7 +110,7 @@ class gradus_side {
   nn::network<float, Layout> net_;
   gradus::image_tensor<float, Layout> images_;
   std::vector<std::int32_t> labels_;
-  std::vector<gradus::optim::segment> segments_;
+  gradus::parallel::segment_list segments_;
   std::unique_ptr<gradus::optim::sgd::state<float>> state_;
   std::uint64_t steps_ = 0;
 };

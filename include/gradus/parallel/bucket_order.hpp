@@ -12,18 +12,17 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/comm/communicator.hpp"        // broadcast
-#include "gradus/core/error.hpp"               // configuration_error
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/core/text.hpp"                // text
-#include "gradus/nn/graph.hpp"                 // nn::graph
-#include "gradus/nn/parameter.hpp"             // nn::parameter_description
-#include "gradus/optim/segment.hpp"            // optim::segment
-#include "gradus/parallel/all_reduce.hpp"      // all_reduce
-#include "gradus/parallel/bucket.hpp"          // bucket, make_buckets
-#include "gradus/parallel/order.hpp"           // tac, priorities_of_parameters, transfer_priorities
-#include "gradus/parallel/simulated_step.hpp"  // static_issue_order, timed_bucket
-#include "gradus/parallel/step_graph.hpp"      // forward_graph, step_profile
+#include "gradus/comm/communicator.hpp"          // broadcast
+#include "gradus/core/error.hpp"                 // configuration_error
+#include "gradus/core/index.hpp"                 // index_t
+#include "gradus/core/text.hpp"                  // text
+#include "gradus/nn/graph.hpp"                   // nn::graph
+#include "gradus/parallel/all_reduce.hpp"        // all_reduce
+#include "gradus/parallel/bucket.hpp"            // bucket, make_buckets
+#include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
+#include "gradus/parallel/order.hpp"             // tac, priorities_of_parameters, transfer_priorities
+#include "gradus/parallel/simulated_step.hpp"    // static_issue_order, timed_bucket
+#include "gradus/parallel/step_graph.hpp"        // forward_graph, step_profile
 
 namespace gradus::parallel {
 
@@ -73,11 +72,8 @@ namespace gradus::parallel {
 [[nodiscard]] inline bucket_list buckets_of(const all_reduce& options, const nn::graph& network,
                                             index_t element_bytes) {
   detail::check(options);
-  std::vector<optim::segment> segments;
-  for (const nn::parameter_description* const p : network.parameters()) {
-    segments.push_back({.name = p->name, .offset = p->offset, .size = p->shape.size()});
-  }
-  return detail::buckets_of(options, segments, network.parameter_elements(), element_bytes);
+  const segment_list segments = segments_of(network);
+  return detail::buckets_of(options, {segments.data(), segments.size()}, network.parameter_elements(), element_bytes);
 }
 
 /// The order in which ranks issue the parts of these options when parameters have these priorities: a value for

@@ -10,17 +10,17 @@
 #include <string>   // std::string
 #include <utility>  // std::move
 
-#include "gradus/comm/any_group.hpp"     // group_of
-#include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"       // parameter_element_t
-#include "gradus/core/error.hpp"         // configuration_error
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/vector.hpp"        // vector
-#include "gradus/kernels/conv2d.hpp"     // kernels::pass
-#include "gradus/nn/network_base.hpp"    // network_base, parameter_range
-#include "gradus/nn/parameter.hpp"       // parameter_description
-#include "gradus/optim/segment.hpp"      // optim::segment
-#include "gradus/train/detail/loop.hpp"  // synchronized_update
+#include "gradus/comm/any_group.hpp"             // group_of
+#include "gradus/core/config.hpp"                // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"               // parameter_element_t
+#include "gradus/core/error.hpp"                 // configuration_error
+#include "gradus/core/index.hpp"                 // index_t
+#include "gradus/core/vector.hpp"                // vector
+#include "gradus/kernels/conv2d.hpp"             // kernels::pass
+#include "gradus/nn/network_base.hpp"            // network_base, parameter_range
+#include "gradus/optim/segment.hpp"              // optim::segment
+#include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
+#include "gradus/train/detail/loop.hpp"          // synchronized_update
 
 namespace gradus::train::detail {
 
@@ -36,7 +36,7 @@ template <class Element>
 struct trained_parameters {
   std::span<Element> values;
   std::span<Element> gradients;
-  gradus::detail::vector<optim::segment> segments;
+  parallel::segment_list segments;
   gradus::detail::vector<nn::parameter_range> of_layer;
 };
 
@@ -48,11 +48,10 @@ template <class Element, class Device>
     raise<configuration_error>("trainer", "a frozen network", "one that is still being built",
                                "call freeze({.batch_size = ...}) first");
   }
-  trained_parameters<parameter_element_t<Element>> result{
-      .values = network.values(), .gradients = network.gradients(), .segments = {}, .of_layer = {}};
-  for (const nn::parameter_description* const p : network.structure().parameters()) {
-    result.segments.push_back({.name = p->name, .offset = p->offset, .size = p->shape.size(), .decay = p->decay});
-  }
+  trained_parameters<parameter_element_t<Element>> result{.values = network.values(),
+                                                          .gradients = network.gradients(),
+                                                          .segments = parallel::segments_of(network.structure()),
+                                                          .of_layer = {}};
   for (std::size_t layer = 0; layer < network.layers(); ++layer) {
     result.of_layer.push_back(network.parameters_of(layer));
   }

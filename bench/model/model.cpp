@@ -7,7 +7,7 @@
 #include "gradus/data/synthetic.hpp"
 #include "zoo.hpp"
 
-namespace cluster {
+namespace bench {
 
 namespace {
 
@@ -61,12 +61,4 @@ gradus::data::image_dataset make_images(const model_options& options, index_t ex
       {.examples = examples, .channels = image.channels, .height = image.height, .width = image.width});
 }
 
-std::vector<gradus::optim::segment> segments_of(const network& net) {
-  std::vector<gradus::optim::segment> segments;
-  for (const auto& each : net.parameters()) {
-    segments.push_back({.name = std::string{each.name()}, .offset = each.offset(), .size = each.size()});
-  }
-  return segments;
-}
-
-}  // namespace cluster
+}  // namespace bench

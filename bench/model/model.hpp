@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The network that is trained, or whose gradients are sent.
+// A network of gradus_bench by name, images for it, and a clock of its steps: what programs that time training share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,10 +11,9 @@
 #include "gradus/data/dataset.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/nn/network.hpp"
-#include "gradus/optim/segment.hpp"
 #include "gradus/train/report.hpp"
 
-namespace cluster {
+namespace bench {
 
 using gradus::index_t;
 using network = gradus::nn::network<float, gradus::nhwc>;
@@ -37,8 +36,6 @@ void require_network(const model_options& options);
 [[nodiscard]] network make_network(gradus::cpu& device, const model_options& options);
 /// Images for it.
 [[nodiscard]] gradus::data::image_dataset make_images(const model_options& options, index_t examples);
-/// Its parameters, in the order in which backward completes their gradients.
-[[nodiscard]] std::vector<gradus::optim::segment> segments_of(const network& net);
 
 /// A callback of the trainer: the seconds of each step that follows another one of its epoch.
 struct step_clock {
@@ -55,4 +52,4 @@ struct step_clock {
   std::chrono::steady_clock::time_point before{};
 };
 
-}  // namespace cluster
+}  // namespace bench

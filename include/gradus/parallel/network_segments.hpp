@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The parameters of a network as segments of its flat buffers.
+// Module: parallel. Depends on: nn, optim.
+#pragma once
+
+#include "gradus/core/config.hpp"    // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/vector.hpp"    // vector
+#include "gradus/nn/graph.hpp"       // nn::graph
+#include "gradus/nn/parameter.hpp"   // nn::parameter_description
+#include "gradus/optim/segment.hpp"  // optim::segment
+
+namespace gradus::parallel {
+
+using segment_list = gradus::detail::vector<optim::segment>;
+
+/// One segment a parameter, in the order of network.parameters(). @pre the network is frozen, or was forecast
+[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE inline segment_list segments_of(const nn::graph& network) {
+  segment_list segments;
+  segments.reserve(network.parameters().size());
+  for (const nn::parameter_description* const p : network.parameters()) {
+    segments.push_back({.name = p->name, .offset = p->offset, .size = p->shape.size(), .decay = p->decay});
+  }
+  return segments;
+}
+
+}  // namespace gradus::parallel
