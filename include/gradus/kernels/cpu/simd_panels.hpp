@@ -8,6 +8,7 @@
 #include <array>        // std::array
 #include <atomic>       // std::atomic
 #include <cstddef>      // std::byte, std::size_t
+#include <numeric>      // std::gcd
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"               // GRADUS_NEVER_INLINE
@@ -51,6 +52,14 @@ template <class Element>
   }
   const index_t rows = ceil_div(remaining, ceil_div(remaining, kernels.rows));
   return std::min(remaining, tile_height<Element>(kernels.wide, rows));
+}
+
+/// Whether the rows of a tile, so many bytes apart, meet in so few places of the first cache that they push each other
+/// out of it. A power of two between rows does that: the cache has 8 lines for all addresses 4 KiB apart.
+[[nodiscard]] constexpr bool rows_collide(index_t rows, index_t step_bytes) noexcept {
+  constexpr index_t period = 4096;
+  constexpr index_t most = 6;  // of the 8 lines: panels pass through the cache too
+  return rows > most * (period / std::gcd(step_bytes, period));
 }
 
 /// Columns of the panel that begins when `remaining` columns are left.
@@ -372,7 +381,8 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
       if (panel.ahead != 0) {
         const index_t next_rows = std::min(rows, panel.rows - row - rows);
         call.ahead = call.a + call.a_row[0] + panel.ahead * rows;
-        call.ahead_lines = ceil_div(panel.ahead * next_rows, wide_panels * line);
+        const index_t times = wide_panels * ceil_div(call.segment_length, tile_call<real>::ahead_terms);
+        call.ahead_lines = ceil_div(panel.ahead * next_rows, times * line);
       }
       run_tile(kernels, call, rows, kernels.width, spare);
     }

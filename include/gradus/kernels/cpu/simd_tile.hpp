@@ -52,7 +52,8 @@ struct tile_call {
   index_t b_step = 0;
   index_t panels = 1;
   const Element* ahead = nullptr;    ///< what is fetched into the cache meanwhile,
-  index_t ahead_lines = 0;           ///< lines of 64 bytes for every panel
+  index_t ahead_lines = 0;           ///< lines of 64 bytes for every `ahead_terms` terms
+  static constexpr index_t ahead_terms = 8;
   const Element* initial = nullptr;  ///< to start from, as `partial`; null: zeros
   Element* partial = nullptr;
   index_t sums_step = 0;

@@ -48,16 +48,29 @@ void multiply_tile(const tile_call<Element>& call) {
         }
       }
     }
-    for (index_t i = call.ahead_lines; i > 0; --i) {
-      __builtin_prefetch(ahead);
-      ahead += 64 / sizeof(Element);
+    if (call.partial == nullptr) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          __builtin_prefetch(call.output.c + call.c_row[m] + column + v * lanes, 1);
+        }
+      }
     }
     const index_t step = call.a_step;
     const index_t b_step = call.b_step;
     const index_t* segment = call.segments;
     for (const index_t* const end = segment + call.segment_count; segment != end; ++segment) {
       index_t at = *segment;
+      index_t some = 0;
       for (index_t k = call.segment_length; k > 0; --k) {
+        if (--some < 0) {
+          some = tile_call<Element>::ahead_terms - 1;
+          for (index_t i = call.ahead_lines; i > 0; --i) {
+            __builtin_prefetch(ahead);
+            ahead += 64 / sizeof(Element);
+          }
+        }
         vector columns[Vectors];
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {

@@ -14,7 +14,7 @@
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
-#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, read_run, scratch
+#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, read_run, rows_collide, scratch
 
 namespace gradus::kernels::detail {
 
@@ -56,7 +56,21 @@ class pixel_correlations final : public correlations<Element> {
   }
   [[nodiscard]] term_blocks blocks_of_terms(const correlation& c) const {
     constexpr index_t panel_bytes = 160 * 1024;  // of the second cache: tiles read panels fast enough from there
-    return {c.taps_height, c.taps_width * c.terms, panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(real)))};
+    const index_t most = panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(real)));
+    const index_t run = run_taps(c);
+    return {c.taps_height * c.taps_width / run, run * c.terms, most};
+  }
+
+  /// Elements between the pixels of a strip beyond their terms, so that the rows of a tile do not collide.
+  [[nodiscard]] index_t gap(const correlation& c) const noexcept {
+    const index_t step = c.step_width * c.terms * static_cast<index_t>(sizeof(real));
+    return rows_collide(std::min(kernels_.rows, c.rows * c.columns), step) ? 64 / static_cast<index_t>(sizeof(real))
+                                                                           : 0;
+  }
+  [[nodiscard]] index_t pixel_pitch(const correlation& c) const noexcept { return c.terms + gap(c); }
+  /// Taps of a row whose terms are one run of memory.
+  [[nodiscard]] index_t run_taps(const correlation& c) const noexcept {
+    return gap(c) == 0 ? std::max<index_t>(1, c.taps_width) : 1;
   }
 
   /// Tiles run over as many panels as the second cache holds before the next pixels come.
@@ -75,9 +89,10 @@ class pixel_correlations final : public correlations<Element> {
     constexpr index_t source_bytes = 192 * 1024;
     const index_t pixel = c.step_width * std::max<index_t>(1, c.row_step()) * c.terms;
     const index_t pixels = std::clamp<index_t>(source_bytes / (pixel * static_cast<index_t>(sizeof(real))), 32, 512);
-    limits result{.direct = std::is_same_v<Element, real> && channels_last() && c.groups == 1 && c.inside(),
-                  .images = 1,
-                  .rows = 1};
+    limits result{
+        .direct = std::is_same_v<Element, real> && channels_last() && c.groups == 1 && c.inside() && gap(c) == 0,
+        .images = 1,
+        .rows = 1};
     result.rows = std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows));
     if (result.rows == c.rows) {
       result.images = std::max<index_t>(1, pixels / (c.rows * c.columns));
@@ -106,14 +121,14 @@ class pixel_correlations final : public correlations<Element> {
     worker_memory m{};
     m.a_row = memory.template take<index_t>(pixels);
     m.c_row = memory.template take<index_t>(pixels);
-    m.segments = memory.template take<index_t>(c.taps_height);
+    m.segments = memory.template take<index_t>(c.taps_height * c.taps_width);
     const bool keeps_sums = !channels_last() || blocks_of_terms(c).count() > 1;
     m.sums = memory.template take<real>(keeps_sums ? pixels * kernels_.width : 0);
     m.planes = memory.template take<real>(channels_last() ? 0 : pixels * kernels_.width);
     m.spread = memory.template take<real>(c.fills ? most.rows * c.skip_height * c.destination_width : 0);
     m.tile = memory.template take<real>(2 * kernels_.rows * group_columns(c));
-    m.strip =
-        memory.template take<real>(most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * c.terms);
+    m.strip = memory.template take<real>(
+        most.direct ? 0 : images * c.source_rows(most.rows) * c.source_columns() * pixel_pitch(c));
     return m;
   }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
@@ -183,23 +198,24 @@ class pixel_correlations final : public correlations<Element> {
     const index_t of_group = source_channels(c);
     const index_t channels = of_group * c.groups;
     const index_t width = c.source_columns();
+    const index_t pitch = pixel_pitch(c);
     const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
     const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
     for (index_t i = 0; i < c.source_rows(rows); ++i) {
       const index_t h = c.origin_height + (row + i / c.row_step()) * c.step_height + i % c.row_step();
       if (h < 0 || h >= c.source_height) {
-        std::fill_n(strip, width * c.terms, real{});
+        std::fill_n(strip, width * pitch, real{});
       } else {
-        std::fill_n(strip, left * c.terms, real{});
+        std::fill_n(strip, left * pitch, real{});
         if (channels_last()) {
           const Element* const from =
               x + ((image * c.source_height + h) * c.source_width + c.origin_width + left) * channels +
               group * of_group;
-          if (c.groups == 1 && (!pairs || of_group % 2 == 0)) {
-            read_terms(from, (right - left) * channels, strip + left * c.terms);
+          if (c.groups == 1 && pitch == c.terms && (!pairs || of_group % 2 == 0)) {
+            read_terms(from, (right - left) * channels, strip + left * pitch);
           } else {
             for (index_t j = left; j < right; ++j) {
-              read_terms(from + (j - left) * channels, of_group, strip + j * c.terms);
+              read_terms(from + (j - left) * channels, of_group, strip + j * pitch);
             }
           }
         } else {
@@ -208,16 +224,16 @@ class pixel_correlations final : public correlations<Element> {
               x + (image * channels + group * of_group) * plane + h * c.source_width + c.origin_width + left;
           if constexpr (!std::is_same_v<Element, real>) {
             if (pairs) {
-              pair_planes(kernels_, from, plane, of_group, right - left, c.terms, strip + left * c.terms);
+              pair_planes(kernels_, from, plane, of_group, right - left, pitch, strip + left * pitch);
             }
           }
           if (!pairs) {
-            read_transposed(kernels_, from, plane, of_group, right - left, of_group, strip + left * of_group);
+            read_transposed(kernels_, from, plane, of_group, right - left, pitch, strip + left * pitch);
           }
         }
-        std::fill_n(strip + right * c.terms, (width - right) * c.terms, real{});
+        std::fill_n(strip + right * pitch, (width - right) * pitch, real{});
       }
-      strip += width * c.terms;
+      strip += width * pitch;
     }
   }
 
@@ -239,8 +255,9 @@ class pixel_correlations final : public correlations<Element> {
     }
     const limits most = limits_of(c);
     const worker_memory m = take(c, memory);
-    const index_t strip_width = c.source_columns();
-    const index_t strip_image = c.source_rows(block.rows) * strip_width * c.terms;
+    const index_t pitch = pixel_pitch(c);
+    const index_t strip_row = c.source_columns() * pitch;
+    const index_t strip_image = c.source_rows(block.rows) * strip_row;
     index_t pixels = 0;
     for (index_t image = 0; image < block.images; ++image) {
       const index_t n = block.image + image;
@@ -253,17 +270,18 @@ class pixel_correlations final : public correlations<Element> {
             most.direct
                 ? ((n * c.source_height + c.origin_height + t * c.step_height) * c.source_width + c.origin_width) *
                       c.terms
-                : image * strip_image + row * c.row_step() * strip_width * c.terms;
+                : image * strip_image + row * c.row_step() * strip_row;
         const index_t to = place_of(n, t, 0);
         for (index_t u = 0; u < c.columns; ++u) {
-          m.a_row[pixels] = from + u * c.step_width * c.terms;
+          m.a_row[pixels] = from + u * c.step_width * pitch;
           m.c_row[pixels] = to + u * c.skip_width * pixel_step;
           ++pixels;
         }
       }
     }
-    for (index_t r = 0; r < c.taps_height; ++r) {
-      m.segments[r] = r * (most.direct ? c.source_width : strip_width) * c.terms;
+    const index_t runs = c.taps_width / run_taps(c);  // of a row of taps
+    for (index_t i = 0; i < c.taps_height * runs; ++i) {
+      m.segments[i] = i / runs * (most.direct ? c.source_width * c.terms : strip_row) + i % runs * pitch;
     }
 
     const real* source = m.strip;
