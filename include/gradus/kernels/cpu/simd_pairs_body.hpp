@@ -70,6 +70,7 @@ void multiply_pairs(const tile_call<Element>& call) {
         b += b_step;
       }
     }
+    b += call.b_skip;
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4

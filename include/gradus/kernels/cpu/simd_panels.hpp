@@ -342,7 +342,10 @@ struct panel_rows {
   bool first = true;                  ///< block of terms
   bool last = true;
   index_t packed_terms = 0;  ///< not 0: `a` holds tile after tile, each as these terms x its rows; a_row counts up
-  index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile
+  index_t skipped = 0;       ///< terms of each panel before those of the segments
+  index_t b_step = 0;        ///< not 0: one full panel that is not packed, its terms these elements apart
+  index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile;
+                             ///< else the sums that the next tile begins with are
 };
 
 /// Multiplies all rows with some panels over one block of terms.
@@ -375,19 +378,24 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
       call.output = output;
     }
     if (wide_panels > 0) {
-      call.b = b;
-      call.b_step = kernels.width;
+      call.b = b + panel.skipped * kernels.width;
+      call.b_skip = wide_panels > 1 ? (panel.terms - call.segment_count * call.segment_length) * kernels.width : 0;
+      call.b_step = panel.b_step != 0 ? panel.b_step : kernels.width;
       call.panels = wide_panels;
+      const index_t next_rows = std::min(rows, panel.rows - row - rows);
+      const index_t times = std::max<index_t>(
+          1, wide_panels * call.segment_count * ceil_div(call.segment_length, tile_call<real>::ahead_terms));
       if (panel.ahead != 0) {
-        const index_t next_rows = std::min(rows, panel.rows - row - rows);
         call.ahead = call.a + call.a_row[0] + panel.ahead * rows;
-        const index_t times = wide_panels * ceil_div(call.segment_length, tile_call<real>::ahead_terms);
         call.ahead_lines = ceil_div(panel.ahead * next_rows, times * line);
+      } else if (!panel.first) {
+        call.ahead = sums + rows * padded;
+        call.ahead_lines = ceil_div(padded * next_rows, times * line);
       }
       run_tile(kernels, call, rows, kernels.width, spare);
     }
     if (wide_columns < padded) {
-      call.b = b + wide_columns * panel.terms;
+      call.b = b + wide_columns * panel.terms + panel.skipped * kernels.lanes;
       call.b_step = kernels.lanes;
       call.panels = 1;
       call.ahead_lines = 0;

@@ -35,7 +35,8 @@ struct tile_output {
 /// A tile for each of some panels: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
 ///
 ///   a(m, s, k) = a[a_row[m] + segments[s] + k * a_step]
-///   b(s, k, j) = b[(s * segment_length + k) * b_step + j]     a panel: b_step is its width; one panel after another
+///   b(s, k, j) = b[(s * segment_length + k) * b_step + j]     a panel: b_step is its width; the next is b_skip after
+///   it
 ///
 /// The terms are added one after another in the order of s and k, so a sum does not depend on the tile it is in.
 /// Either `partial` takes the sums, as rows of `sums_step`, or c[c_row[m] + j] through an `output` that is simple();
@@ -50,9 +51,10 @@ struct tile_call {
   index_t segment_length = 0;
   const Element* b = nullptr;
   index_t b_step = 0;
+  index_t b_skip = 0;  ///< elements between panels
   index_t panels = 1;
-  const Element* ahead = nullptr;    ///< what is fetched into the cache meanwhile,
-  index_t ahead_lines = 0;           ///< lines of 64 bytes for every `ahead_terms` terms
+  const Element* ahead = nullptr;  ///< what is fetched into the cache meanwhile,
+  index_t ahead_lines = 0;         ///< lines of 64 bytes for every `ahead_terms` terms
   static constexpr index_t ahead_terms = 8;
   const Element* initial = nullptr;  ///< to start from, as `partial`; null: zeros
   Element* partial = nullptr;

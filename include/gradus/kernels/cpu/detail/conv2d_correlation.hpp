@@ -4,7 +4,7 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::copy_n, std::fill_n, std::max, std::min
+#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <array>        // std::array
 #include <type_traits>  // std::is_same_v
 
@@ -64,6 +64,30 @@ struct correlation {
     return origin_height >= 0 && origin_width >= 0 &&
            origin_height + (rows - 1) * step_height + taps_height <= source_height &&
            origin_width + (columns - 1) * step_width + taps_width <= source_width;
+  }
+  /// Taps along one axis, from `begin` up to `end`.
+  struct tap_range {
+    index_t begin = 0;
+    index_t end = 0;
+    friend bool operator==(const tap_range&, const tap_range&) = default;
+  };
+  /// The rows of taps that lie inside the source for a row of results.
+  [[nodiscard]] tap_range rows_inside(index_t row) const noexcept {
+    return taps_inside(origin_height + row * step_height, taps_height, source_height);
+  }
+  /// The columns of taps that do for a column of results.
+  [[nodiscard]] tap_range columns_inside(index_t column) const noexcept {
+    return taps_inside(origin_width + column * step_width, taps_width, source_width);
+  }
+  [[nodiscard]] static tap_range taps_inside(index_t first, index_t taps, index_t size) noexcept {
+    const index_t begin = std::clamp<index_t>(-first, 0, taps);
+    return {begin, std::clamp<index_t>(size - first, begin, taps)};
+  }
+  /// What `count` rows of results from `row` on read are whole rows of the source, one after another.
+  [[nodiscard]] bool whole_rows(index_t row, index_t count) const noexcept {
+    const index_t first = origin_height + row * step_height;
+    return origin_width == 0 && source_columns() == source_width && row_step() == step_height && first >= 0 &&
+           first + source_rows(count) <= source_height;
   }
   /// The results are whole planes of the destination.
   [[nodiscard]] bool dense() const noexcept { return skip_height == 1 && skip_width == 1; }

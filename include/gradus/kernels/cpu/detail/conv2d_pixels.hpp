@@ -68,9 +68,13 @@ class pixel_correlations final : public correlations<Element> {
                                                                            : 0;
   }
   [[nodiscard]] index_t pixel_pitch(const correlation& c) const noexcept { return c.terms + gap(c); }
-  /// Taps of a row whose terms are one run of memory.
+  /// Whether bands are of columns: kernels of one row of taps, which lies inside the source or nowhere.
+  [[nodiscard]] bool by_columns(const correlation& c) const noexcept {
+    return channels_last() && c.taps_height == 1 && c.taps_width > 1 && !c.inside();
+  }
+  /// Taps of a row whose terms are taken as one run of memory.
   [[nodiscard]] index_t run_taps(const correlation& c) const noexcept {
-    return gap(c) == 0 ? std::max<index_t>(1, c.taps_width) : 1;
+    return gap(c) == 0 && !by_columns(c) ? std::max<index_t>(1, c.taps_width) : 1;
   }
 
   /// Tiles run over as many panels as the second cache holds before the next pixels come.
@@ -104,10 +108,17 @@ class pixel_correlations final : public correlations<Element> {
     return {batch_, c.rows, most.images, most.rows, 4 * threads_};
   }
 
+  /// Pixels whose windows lie inside the source in the same rows of taps, or columns: the others meet only padding.
+  struct band {
+    index_t pixels;
+    correlation::tap_range taps;
+  };
   struct worker_memory {
+    band* bands;
     index_t* a_row;
     index_t* c_row;
     index_t* segments;
+    index_t* sum_row;  ///< of the pixels, in `sums`
     real* sums;
     real* planes;  ///< the sums with the channels first
     real* spread;  ///< rows of the destination
@@ -119,9 +130,11 @@ class pixel_correlations final : public correlations<Element> {
     const index_t images = std::min(most.images, std::max<index_t>(1, batch_));
     const index_t pixels = images * most.rows * c.columns;
     worker_memory m{};
+    m.bands = memory.template take<band>(by_columns(c) ? c.columns : images * most.rows);
     m.a_row = memory.template take<index_t>(pixels);
     m.c_row = memory.template take<index_t>(pixels);
     m.segments = memory.template take<index_t>(c.taps_height * c.taps_width);
+    m.sum_row = memory.template take<index_t>(channels_last() ? 0 : pixels);
     const bool keeps_sums = !channels_last() || blocks_of_terms(c).count() > 1;
     m.sums = memory.template take<real>(keeps_sums ? pixels * kernels_.width : 0);
     m.planes = memory.template take<real>(channels_last() ? 0 : pixels * kernels_.width);
@@ -201,6 +214,13 @@ class pixel_correlations final : public correlations<Element> {
     const index_t pitch = pixel_pitch(c);
     const index_t left = std::clamp<index_t>(-c.origin_width, 0, width);
     const index_t right = std::clamp<index_t>(c.source_width - c.origin_width, left, width);
+    if (!channels_last() && !pairs && c.whole_rows(row, rows)) {
+      const index_t plane = c.source_height * c.source_width;
+      const index_t first = (c.origin_height + row * c.step_height) * c.source_width;
+      read_transposed(kernels_, x + (image * channels + group * of_group) * plane + first, plane, of_group,
+                      c.source_rows(rows) * width, pitch, strip);
+      return;
+    }
     for (index_t i = 0; i < c.source_rows(rows); ++i) {
       const index_t h = c.origin_height + (row + i / c.row_step()) * c.step_height + i % c.row_step();
       if (h < 0 || h >= c.source_height) {
@@ -258,25 +278,52 @@ class pixel_correlations final : public correlations<Element> {
     const index_t pitch = pixel_pitch(c);
     const index_t strip_row = c.source_columns() * pitch;
     const index_t strip_image = c.source_rows(block.rows) * strip_row;
-    index_t pixels = 0;
-    for (index_t image = 0; image < block.images; ++image) {
-      const index_t n = block.image + image;
-      if (!most.direct) {
-        copy_strip(c, group, n, block.row, block.rows, x, m.strip + image * strip_image);
+    if (!most.direct) {
+      for (index_t image = 0; image < block.images; ++image) {
+        copy_strip(c, group, block.image + image, block.row, block.rows, x, m.strip + image * strip_image);
       }
-      for (index_t row = 0; row < block.rows; ++row) {
-        const index_t t = block.row + row;
-        const index_t from =
-            most.direct
-                ? ((n * c.source_height + c.origin_height + t * c.step_height) * c.source_width + c.origin_width) *
-                      c.terms
-                : image * strip_image + row * c.row_step() * strip_row;
-        const index_t to = place_of(n, t, 0);
-        for (index_t u = 0; u < c.columns; ++u) {
-          m.a_row[pixels] = from + u * c.step_width * pitch;
-          m.c_row[pixels] = to + u * c.skip_width * pixel_step;
-          ++pixels;
+    }
+    // What has the same taps comes together, where the order of pixels is free.
+    const index_t lines = block.images * block.rows;
+    index_t pixels = 0;
+    index_t bands = 0;
+    const auto begin_band = [&](correlation::tap_range taps) {
+      if (bands == 0 || m.bands[bands - 1].taps != taps) {
+        m.bands[bands++] = {.pixels = 0, .taps = taps};
+      }
+    };
+    /// Some pixels of a row, beside each other.
+    const auto add = [&](index_t image, index_t row, index_t column, index_t count) {
+      const index_t n = block.image + image;
+      const index_t t = block.row + row;
+      const index_t from =
+          most.direct
+              ? ((n * c.source_height + c.origin_height + t * c.step_height) * c.source_width + c.origin_width) *
+                    c.terms
+              : image * strip_image + row * c.row_step() * strip_row;
+      const index_t a_step = c.step_width * pitch;
+      const index_t c_step = c.skip_width * pixel_step;
+      const index_t to = place_of(n, t, column);
+      for (index_t u = 0; u < count; ++u) {
+        m.a_row[pixels + u] = from + (column + u) * a_step;
+        m.c_row[pixels + u] = to + u * c_step;
+      }
+      pixels += count;
+      m.bands[bands - 1].pixels += count;
+    };
+    if (by_columns(c)) {
+      for (index_t u = 0; u < c.columns; ++u) {
+        begin_band(c.columns_inside(u));
+        for (index_t i = 0; i < lines; ++i) {
+          add(i / block.rows, i % block.rows, u, 1);
         }
+      }
+    } else {
+      for (index_t i = 0; i < lines; ++i) {
+        const index_t image = channels_last() ? i % block.images : i / block.rows;
+        const index_t row = channels_last() ? i / block.images : i % block.rows;
+        begin_band(c.rows_inside(block.row + row));
+        add(image, row, 0, c.columns);
       }
     }
     const index_t runs = c.taps_width / run_taps(c);  // of a row of taps
@@ -290,36 +337,80 @@ class pixel_correlations final : public correlations<Element> {
     }
     const term_blocks terms = blocks_of_terms(c);
     const index_t step = group_columns(c);
+    const bool turned = turns_sums(c, output);
+    index_t sum_pitch = 0;
     const bool fetches = most.direct && c.taps_height * c.taps_width == 1 && c.step_width == 1;
     for (index_t result = 0; result < c.results; result += step) {
       panel_rows<real> panel;
-      panel.rows = pixels;
       panel.columns = std::min(c.results - result, step);
-      panel.sums = m.sums;
       panel.tile = m.tile;
       panel.ahead = fetches && result == 0 ? c.terms : 0;
-      tile_call<real> call;
-      call.a_row = m.a_row;
-      call.c_row = m.c_row;
+      const index_t panel_width = padded_columns(kernels_, panel.columns);
+      const index_t* c_row = m.c_row;
       tile_output<Element> stored = shifted(output, result * channel_step);
       if (output.bias != nullptr) {
         stored.bias = output.bias + group * c.results + result;
       }
+      tile_output<Element> finished = stored;  // by the tiles
+      if constexpr (std::is_same_v<Element, real>) {
+        if (turned) {
+          if (panel_width != sum_pitch) {
+            sum_pitch = panel_width;
+            for (index_t p = 0; p < pixels; ++p) {
+              m.sum_row[p] = p * panel_width;
+            }
+          }
+          c_row = m.sum_row;
+          finished.c = m.sums;
+        }
+      }
       for (index_t i = 0; i < terms.count(); ++i) {
         const term_block part = terms[i];
+        tile_call<real> call;
         call.a = source + part.offset;
-        call.segments = m.segments + part.segment;
-        call.segment_count = part.segments;
         call.segment_length = part.length;
         // With several blocks there is one panel, and `terms` does not matter.
         call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);
         panel.terms = part.terms;
         panel.first = i == 0;
-        panel.last = channels_last() && i + 1 == terms.count();
-        multiply_rows(kernels_, call, panel, stored);
+        panel.last = (channels_last() || turned) && i + 1 == terms.count();
+        index_t pixel = 0;
+        for (index_t b = 0; b < bands; ++b) {
+          const band& some = m.bands[b];
+          const index_t unit = by_columns(c) ? 1 : runs;  // segments
+          const index_t begin = std::clamp(some.taps.begin * unit, part.segment, part.segment + part.segments);
+          const index_t end = std::clamp(some.taps.end * unit, begin, part.segment + part.segments);
+          call.a_row = m.a_row + pixel;
+          call.c_row = c_row + pixel;
+          call.segments = m.segments + begin;
+          call.segment_count = end - begin;
+          panel.skipped = (begin - part.segment) * part.length;
+          panel.rows = some.pixels;
+          panel.sums = m.sums + pixel * panel_width;
+          multiply_rows(kernels_, call, panel, finished);
+          pixel += some.pixels;
+        }
       }
-      if (!channels_last()) {
+      if (turned) {
+        turn_panel(block.images, block.rows * c.columns, m, panel.columns, plane, stored);
+      } else if (!channels_last()) {
         store_panel(c, block, m, panel.columns, stored);
+      }
+    }
+  }
+
+  /// Whether tiles do all that is done to the sums of an output in nchw, which then are only turned.
+  [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
+    return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
+  }
+  void turn_panel([[maybe_unused]] index_t images, [[maybe_unused]] index_t pixels,
+                  [[maybe_unused]] const worker_memory& m, [[maybe_unused]] index_t columns,
+                  [[maybe_unused]] index_t plane, [[maybe_unused]] const tile_output<Element>& output) const {
+    if constexpr (std::is_same_v<Element, real>) {
+      const index_t width = padded_columns(kernels_, columns);
+      for (index_t image = 0; image < images; ++image) {
+        kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, plane,
+                           output.c + m.c_row[image * pixels]);
       }
     }
   }

@@ -4,8 +4,9 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::copy_n, std::fill_n, std::max, std::min
-#include <cstddef>    // std::byte, std::size_t
+#include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
+#include <cstddef>      // std::byte, std::size_t
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"                            // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                             // index_t
@@ -48,8 +49,9 @@ class weight_gradients {
     result_parts_ =
         std::clamp<index_t>(least_tasks / std::max<index_t>(1, sums), 1, std::max<index_t>(1, padded_ / 64));
     // A piece of a chunk is what lies in a strip at a time.
-    // The lines that a tile reads of it, and a panel of dy, stay in the first cache.
-    constexpr index_t most_pixels = 144;
+    // The lines that a low tile reads of it, and a panel of dy, stay in the first cache. A high tile computes long
+    // enough on each line to have it from the second, and then takes up its sums the seldomer.
+    const index_t most_pixels = kernels.rows <= 6 ? 144 : 400;
     piece_rows_ = std::clamp<index_t>(most_pixels / std::max<index_t>(1, c_.columns), 1, c_.rows);
     piece_rows_ = ceil_div(c_.rows, ceil_div(c_.rows, piece_rows_));
     piece_images_ = piece_rows_ == c_.rows ? std::max<index_t>(1, most_pixels / (c_.rows * c_.columns)) : 1;
@@ -101,7 +103,7 @@ class weight_gradients {
     index_t* a_row;
     index_t* segments;
     real* strip;
-    real* panels;  ///< dy; later the sums of a block
+    real* panels;  ///< one of dy; later the sums of a block
     real* tile;
   };
   [[nodiscard]] GRADUS_NEVER_INLINE worker_memory take(scratch& memory) const {
@@ -112,7 +114,7 @@ class weight_gradients {
     m.segments = memory.template take<index_t>(piece_images_ * piece_rows_);
     m.strip =
         memory.template take<real>(piece_images_ * c_.source_rows(piece_rows_) * c_.source_columns() * (channels + 1));
-    m.panels = memory.template take<real>(std::max(pixels * padded_, block_rows(channels) * kernels_.width));
+    m.panels = memory.template take<real>(std::max(pixels, block_rows(channels)) * kernels_.width);
     m.tile = memory.template take<real>(2 * kernels_.rows * kernels_.width);
     return m;
   }
@@ -132,6 +134,17 @@ class weight_gradients {
     const index_t right = std::clamp<index_t>(c_.source_width - c_.origin_width, left, width);
     const index_t all_channels = c_.groups * c_.terms;
     const index_t first = group * c_.terms + begin;
+    const index_t plane = c_.source_height * c_.source_width;
+    if (order_ == channel_order::first && c_.whole_rows(row, rows)) {
+      const index_t pixels = c_.source_rows(rows) * width;
+      const index_t h = c_.origin_height + row * c_.step_height;
+      read_transposed(kernels_, x + (image * all_channels + first) * plane + h * c_.source_width, plane, channels,
+                      pixels, pitch, strip);
+      for (index_t j = 0; j < pixels; ++j) {
+        strip[j * pitch + channels] = real{1};
+      }
+      return;
+    }
     for (index_t i = 0; i < c_.source_rows(rows); ++i, strip += width * pitch) {
       const index_t h = c_.origin_height + (row + i / c_.row_step()) * c_.step_height + i % c_.row_step();
       const bool outside = h < 0 || h >= c_.source_height;
@@ -142,21 +155,20 @@ class weight_gradients {
         if (order_ == channel_order::last) {
           const Element* source =
               x + ((image * c_.source_height + h) * c_.source_width + c_.origin_width + from) * all_channels + first;
-          if (channels == 1) {
-            for (index_t j = from; j < to; ++j) {
-              strip[j * 2] = source[(j - from) * all_channels];
-            }
-          } else {
-            for (index_t j = from; j < to; ++j) {
+          for (index_t j = from; j < to; ++j, source += all_channels) {
+            if (channels <= 4) {
+              for (index_t k = 0; k < channels; ++k) {
+                strip[j * pitch + k] = source[k];
+              }
+            } else {
               read_run(source, channels, strip + j * pitch);
-              source += all_channels;
             }
           }
         } else {
           read_transposed(
               kernels_,
               x + ((image * all_channels + first) * c_.source_height + h) * c_.source_width + c_.origin_width + from,
-              c_.source_height * c_.source_width, channels, to - from, pitch, strip + from * pitch);
+              plane, channels, to - from, pitch, strip + from * pitch);
         }
       }
       std::fill_n(strip + to * pitch, (width - to) * pitch, real{});
@@ -164,6 +176,21 @@ class weight_gradients {
         strip[j * pitch + channels] = real{1};
       }
     }
+  }
+
+  /// dy from a channel and a row of an image on, where a panel of it can be read as it lies: pixels are a few lines
+  /// apart, so that most of what the cache fetches is used. Else null.
+  [[nodiscard]] const real* gradient_in_place([[maybe_unused]] const Element* dy, [[maybe_unused]] index_t channel,
+                                              [[maybe_unused]] index_t image, [[maybe_unused]] index_t row) const {
+    constexpr index_t most_bytes = 512;  // of a pixel
+    if constexpr (std::is_same_v<Element, real>) {
+      const index_t channels = c_.groups * c_.results;
+      if (order_ == channel_order::last && c_.results % kernels_.width == 0 &&
+          channels * static_cast<index_t>(sizeof(real)) <= most_bytes) {
+        return dy + (image * c_.destination_height + row) * c_.destination_width * channels + channel;
+      }
+    }
+    return nullptr;
   }
 
   /// Packs `width` channels of dy for some rows of an image.
@@ -231,9 +258,14 @@ class weight_gradients {
           panel.sums = sums + block_sums(part) + result * rows_of_sums;
           panel.first = first;
           panel.last = false;
-          for (index_t i = 0; i < images; ++i) {
-            pack_gradient(group * c_.results + result, panel.columns, panel_width, image + i, row, rows, dy,
-                          m.panels + i * rows * c_.columns * panel_width);
+          const real* gradient = gradient_in_place(dy, group * c_.results + result, image, row);
+          panel.b_step = gradient == nullptr ? 0 : c_.groups * c_.results;
+          if (gradient == nullptr) {
+            for (index_t i = 0; i < images; ++i) {
+              pack_gradient(group * c_.results + result, panel.columns, panel_width, image + i, row, rows, dy,
+                            m.panels + i * rows * c_.columns * panel_width);
+            }
+            gradient = m.panels;
           }
           tile_call<real> call;
           call.a = m.strip;
@@ -242,7 +274,7 @@ class weight_gradients {
           call.segments = m.segments;
           call.segment_count = segments;
           call.segment_length = c_.columns;
-          call.b = m.panels;
+          call.b = gradient;
           call.c_row = m.a_row;  // not used: the sums stay partial
           multiply_rows(kernels_, call, panel, tile_output<real>{});
         }
