@@ -79,9 +79,10 @@ struct plane_call {
   index_t c_step = 0;
   const Element* bias = nullptr;  ///< null: none
   bool relu = false;
-  const Element* ahead = nullptr;  ///< tiles fetch their columns of some rows from here into the cache
+  const Element* ahead = nullptr;  ///< tiles fetch their columns of some rows from here into the cache,
   index_t ahead_step = 0;
   index_t ahead_rows = 0;
+  index_t ahead_terms = 1;  ///< a row every so many terms
 };
 
 /// The code of one instruction set.

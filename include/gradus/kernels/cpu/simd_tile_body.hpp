@@ -393,9 +393,15 @@ void multiply_planes(const plane_call<Element>& call) {
   constexpr index_t width = vectors * lanes;
   for (index_t begin = 0; begin < call.columns; begin += width) {
     const index_t column = begin + width <= call.columns ? begin : call.columns - width;
-    for (index_t i = 0; i < call.ahead_rows; ++i) {
-      __builtin_prefetch(call.ahead + i * call.ahead_step + begin);
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (index_t j = 0; j < width; j += line) {
+        __builtin_prefetch(call.c + m * call.c_step + column + j, 1);
+      }
     }
+    const Element* ahead = call.ahead + begin;
     vector sum[Rows][vectors];
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
@@ -407,7 +413,18 @@ void multiply_planes(const plane_call<Element>& call) {
     const Element* a = call.a;
     const Element* const b = call.b + column;
     const index_t* offset = call.offsets;
+    index_t rows_ahead = call.ahead_rows;
+    index_t some = 0;
     for (const index_t* const end = offset + call.terms; offset != end; ++offset) {
+      if (rows_ahead > 0 && --some < 0) {
+        some = call.ahead_terms - 1;
+        --rows_ahead;
+#pragma GCC unroll 4
+        for (index_t j = 0; j < width; j += line) {
+          __builtin_prefetch(ahead + j);
+        }
+        ahead += call.ahead_step;
+      }
       vector columns[vectors];
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {

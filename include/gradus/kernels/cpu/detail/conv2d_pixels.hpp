@@ -257,18 +257,71 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
 
+  /// Elements from a channel of the destination to the next, and from a pixel to the next.
+  [[nodiscard]] index_t channel_step(const correlation& c) const noexcept {
+    return channels_last() ? 1 : c.destination_height * c.destination_width;
+  }
+  [[nodiscard]] index_t pixel_step(const correlation& c) const noexcept {
+    return channels_last() ? c.results * c.groups : 1;
+  }
+
+  struct listed {
+    index_t pixels = 0;
+    index_t bands = 0;
+  };
+  /// Where the pixels of a block are read and stored. What has the same taps comes together, where their order is free.
+  [[nodiscard]] listed list_pixels(const correlation& c, index_t group, const result_block& block, bool direct,
+                                   const worker_memory& m) const {
+    const index_t pitch = pixel_pitch(c);
+    const index_t strip_row = c.source_columns() * pitch;
+    const index_t plane = c.destination_height * c.destination_width;
+    const index_t first = group * c.results * channel_step(c);
+    const index_t a_step = c.step_width * pitch;
+    const index_t c_step = c.skip_width * pixel_step(c);
+    listed all;
+    const auto begin_band = [&](correlation::tap_range taps) {
+      if (all.bands == 0 || m.bands[all.bands - 1].taps != taps) {
+        m.bands[all.bands++] = {.pixels = 0, .taps = taps};
+      }
+    };
+    // Some pixels of a row of an image, both counted from those of the block.
+    const auto add = [&](index_t image, index_t row, index_t column, index_t count) {
+      const index_t n = block.image + image;
+      const index_t t = block.row + row;
+      const index_t h = c.origin_height + t * c.step_height;
+      const index_t from = direct ? ((n * c.source_height + h) * c.source_width + c.origin_width) * c.terms
+                                  : (image * c.source_rows(block.rows) + row * c.row_step()) * strip_row;
+      const index_t pixel = (c.first_height + t * c.skip_height) * c.destination_width + c.first_width;
+      const index_t to = n * c.results * c.groups * plane + first + pixel * pixel_step(c);
+      for (index_t u = 0; u < count; ++u) {
+        m.a_row[all.pixels + u] = from + (column + u) * a_step;
+        m.c_row[all.pixels + u] = to + (column + u) * c_step;
+      }
+      all.pixels += count;
+      m.bands[all.bands - 1].pixels += count;
+    };
+    const index_t lines = block.images * block.rows;
+    if (by_columns(c)) {
+      for (index_t u = 0; u < c.columns; ++u) {
+        begin_band(c.columns_inside(u));
+        for (index_t i = 0; i < lines; ++i) {
+          add(i / block.rows, i % block.rows, u, 1);
+        }
+      }
+      return all;
+    }
+    for (index_t i = 0; i < lines; ++i) {
+      const index_t image = channels_last() ? i % block.images : i / block.rows;
+      const index_t row = channels_last() ? i / block.images : i % block.rows;
+      begin_band(c.rows_inside(block.row + row));
+      add(image, row, 0, c.columns);
+    }
+    return all;
+  }
+
   void run_block(const correlation& c, index_t group, index_t task, const Element* x, const real* packed,
                  const tile_output<Element>& output, scratch memory) const override {
     const result_block block = blocks(c)[task];
-    const index_t channels = c.results * c.groups;
-    const index_t plane = c.destination_height * c.destination_width;
-    const index_t channel_step = channels_last() ? 1 : plane;  // in the destination
-    const index_t pixel_step = channels_last() ? channels : 1;
-    const auto place_of = [&](index_t image, index_t row, index_t column) {
-      const index_t pixel =
-          (c.first_height + row * c.skip_height) * c.destination_width + c.first_width + column * c.skip_width;
-      return image * channels * plane + group * c.results * channel_step + pixel * pixel_step;
-    };
     if (c.terms_of_all_taps() == 0) {
       store_nothing(c, order_, group, block, output);
       return;
@@ -277,55 +330,13 @@ class pixel_correlations final : public correlations<Element> {
     const worker_memory m = take(c, memory);
     const index_t pitch = pixel_pitch(c);
     const index_t strip_row = c.source_columns() * pitch;
-    const index_t strip_image = c.source_rows(block.rows) * strip_row;
     if (!most.direct) {
+      const index_t strip_image = c.source_rows(block.rows) * strip_row;
       for (index_t image = 0; image < block.images; ++image) {
         copy_strip(c, group, block.image + image, block.row, block.rows, x, m.strip + image * strip_image);
       }
     }
-    // What has the same taps comes together, where the order of pixels is free.
-    const index_t lines = block.images * block.rows;
-    index_t pixels = 0;
-    index_t bands = 0;
-    const auto begin_band = [&](correlation::tap_range taps) {
-      if (bands == 0 || m.bands[bands - 1].taps != taps) {
-        m.bands[bands++] = {.pixels = 0, .taps = taps};
-      }
-    };
-    /// Some pixels of a row, beside each other.
-    const auto add = [&](index_t image, index_t row, index_t column, index_t count) {
-      const index_t n = block.image + image;
-      const index_t t = block.row + row;
-      const index_t from =
-          most.direct
-              ? ((n * c.source_height + c.origin_height + t * c.step_height) * c.source_width + c.origin_width) *
-                    c.terms
-              : image * strip_image + row * c.row_step() * strip_row;
-      const index_t a_step = c.step_width * pitch;
-      const index_t c_step = c.skip_width * pixel_step;
-      const index_t to = place_of(n, t, column);
-      for (index_t u = 0; u < count; ++u) {
-        m.a_row[pixels + u] = from + (column + u) * a_step;
-        m.c_row[pixels + u] = to + u * c_step;
-      }
-      pixels += count;
-      m.bands[bands - 1].pixels += count;
-    };
-    if (by_columns(c)) {
-      for (index_t u = 0; u < c.columns; ++u) {
-        begin_band(c.columns_inside(u));
-        for (index_t i = 0; i < lines; ++i) {
-          add(i / block.rows, i % block.rows, u, 1);
-        }
-      }
-    } else {
-      for (index_t i = 0; i < lines; ++i) {
-        const index_t image = channels_last() ? i % block.images : i / block.rows;
-        const index_t row = channels_last() ? i / block.images : i % block.rows;
-        begin_band(c.rows_inside(block.row + row));
-        add(image, row, 0, c.columns);
-      }
-    }
+    const auto [pixels, bands] = list_pixels(c, group, block, most.direct, m);
     const index_t runs = c.taps_width / run_taps(c);  // of a row of taps
     for (index_t i = 0; i < c.taps_height * runs; ++i) {
       m.segments[i] = i / runs * (most.direct ? c.source_width * c.terms : strip_row) + i % runs * pitch;
@@ -347,7 +358,7 @@ class pixel_correlations final : public correlations<Element> {
       panel.ahead = fetches && result == 0 ? c.terms : 0;
       const index_t panel_width = padded_columns(kernels_, panel.columns);
       const index_t* c_row = m.c_row;
-      tile_output<Element> stored = shifted(output, result * channel_step);
+      tile_output<Element> stored = shifted(output, result * channel_step(c));
       if (output.bias != nullptr) {
         stored.bias = output.bias + group * c.results + result;
       }
@@ -392,7 +403,7 @@ class pixel_correlations final : public correlations<Element> {
         }
       }
       if (turned) {
-        turn_panel(block.images, block.rows * c.columns, m, panel.columns, plane, stored);
+        turn_panel(c, block, m, panel.columns, stored);
       } else if (!channels_last()) {
         store_panel(c, block, m, panel.columns, stored);
       }
@@ -403,13 +414,14 @@ class pixel_correlations final : public correlations<Element> {
   [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
     return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
   }
-  void turn_panel([[maybe_unused]] index_t images, [[maybe_unused]] index_t pixels,
+  void turn_panel([[maybe_unused]] const correlation& c, [[maybe_unused]] const result_block& block,
                   [[maybe_unused]] const worker_memory& m, [[maybe_unused]] index_t columns,
-                  [[maybe_unused]] index_t plane, [[maybe_unused]] const tile_output<Element>& output) const {
+                  [[maybe_unused]] const tile_output<Element>& output) const {
     if constexpr (std::is_same_v<Element, real>) {
       const index_t width = padded_columns(kernels_, columns);
-      for (index_t image = 0; image < images; ++image) {
-        kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, plane,
+      const index_t pixels = block.rows * c.columns;  // of an image
+      for (index_t image = 0; image < block.images; ++image) {
+        kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, channel_step(c),
                            output.c + m.c_row[image * pixels]);
       }
     }

@@ -268,6 +268,7 @@ class plane_correlations final : public correlations<Element> {
       if constexpr (in_place_) {
         call.ahead = source_of(next) + ahead * source_plane;
         call.ahead_rows = std::min(ceil_div(c.terms, tiles), c.terms - ahead);
+        call.ahead_terms = call.terms / std::max<index_t>(1, call.ahead_rows);
       }
       ahead += call.ahead_rows;
       const bool in_place = direct && rows == height;
