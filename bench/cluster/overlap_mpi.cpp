@@ -28,6 +28,7 @@
 #include "gradus/core/float16.hpp"
 #include "gradus/gradus.hpp"
 #include "gradus/parallel/bucket_order.hpp"
+#include "gradus/parallel/network_segments.hpp"
 #include "model.hpp"
 #include "one_of.hpp"
 #include "program.hpp"

@@ -15,7 +15,7 @@
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
 #include "gradus/kernels/cpu/detail/matmul_thin.hpp"  // thin_product
-#include "gradus/kernels/cpu/simd_panels.hpp"         // multiply_rows, pack_panel, read_run, rows_collide, scratch
+#include "gradus/kernels/cpu/simd_panels.hpp"         // multiply_rows, pack_panel, read_run, scratch
 #include "gradus/kernels/matmul.hpp"                  // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {
@@ -41,10 +41,8 @@ class product {
             std::min(rows_.count, columns_.count) <= thin_product<Element>::most_vectors;
     packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_);
     copies_rows_ = !packs_rows_ && !in_place_;
-    const index_t row_bytes = rows_.step * static_cast<index_t>(sizeof(real));
-    const bool collide = rows_collide(std::min(rows_.count, kernels.rows), row_bytes) ||
-                         (rows_.count > kernels.rows && row_bytes % 1024 == 0);
-    copies_rows_ = copies_rows_ || (!packs_rows_ && columns_.count > 2 * kernels.width && collide);
+    copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
+                                    rows_.step * static_cast<index_t>(sizeof(real)) % 1024 == 0);
     shared_ = rows_.count > most_rows;
     // Panels of a block of terms that the second cache holds together, if need be of fewer terms: all rows pass by
     // them.

@@ -8,7 +8,6 @@
 #include <array>        // std::array
 #include <atomic>       // std::atomic
 #include <cstddef>      // std::byte, std::size_t
-#include <numeric>      // std::gcd
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"               // GRADUS_NEVER_INLINE
@@ -58,8 +57,9 @@ template <class Element>
 /// out of it. A power of two between rows does that: the cache has 8 lines for all addresses 4 KiB apart.
 [[nodiscard]] constexpr bool rows_collide(index_t rows, index_t step_bytes) noexcept {
   constexpr index_t period = 4096;
-  constexpr index_t most = 6;  // of the 8 lines: panels pass through the cache too
-  return rows > most * (period / std::gcd(step_bytes, period));
+  constexpr index_t most = 6;                      // of the 8 lines: panels pass through the cache too
+  const index_t power = step_bytes & -step_bytes;  // the largest power of two that divides it
+  return rows * std::min(power, period) > most * period;
 }
 
 /// Columns of the panel that begins when `remaining` columns are left.

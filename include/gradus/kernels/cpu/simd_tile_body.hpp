@@ -4,8 +4,11 @@
 // Module: kernels. Depends on: core.
 
 // No `#pragma once`: GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
-// compile, and are undefined at the end. Nothing is included here: the includer's function target would apply to it.
+// compile, and are undefined at the end. Only what is meant for them is included here: the includer's function target
+// applies to it.
 #if defined(GRADUS_TILE_NAMESPACE)
+
+#include "gradus/kernels/cpu/simd_transpose_body.hpp"  // quarter_of, transpose
 
 namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
 
@@ -16,6 +19,10 @@ struct vector_of {
   typedef Element stored __attribute__((vector_size(GRADUS_TILE_BYTES), aligned(sizeof(Element)), may_alias));
   static constexpr index_t lanes = GRADUS_TILE_BYTES / static_cast<index_t>(sizeof(Element));
 };
+
+/// Elements of a line of the cache.
+template <class Element>
+constexpr index_t line_of = 64 / static_cast<index_t>(sizeof(Element));
 
 template <class Element, int Rows, int Vectors>
 void multiply_tile(const tile_call<Element>& call) {
@@ -52,8 +59,8 @@ void multiply_tile(const tile_call<Element>& call) {
 #pragma GCC unroll 16
       for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
-        for (int v = 0; v < Vectors; ++v) {
-          __builtin_prefetch(call.output.c + call.c_row[m] + column + v * lanes, 1);
+        for (index_t j = 0; j < Vectors * lanes; j += line_of<Element>) {
+          __builtin_prefetch(call.output.c + call.c_row[m] + column + j, 1);
         }
       }
     }
@@ -68,7 +75,7 @@ void multiply_tile(const tile_call<Element>& call) {
           some = tile_call<Element>::ahead_terms - 1;
           for (index_t i = call.ahead_lines; i > 0; --i) {
             __builtin_prefetch(ahead);
-            ahead += 64 / sizeof(Element);
+            ahead += line_of<Element>;
           }
         }
         vector columns[Vectors];
@@ -129,13 +136,6 @@ void multiply_tile(const tile_call<Element>& call) {
     }
   }
 }
-
-/// Vectors of 16 bytes: what transpositions are made of.
-template <class Element>
-struct quarter_of {
-  typedef Element type __attribute__((vector_size(16), aligned(sizeof(Element)), may_alias));
-  static constexpr index_t lanes = 16 / static_cast<index_t>(sizeof(Element));
-};
 
 template <class Element>
 void finish(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
@@ -285,105 +285,6 @@ void copy_rows(const Element* from, index_t step, index_t count, index_t width, 
   }
 }
 
-/// Turns a square: to[i * width + j] = from[j * step + i] for i and j below its side. Rows are fetched some squares
-/// ahead: there are more of them than the processor follows by itself.
-template <class Element>
-struct square {
-  using quarter = typename quarter_of<Element>::type;
-  static constexpr index_t side = quarter_of<Element>::lanes;
-
-  static void turn(const Element* from, index_t step, index_t width, Element* to) {
-    const auto row = [&](index_t i) -> quarter { return *reinterpret_cast<const quarter*>(from + i * step); };
-    const auto store = [&](index_t i, quarter value) { *reinterpret_cast<quarter*>(to + i * width) = value; };
-    if constexpr (side == 4) {
-      const quarter low01 = __builtin_shufflevector(row(0), row(1), 0, 4, 1, 5);
-      const quarter high01 = __builtin_shufflevector(row(0), row(1), 2, 6, 3, 7);
-      const quarter low23 = __builtin_shufflevector(row(2), row(3), 0, 4, 1, 5);
-      const quarter high23 = __builtin_shufflevector(row(2), row(3), 2, 6, 3, 7);
-      store(0, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
-      store(1, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
-      store(2, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
-      store(3, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
-    } else {
-      store(0, __builtin_shufflevector(row(0), row(1), 0, 2));
-      store(1, __builtin_shufflevector(row(0), row(1), 1, 3));
-    }
-  }
-};
-
-#if GRADUS_TILE_BYTES >= 32
-/// The same for eight floats.
-struct square_of_eight {
-  typedef float eight __attribute__((vector_size(32), aligned(sizeof(float)), may_alias));
-  static constexpr index_t side = 8;
-
-  static void turn(const float* from, index_t step, index_t width, float* to) {
-    eight rows[8];
-#pragma GCC unroll 8
-    for (index_t i = 0; i < 8; ++i) {
-      rows[i] = *reinterpret_cast<const eight*>(from + i * step);
-      __builtin_prefetch(from + i * step + 4 * side);
-      __builtin_prefetch(to + i * width + 4 * side, 1);
-    }
-    eight twos[8];  // elements of two rows beside each other
-#pragma GCC unroll 4
-    for (index_t i = 0; i < 8; i += 2) {
-      twos[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-      twos[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-    eight fours[8];
-#pragma GCC unroll 2
-    for (index_t i = 0; i < 8; i += 4) {
-      fours[i] = __builtin_shufflevector(twos[i], twos[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      fours[i + 1] = __builtin_shufflevector(twos[i], twos[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-      fours[i + 2] = __builtin_shufflevector(twos[i + 1], twos[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
-      fours[i + 3] = __builtin_shufflevector(twos[i + 1], twos[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-#pragma GCC unroll 4
-    for (index_t i = 0; i < 4; ++i) {
-      const eight low = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-      const eight high = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-      *reinterpret_cast<eight*>(to + i * width) = low;
-      *reinterpret_cast<eight*>(to + (i + 4) * width) = high;
-    }
-  }
-};
-#endif
-
-/// By squares; the last ones of a row or column overlap those before. @pre side <= columns, side <= count
-template <class Square, class Element>
-void transpose_squares(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to) {
-  constexpr index_t side = Square::side;
-  for (index_t k = 0; k < count; k += side) {
-    const index_t term = k + side <= count ? k : count - side;
-    for (index_t j = 0; j < columns; j += side) {
-      const index_t column = j + side <= columns ? j : columns - side;
-      Square::turn(from + column * step + term, step, width, to + term * width + column);
-    }
-  }
-}
-
-template <class Element>
-void transpose(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to) {
-#if GRADUS_TILE_BYTES >= 32
-  if constexpr (sizeof(Element) == 4) {
-    if (columns >= 8 && count >= 8) {
-      transpose_squares<square_of_eight>(from, step, columns, count, width, to);
-      return;
-    }
-  }
-#endif
-  if (columns >= square<Element>::side && count >= square<Element>::side) {
-    transpose_squares<square<Element>>(from, step, columns, count, width, to);
-    return;
-  }
-  for (index_t k = 0; k < count; ++k) {
-    for (index_t j = 0; j < columns; ++j) {
-      to[k * width + j] = from[j * step + k];
-    }
-  }
-}
-
 template <class Element, int Rows>
 void multiply_planes(const plane_call<Element>& call) {
   using vector = typename vector_of<Element>::type;
@@ -393,15 +294,13 @@ void multiply_planes(const plane_call<Element>& call) {
   constexpr index_t width = vectors * lanes;
   for (index_t begin = 0; begin < call.columns; begin += width) {
     const index_t column = begin + width <= call.columns ? begin : call.columns - width;
-    constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
-      for (index_t j = 0; j < width; j += line) {
+      for (index_t j = 0; j < width; j += line_of<Element>) {
         __builtin_prefetch(call.c + m * call.c_step + column + j, 1);
       }
     }
-    const Element* ahead = call.ahead + begin;
     vector sum[Rows][vectors];
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
@@ -413,6 +312,7 @@ void multiply_planes(const plane_call<Element>& call) {
     const Element* a = call.a;
     const Element* const b = call.b + column;
     const index_t* offset = call.offsets;
+    index_t ahead = begin;
     index_t rows_ahead = call.ahead_rows;
     index_t some = 0;
     for (const index_t* const end = offset + call.terms; offset != end; ++offset) {
@@ -420,8 +320,8 @@ void multiply_planes(const plane_call<Element>& call) {
         some = call.ahead_terms - 1;
         --rows_ahead;
 #pragma GCC unroll 4
-        for (index_t j = 0; j < width; j += line) {
-          __builtin_prefetch(ahead + j);
+        for (index_t j = 0; j < width; j += line_of<Element>) {
+          __builtin_prefetch(call.ahead + ahead + j);
         }
         ahead += call.ahead_step;
       }

@@ -349,7 +349,6 @@ class pixel_correlations final : public correlations<Element> {
     const term_blocks terms = blocks_of_terms(c);
     const index_t step = group_columns(c);
     const bool turned = turns_sums(c, output);
-    index_t sum_pitch = 0;
     const bool fetches = most.direct && c.taps_height * c.taps_width == 1 && c.step_width == 1;
     for (index_t result = 0; result < c.results; result += step) {
       panel_rows<real> panel;
@@ -365,11 +364,8 @@ class pixel_correlations final : public correlations<Element> {
       tile_output<Element> finished = stored;  // by the tiles
       if constexpr (std::is_same_v<Element, real>) {
         if (turned) {
-          if (panel_width != sum_pitch) {
-            sum_pitch = panel_width;
-            for (index_t p = 0; p < pixels; ++p) {
-              m.sum_row[p] = p * panel_width;
-            }
+          for (index_t p = 0; p < pixels; ++p) {
+            m.sum_row[p] = p * panel_width;
           }
           c_row = m.sum_row;
           finished.c = m.sums;
@@ -402,10 +398,8 @@ class pixel_correlations final : public correlations<Element> {
           pixel += some.pixels;
         }
       }
-      if (turned) {
-        turn_panel(c, block, m, panel.columns, stored);
-      } else if (!channels_last()) {
-        store_panel(c, block, m, panel.columns, stored);
+      if (!channels_last()) {
+        store_panel(c, block, m, panel.columns, turned, stored);
       }
     }
   }
@@ -414,31 +408,26 @@ class pixel_correlations final : public correlations<Element> {
   [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
     return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
   }
-  void turn_panel([[maybe_unused]] const correlation& c, [[maybe_unused]] const result_block& block,
-                  [[maybe_unused]] const worker_memory& m, [[maybe_unused]] index_t columns,
-                  [[maybe_unused]] const tile_output<Element>& output) const {
-    if constexpr (std::is_same_v<Element, real>) {
-      const index_t width = padded_columns(kernels_, columns);
-      const index_t pixels = block.rows * c.columns;  // of an image
-      for (index_t image = 0; image < block.images; ++image) {
-        kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, channel_step(c),
-                           output.c + m.c_row[image * pixels]);
-      }
-    }
-  }
-
   /// Stores the sums of a panel in nchw.
+  /// @param turned  the tiles have done the rest
   void store_panel(const correlation& c, const result_block& block, const worker_memory& m, index_t columns,
-                   tile_output<Element> output) const {
+                   [[maybe_unused]] bool turned, tile_output<Element> output) const {
     const index_t width = next_panel_width(kernels_, columns);
     std::array<index_t, 64> planes{};
     for (index_t j = 0; j < columns; ++j) {
-      planes[static_cast<std::size_t>(j)] = j * c.destination_height * c.destination_width;
+      planes[static_cast<std::size_t>(j)] = j * channel_step(c);
     }
     output.bias_of_rows = true;
     const index_t pixels = block.rows * c.columns;  // of an image
     for (index_t image = 0; image < block.images; ++image) {
-      kernels_.transpose(m.sums + image * pixels * width, width, pixels, columns, pixels, m.planes);
+      const real* const sums = m.sums + image * pixels * width;
+      if constexpr (std::is_same_v<Element, real>) {
+        if (turned) {
+          kernels_.transpose(sums, width, pixels, columns, channel_step(c), output.c + m.c_row[image * pixels]);
+          continue;
+        }
+      }
+      kernels_.transpose(sums, width, pixels, columns, pixels, m.planes);
       store_planes(kernels_, c, block.row, block.rows, m.planes, columns, pixels, planes.data(), m.spread,
                    shifted(output, m.c_row[image * pixels]));
     }
