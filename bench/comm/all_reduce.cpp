@@ -115,6 +115,15 @@ candidate of_communicator(std::string name, Communicator& world) {
   return among_processes(std::move(name), [&world](std::span<float> data) { comm::all_reduce(world, data).wait(); });
 }
 
+/// The same with the array registered, once for all calls.
+candidate registered(comm::mpi_shared& world) {
+  return {"registered", [&world](std::span<float> data, int calls) {
+            const auto registration = comm::register_memory(world, data);
+            MPI_Barrier(MPI_COMM_WORLD);
+            return slowest(seconds_of(calls, [&] { comm::all_reduce(world, data).wait(); }));
+          }};
+}
+
 /// As many threads of rank 0 as there are ranks; the other processes sleep. `others` holds the other threads' arrays.
 candidate among_threads(int rank, int size, std::vector<std::vector<float>>& others) {
   return {"threads", [rank, size, &others](std::span<float> data, int calls) {
@@ -161,6 +170,7 @@ void measure(comm::mpi_environment& environment, const options& o) {
                       }),
       of_communicator("mpi", by_mpi),
       of_communicator("mpi_shared", shared),
+      registered(shared),
       among_threads(rank, size, arrays_of_threads),
   };
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // MPI ranks that share memory pass the conformance suite, also in short segments; and what is theirs alone.
+#include <cstdio>    // std::sscanf
+#include <fstream>   // std::ifstream
 #include <iterator>  // std::size
 
 #include "../support/communicators_mpi.hpp"
 #include "../support/count_allocations.hpp"
 #include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+#include "gradus/core/bfloat16.hpp"    // bfloat16
+#include "gradus/core/float16.hpp"     // float16
 
 namespace {
 
@@ -18,6 +22,18 @@ float rounding_value(int rank, std::size_t i) {
   return 1.0F / (static_cast<float>(i % 1013) + 1.5F + static_cast<float>(rank) * 0.7F);
 }
 
+/// The serial sums over the ranks of rounding_value.
+std::vector<float> sums_in_order(int ranks, std::size_t count) {
+  std::vector<float> sums(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i] = rounding_value(0, i);
+    for (int rank = 1; rank < ranks; ++rank) {
+      sums[i] += rounding_value(rank, i);
+    }
+  }
+  return sums;
+}
+
 /// Sums that round have the bits of the serial sum in the order of the ranks, whatever the segments are.
 void sums_are_taken_in_the_order_of_the_ranks(mpi_shared& world) {
   for (const std::size_t size : {1U, 8U, 97U, 4096U, 4099U, 65537U, 100003U, 1048576U}) {
@@ -26,13 +42,7 @@ void sums_are_taken_in_the_order_of_the_ranks(mpi_shared& world) {
       values[i] = rounding_value(world.rank(), i);
     }
     comm::all_reduce(world, values).wait();
-    for (std::size_t i = 0; i < size; ++i) {
-      float want = rounding_value(0, i);
-      for (int rank = 1; rank < world.size(); ++rank) {
-        want += rounding_value(rank, i);
-      }
-      require(values[i] == want, "sum " + std::to_string(i) + " of " + std::to_string(size));
-    }
+    require(values == sums_in_order(world.size(), size), "sums of " + std::to_string(size));
   }
 }
 
@@ -113,14 +123,89 @@ void collectives_move_while_a_message_is_waited_for(mpi_shared& world) {
   world.set_time_limit(comm::default_time_limit);
 }
 
+/// Arrays that begin anywhere in a page, on each rank elsewhere, and parts of them.
+void registered_arrays_are_reduced_where_they_lie(mpi_shared& world) {
+  for (const std::size_t size : {1U, 700U, 3000U, 20011U, 400009U}) {
+    const std::size_t shift = 16 * static_cast<std::size_t>(world.rank()) + 3;
+    std::vector<float> memory(size + shift + 5, -1.0F);
+    const std::span<float> data = std::span{memory}.subspan(shift, size);
+    for (std::size_t i = 0; i < size; ++i) {
+      data[i] = rounding_value(world.rank(), i);
+    }
+    auto registration = comm::register_memory(world, data);
+    const bool pages = size * sizeof(float) > 4 * 4096;
+    require(registration.active() == (world.size() > 1 && pages) || !pages, "registered " + std::to_string(size));
+    const std::size_t third = size / 3;
+    comm::request all[3];
+    all[0] = comm::all_reduce(world, data.subspan(0, third));
+    all[1] = comm::all_reduce(world, data.subspan(2 * third));
+    all[2] = comm::all_reduce(world, data.subspan(third, third));
+    for (comm::request& each : all) {
+      each.wait();
+    }
+    const std::vector<float> want = sums_in_order(world.size(), size);
+    require(std::equal(data.begin(), data.end(), want.begin()), "sums of " + std::to_string(size));
+    comm::all_reduce(world, data, comm::reduction::maximum).wait();
+    require(std::equal(data.begin(), data.end(), want.begin()), "equal on all ranks: " + std::to_string(size));
+    registration = {};
+    require(!registration.active(), "a registration that has ended");
+    require(std::equal(data.begin(), data.end(), want.begin()), "contents after it");
+    comm::all_reduce(world, data, comm::reduction::minimum).wait();
+    require(std::equal(data.begin(), data.end(), want.begin()), "an array like any other again");
+    require(std::all_of(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(shift),
+                        [](float x) { return x == -1.0F; }) &&
+                std::all_of(memory.end() - 5, memory.end(), [](float x) { return x == -1.0F; }),
+            "what lies beside the array");
+  }
+}
+
+template <class Element>
+void registered_elements_are_reduced(mpi_shared& world) {
+  constexpr std::size_t size = 60013;
+  auto data = suite::contributions<Element>(world.rank(), size);
+  const auto registration = comm::register_memory(world, data);
+  comm::all_reduce(world, data).wait();
+  suite::require_same(data, suite::expected_values<Element>(world.size(), size), "registered sums");
+}
+
+/// Bytes of the shared memory that this process maps.
+std::size_t mapped_shared_bytes() {
+  std::ifstream maps{"/proc/self/maps"};
+  std::size_t bytes = 0;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx rw-s", &begin, &end) == 2 && line.find(" rw-s ") != std::string::npos) {
+      bytes += end - begin;
+    }
+  }
+  return bytes;
+}
+
+void shared_memory_is_used_again(mpi_shared& world) {
+  std::vector<float> data(1 << 20, 1.0F);
+  std::size_t before = 0;
+  for (int i = 0; i < 8; ++i) {
+    mpi_shared copy = world.duplicate();
+    const auto registration = comm::register_memory(copy, data);
+    comm::all_reduce(copy, data).wait();
+    before = i == 0 ? mapped_shared_bytes() : before;
+  }
+  const std::size_t after = mapped_shared_bytes();
+  require(after <= before, std::to_string(before) + " bytes of shared memory became " + std::to_string(after));
+}
+
 void nothing_is_allocated(mpi_shared& world) {
   std::vector<float> small(100);
   std::vector<float> large(100003);
+  std::vector<float> known(100003);
+  const auto registration = comm::register_memory(world, known);
   const auto step = [&] {
-    comm::request pending[3];
+    comm::request pending[4];
     pending[0] = comm::all_reduce(world, large);
     pending[1] = comm::all_reduce(world, small);
     pending[2] = comm::broadcast(world, large);
+    pending[3] = comm::all_reduce(world, known);
     for (comm::request& each : pending) {
       each.wait();
     }
@@ -173,6 +258,13 @@ int main(int argc, char** argv) {
              {"long_arrays_arrive", &long_arrays_arrive},
              {"requests_complete_in_any_order", &requests_complete_in_any_order},
              {"collectives_move_while_a_message_is_waited_for", &collectives_move_while_a_message_is_waited_for},
+             {"registered_arrays_are_reduced_where_they_lie", &registered_arrays_are_reduced_where_they_lie},
+             {"registered_float16", &registered_elements_are_reduced<gradus::float16>},
+             {"registered_bfloat16", &registered_elements_are_reduced<gradus::bfloat16>},
+             {"registered_float64", &registered_elements_are_reduced<double>},
+             {"registered_int64", &registered_elements_are_reduced<std::int64_t>},
+             {"registered_uint8", &registered_elements_are_reduced<std::uint8_t>},
+             {"shared_memory_is_used_again", &shared_memory_is_used_again},
              {"nothing_is_allocated", &nothing_is_allocated}});
       }
       ranks_are_split_by_node(environment, world);

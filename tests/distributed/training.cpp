@@ -3,7 +3,9 @@
 // Training over MPI reaches the weights of one process, with the library's all-reduce and around a ring, in both
 // layouts; ranks that disagree are told so.
 #include <gradus/comm/collectives.hpp>
+#include <gradus/comm/mpi_shared.hpp>
 #include <gradus/comm/self.hpp>
+#include <gradus/parallel/compressed_all_reduce.hpp>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +33,43 @@ void require_one_meaning(Communicator& world, const std::string& name) {
   require(have.accuracy == want.accuracy, name + ": accuracies differ");
 }
 
+/// Buckets that end anywhere in a page; the gradients of a thread's network would be too short to be reduced in place.
+void require_sums_of_long_gradients(comm::mpi_shared& world, bool rounded) {
+  const std::vector<gradus::optim::segment> segments{{.name = "c", .offset = 0, .size = 50001},
+                                                     {.name = "b", .offset = 50004, .size = 30000},
+                                                     {.name = "a", .offset = 80004, .size = 70007}};
+  std::vector<float> values(150011);
+  std::vector<float> gradients(values.size());
+  const auto run = [&](auto options) {
+    typename decltype(options)::template state<float, comm::mpi_shared> synchronization{
+        options, world, {values, gradients, segments}};
+    synchronization.start();
+    for (int step = 0; step < 3; ++step) {
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        gradients[i] = static_cast<float>((i + static_cast<std::size_t>(world.rank()) * 7) % 64);
+      }
+      synchronization.gradients_ready(0, 1);
+      synchronization.gradients_ready(1, 2);
+      synchronization.finish([](std::span<const gradus::optim::segment> /*ready*/) {});
+      for (const gradus::optim::segment& each : segments) {
+        for (auto i = static_cast<std::size_t>(each.offset); i < static_cast<std::size_t>(each.offset + each.size);
+             ++i) {
+          float want = 0;
+          for (std::size_t rank = 0; rank < static_cast<std::size_t>(world.size()); ++rank) {
+            want += static_cast<float>((i + rank * 7) % 64);
+          }
+          require(gradients[i] == want, "gradient " + std::to_string(i) + " of step " + std::to_string(step));
+        }
+      }
+    }
+  };
+  if (rounded) {  // exact in bfloat16 for so small numbers
+    run(gradus::parallel::compressed_all_reduce<>{{.bucket_bytes = 200000, .first_bucket_bytes = 1}});
+  } else {
+    run(gradus::parallel::all_reduce{.bucket_bytes = 200000, .first_bucket_bytes = 1});
+  }
+}
+
 void require_disagreement_is_named(comm::mpi& world) {
   if (world.size() == 1) {
     return;
@@ -49,11 +88,16 @@ void require_disagreement_is_named(comm::mpi& world) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return communicator_tests::run_conformance(argc, argv, [](comm::mpi& world) {
+  comm::mpi_environment environment{argc, argv};
+  return communicator_tests::run_conformance(environment, argc, argv, [&](comm::mpi& world) {
     require_one_meaning<gradus::nhwc>(world, "mpi, nhwc");
     require_one_meaning<gradus::nchw>(world, "mpi, nchw");
     comm::collectives around{world.duplicate(), {.all_reduce = comm::parse_all_reduce_spec("ring")}};
     require_one_meaning<gradus::nhwc>(around, "ring over mpi");
+    comm::mpi_shared shared{environment};
+    require_one_meaning<gradus::nhwc>(shared, "shared memory");
+    require_sums_of_long_gradients(shared, false);
+    require_sums_of_long_gradients(shared, true);
     require_disagreement_is_named(world);
     if (world.rank() == 0) {
       std::printf("passed: one meaning\n");

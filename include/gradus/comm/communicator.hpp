@@ -109,6 +109,7 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///  waits
 ///      on this communicator and its duplicates throw communication_error that names the rank and the reason, and so do
 ///      this rank's. An operation that could complete may complete.
+/// It may offer `register_memory(std::span<Element>)`, see the function of that name.
 /// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any
 /// order. One thread at a time uses a communicator and its requests; other threads use duplicates.
 /// A communicator that has failed stays so. Semantics: tests/conformance/comm.
@@ -194,6 +195,27 @@ consteval bool explain_transfer() {
 }
 
 }  // namespace detail
+
+/// What register_memory returns where the communicator has no use for it.
+struct no_registration {};
+
+/// Tells the communicator that parts of `data`, the same on all ranks, will be reduced again and again. Called by all
+/// ranks with the same number of elements. The handle is kept as long as that lasts; the array and the communicator
+/// outlive it. See mpi_shared::register_memory; for communicators that offer none nothing happens.
+template <class Communicator, mutable_buffer Range>
+[[nodiscard]] auto register_memory(Communicator& communicator, Range&& data) {
+  static_assert(detail::explain_transfer<Communicator, Range>());
+  if constexpr (requires { communicator.register_memory(detail::as_output(data)); }) {
+    return communicator.register_memory(detail::as_output(data));
+  } else {
+    return no_registration{};
+  }
+}
+
+/// What register_memory returns for arrays of Element.
+template <class Communicator, class Element>
+using registration_of =
+    decltype(comm::register_memory(std::declval<Communicator&>(), std::declval<std::span<Element>>()));
 
 /// Begins to send `data` to rank `peer`.
 /// @throws configuration_error for a peer that is not another rank, or a tag out of range

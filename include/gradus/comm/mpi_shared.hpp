@@ -10,7 +10,7 @@
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::int64_t
-#include <memory>           // std::make_unique, std::unique_ptr
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
@@ -23,6 +23,7 @@
 #include "gradus/comm/mpi_environment.hpp"     // mpi_environment
 #include "gradus/comm/mpi_process.hpp"         // check_mpi
 #include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel
+#include "gradus/comm/mpi_shared_memory.hpp"   // mpi_registered_memory, mpi_shared_pool
 #include "gradus/comm/mpi_shared_steps.hpp"    // reduce_shared, shared_task
 #include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/element.hpp"             // element_name
@@ -52,7 +53,11 @@ struct mpi_shared_options {
 /// Failures are those of `mpi`: every wait has a time limit, and a rank that fails makes the others fail with its
 /// reason. Ranks that begin different collectives get communication_error that names both calls.
 ///
-/// Each communicator takes (4 * segment_bytes + 1 KiB) of shared memory a rank, and keeps it until MPI is finalised.
+/// An array that is reduced again and again can be registered: then all ranks reach it, and a large all_reduce of it
+/// copies nothing. parallel::all_reduce registers the gradients.
+///
+/// Each communicator takes (4 * segment_bytes + 8 KiB) of shared memory a rank, and registered memory as much again as
+/// it has. Duplicates use again what others have given back; all stays with the process until MPI is finalised.
 class mpi_shared {
  public:
   static constexpr std::string_view name = "mpi_shared";
@@ -129,13 +134,61 @@ class mpi_shared {
 
   [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = detail::call_kind::barrier}}, limit_); }
 
+  /// Memory that was registered; this rank's alone again when the handle is gone. That is never while a collective of
+  /// it is under way.
+  class registration {
+   public:
+    registration() noexcept = default;
+    registration(registration&&) noexcept = default;
+    registration& operator=(registration&& other) noexcept {
+      end();
+      memory_ = std::move(other.memory_);
+      return *this;
+    }
+    GRADUS_COLD ~registration() { end(); }
+
+    /// Whether the ranks reach each other's memory. Otherwise, where the system does not allow it or the memory is
+    /// shorter than a page, its elements go through the segments like any others.
+    [[nodiscard]] bool active() const noexcept { return memory_ != nullptr && memory_->last() > 0; }
+
+   private:
+    friend class mpi_shared;
+    explicit registration(std::shared_ptr<detail::mpi_registered_memory> memory) noexcept
+        : memory_{std::move(memory)} {}
+
+    GRADUS_COLD void end() noexcept {
+      if (memory_ != nullptr) {
+        memory_->end();
+      }
+    }
+
+    std::shared_ptr<detail::mpi_registered_memory> memory_;
+  };
+
+  /// Called by all ranks, each with an array of the same size, which keeps its place and contents; its whole pages
+  /// are replaced by shared ones (Linux: mremap of an MPI-3 window). From then on an all_reduce of more than 32 KiB (of
+  /// all ranks together) of it, the same elements on all ranks, is done where the arrays lie: every rank reads and
+  /// writes those of the others. After a failure others may write to it until they know of it.
+  /// @pre nobody uses the array during the call, and it outlives the handle
+  /// @throws communication_error if the ranks' sizes differ, or there is not enough shared memory
+  template <transferable Element>
+  [[nodiscard]] registration register_memory(std::span<Element> data) {
+    detail::require_open(detail::caller{*this}, "register_memory", std::source_location::current());
+    if (size() == 1) {
+      return {};
+    }
+    return registration{channel_->register_memory(reinterpret_cast<std::byte*>(data.data()),
+                                                  static_cast<index_t>(data.size_bytes()), limit_)};
+  }
+
   [[nodiscard]] mpi_shared duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     // MPI makes windows by a call that does not return until all ranks have come: so meet before it.
     channel_->begin({.what = {.kind = detail::call_kind::duplicate}}, limit_).wait();
     mpi_shared copy;
-    copy.channel_ = std::make_unique<detail::mpi_shared_channel>(channel_->messages().duplicate(), channel_->process(),
-                                                                 channel_->world(), channel_->segment_bytes());
+    copy.channel_ =
+        std::make_unique<detail::mpi_shared_channel>(channel_->messages().duplicate(), channel_->process(),
+                                                     channel_->world(), channel_->segment_bytes(), channel_->pool());
     copy.limit_ = limit_;
     return copy;
   }
@@ -191,7 +244,8 @@ class mpi_shared {
     const std::size_t bytes = (static_cast<std::size_t>(options.segment_bytes) + unit - 1) / unit * unit;
     detail::mpi_process& process = messages.channel_->process();
     const bool world = messages.channel_->world();
-    return std::make_unique<detail::mpi_shared_channel>(std::move(messages), process, world, bytes);
+    return std::make_unique<detail::mpi_shared_channel>(std::move(messages), process, world, bytes,
+                                                        std::make_shared<detail::mpi_shared_pool>());
   }
 
   GRADUS_COLD static void require_one_node(const mpi& messages, const std::source_location& where) {

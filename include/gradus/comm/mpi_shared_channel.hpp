@@ -8,8 +8,10 @@
 
 #include <algorithm>        // std::min
 #include <chrono>           // std::chrono::milliseconds
-#include <cstddef>          // std::size_t
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::uint64_t
 #include <cstring>          // std::memcpy
+#include <memory>           // std::make_shared, std::shared_ptr
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <utility>          // std::move
@@ -19,11 +21,13 @@
 #include "gradus/comm/detail/wait.hpp"            // backoff, clock, ranks_text, seconds_text
 #include "gradus/comm/mpi.hpp"                    // mpi
 #include "gradus/comm/mpi_process.hpp"            // mpi_process
+#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_registered_memory, mpi_shared_pool
 #include "gradus/comm/mpi_shared_steps.hpp"       // shared_collective, shared_steps, shared_task
 #include "gradus/comm/mpi_shared_window.hpp"      // packed_call
 #include "gradus/comm/request.hpp"                // operation, request
 #include "gradus/core/config.hpp"                 // GRADUS_COLD
 #include "gradus/core/error.hpp"                  // communication_error
+#include "gradus/core/index.hpp"                  // index_t
 #include "gradus/core/text.hpp"                   // append, text
 #include "gradus/core/vector.hpp"                 // vector
 
@@ -72,11 +76,12 @@ class shared_operation final : public operation {
 /// The collectives of one rank, done in the order in which they were begun, and its messages.
 class mpi_shared_channel {
  public:
-  GRADUS_COLD mpi_shared_channel(mpi messages, mpi_process& process, bool world, std::size_t segment_bytes)
+  GRADUS_COLD mpi_shared_channel(mpi messages, mpi_process& process, bool world, std::size_t segment_bytes,
+                                 std::shared_ptr<mpi_shared_pool> pool)
       : messages_{std::move(messages)},
         process_{&process},
         world_{world},
-        steps_{messages_.native(), messages_.rank(), messages_.size(), segment_bytes} {}
+        steps_{messages_.native(), messages_.rank(), messages_.size(), segment_bytes, std::move(pool)} {}
 
   mpi_shared_channel(const mpi_shared_channel&) = delete;
   mpi_shared_channel& operator=(const mpi_shared_channel&) = delete;
@@ -87,6 +92,20 @@ class mpi_shared_channel {
   [[nodiscard]] int rank() const noexcept { return messages_.rank(); }
   [[nodiscard]] int size() const noexcept { return messages_.size(); }
   [[nodiscard]] std::size_t segment_bytes() const noexcept { return steps_.segment_bytes(); }
+  [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return steps_.pool(); }
+
+  /// Called by all ranks; see mpi_shared::register_memory.
+  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registered_memory> register_memory(std::byte* begin, index_t bytes,
+                                                                                   std::chrono::milliseconds limit) {
+    // MPI makes windows by a call that does not return until all ranks have come: so meet before it, with one size.
+    this->begin({.what = {.kind = call_kind::register_memory, .count = bytes}}, limit).wait();
+    auto memory =
+        std::make_shared<mpi_registered_memory>(messages_.native(), rank(), pool(), ++registered_, begin, bytes);
+    if (memory->last() > 0) {
+      memories_.push_back(memory);
+    }
+    return memory;
+  }
 
   request begin(const shared_task& task, std::chrono::milliseconds limit) {
     require_working(task.what);
@@ -96,7 +115,7 @@ class mpi_shared_channel {
     }
     shared_operation& mine = fresh(task.what, limit);
     mine.collective_.task = task;
-    mine.collective_.packed = packed_call{task.what};
+    find_memory(mine.collective_);
     if (head_ == nullptr) {
       head_ = &mine;
       steps_.start(mine.collective_);
@@ -201,6 +220,24 @@ class mpi_shared_channel {
     return mine;
   }
 
+  /// Says in which registered memory the data lie.
+  void find_memory(shared_collective& mine) noexcept {
+    const shared_task& task = mine.task;
+    mine.memory = nullptr;
+    std::uint64_t place = 0;
+    if (!memories_.empty() && steps_.goes_directly(task.what, task.element_bytes)) {
+      for (const std::shared_ptr<mpi_registered_memory>& each : memories_) {
+        const index_t offset = each->offset_of(task.output, task.what.count * task.element_bytes);
+        if (offset >= 0) {
+          mine.memory = each.get();
+          mine.offset = offset;
+          place = each->number() << packed_call::offset_bits | static_cast<std::uint64_t>(offset);
+        }
+      }
+    }
+    mine.packed = packed_call{task.what, place};
+  }
+
   void require_working(const call& what) {
     process_->look_at_unfinished();
     process_->glance_at_notices(what);
@@ -276,6 +313,8 @@ class mpi_shared_channel {
   bool world_;
   shared_steps steps_;
   bool broken_ = false;
+  std::uint64_t registered_ = 0;  // memories so far
+  gradus::detail::vector<std::shared_ptr<mpi_registered_memory>> memories_;
   shared_operation* head_ = nullptr;  // the collectives under way, in the order in which they were begun
   shared_operation* tail_ = nullptr;  // meaningful while there is a head
   operation_pool<shared_operation> operations_;

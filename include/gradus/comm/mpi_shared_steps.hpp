@@ -7,12 +7,17 @@
 #include <mpi.h>
 
 #include <algorithm>  // std::max, std::min
+#include <array>      // std::array
 #include <atomic>     // std::atomic
 #include <cstddef>    // std::byte, std::size_t
 #include <cstdint>    // std::uint64_t
 #include <cstring>    // std::memcpy
+#include <memory>     // std::shared_ptr
+#include <span>       // std::span
+#include <utility>    // std::move
 
 #include "gradus/comm/detail/call.hpp"        // call, call_kind
+#include "gradus/comm/mpi_shared_memory.hpp"  // mpi_registered_memory, mpi_shared_pool, page_bytes
 #include "gradus/comm/mpi_shared_window.hpp"  // mpi_shared_window, packed_call
 #include "gradus/comm/reduction.hpp"          // reduce_contributions, reduction
 #include "gradus/core/config.hpp"             // GRADUS_COLD
@@ -21,21 +26,21 @@
 
 namespace gradus::comm::detail {
 
-/// result[i] = sources[0][i] op ... op sources[ranks - 1][i] for i in [0, count), and the same to `copy` unless it is
-/// null. The result may lie on one of the sources.
-using shared_reduction = void (*)(reduction operation, const std::byte* const* sources, int ranks, std::byte* result,
-                                  std::byte* copy, index_t count) noexcept;
+/// results[k][i] = sources[0][i] op ... op sources[ranks - 1][i] for i in [0, count) and all k. Results may lie on
+/// sources.
+using shared_reduction = void (*)(reduction operation, std::span<const std::byte* const> sources,
+                                  std::span<std::byte* const> results, index_t count) noexcept;
 
 template <class Element>
-void reduce_shared(reduction operation, const std::byte* const* sources, int ranks, std::byte* result, std::byte* copy,
+void reduce_shared(reduction operation, std::span<const std::byte* const> sources, std::span<std::byte* const> results,
                    index_t count) noexcept {
   reduce_contributions<Element>(
-      operation, ranks, 0, count, [=](int rank) { return reinterpret_cast<const Element*>(sources[rank]); },
+      operation, static_cast<int>(sources.size()), 0, count,
+      [=](int rank) { return reinterpret_cast<const Element*>(sources[static_cast<std::size_t>(rank)]); },
       [=](index_t i, const Element* values, auto number) {
-        const std::size_t bytes = static_cast<std::size_t>(number) * sizeof(Element);
-        std::memcpy(reinterpret_cast<Element*>(result) + i, values, bytes);
-        if (copy != nullptr) {
-          std::memcpy(reinterpret_cast<Element*>(copy) + i, values, bytes);
+        for (std::byte* const result : results) {
+          std::memcpy(reinterpret_cast<Element*>(result) + i, values,
+                      static_cast<std::size_t>(number) * sizeof(Element));
         }
       });
 }
@@ -52,7 +57,9 @@ struct shared_task {
 /// How far one rank is in one collective.
 struct shared_collective {
   shared_task task{};
-  packed_call packed{0, 0};  // `task.what` as the other ranks see it
+  packed_call packed{0, 0, 0};                    // `task.what` as the other ranks see it
+  const mpi_registered_memory* memory = nullptr;  // in which the data lie on all ranks, from `offset` on
+  index_t offset = 0;                             // bytes
   index_t step_elements = 1;
   bool collects = false;    // has the third phase
   bool agreed = false;      // all ranks have begun it with the same arguments
@@ -75,12 +82,27 @@ struct shared_collective {
 ///   fill    | copies what others need of its segment into its slot
 ///   combine | when the slots are filled: takes or reduces its part, or all of it
 ///   collect | all_reduce of large arrays only, when the parts are reduced: copies the parts of the others
+///
+/// A large array in registered memory is reduced where it lies, in one step: nothing is copied but what lies in pages
+/// that are not shared, and the ranks take pieces of it, first of their own part, until none is left.
 class shared_steps {
  public:
-  GRADUS_COLD shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes)
-      : window_{ranks, segment_bytes}, rank_{rank}, size_{size}, sources_(static_cast<std::size_t>(size)) {}
+  GRADUS_COLD shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes,
+                           std::shared_ptr<mpi_shared_pool> pool)
+      : window_{ranks, rank, segment_bytes, std::move(pool)},
+        rank_{rank},
+        size_{size},
+        sources_(static_cast<std::size_t>(size)),
+        results_(static_cast<std::size_t>(size)) {}
 
   [[nodiscard]] std::size_t segment_bytes() const noexcept { return window_.segment_bytes(); }
+  [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return window_.pool(); }
+
+  /// Whether a collective is done where its data lie if they lie in registered memory.
+  [[nodiscard]] bool goes_directly(const call& what, index_t element_bytes) const noexcept {
+    return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > whole_bytes &&
+           window_.segment_bytes() >= 2 * page_bytes_;
+  }
 
   /// Cuts the collective into steps and numbers them. Those before it are complete, or will be before it moves.
   void start(shared_collective& mine) noexcept {
@@ -89,9 +111,9 @@ class shared_steps {
     const index_t bytes = task.what.count * task.element_bytes;
     const index_t largest =  // bytes of a step
         task.what.kind == call_kind::reduce_scatter ? segment / size_ / 64 * 64 : segment;
-    const index_t steps = std::max<index_t>((bytes + largest - 1) / largest, 1);
+    const index_t steps = mine.memory != nullptr ? 1 : std::max<index_t>((bytes + largest - 1) / largest, 1);
     mine.collects = task.what.kind == call_kind::all_reduce && bytes * size_ > whole_bytes;
-    mine.step_elements = largest / task.element_bytes;
+    mine.step_elements = mine.memory != nullptr ? task.what.count : largest / task.element_bytes;
     mine.first = next_step_;
     mine.end = next_step_ += static_cast<std::uint64_t>(steps);
     mine.fills = mine.combines = mine.collects_next = mine.first;
@@ -133,7 +155,7 @@ class shared_steps {
 
   [[nodiscard]] packed_call begun_by_other(const shared_collective& mine) const noexcept {
     const mpi_shared_window::slot_head& head = window_.head(mine.seen, mine.first);
-    return {head.call_head, head.call_count};
+    return {head.call_head, head.call_count, head.call_place};
   }
 
   /// The ranks for which a collective waits.
@@ -212,7 +234,13 @@ class shared_steps {
     switch (task.what.kind) {
       case call_kind::all_reduce: {
         const std::byte* const from = task.input + all.begin * size;
-        if (mine.collects) {
+        if (mine.memory != nullptr) {
+          const interval shared = shared_part(mine);
+          const index_t after = shared.begin + shared.count;
+          copy(slot, from, shared.begin * size);
+          copy(slot + shared.begin * size, from + after * size, (all.count - after) * size);
+          window_.state(rank_).taken.store(0, std::memory_order_relaxed);
+        } else if (mine.collects) {
           const interval own = part_of(rank_, all.count, size);
           copy(slot, from, own.begin * size);
           const index_t after = own.begin + own.count;
@@ -251,6 +279,7 @@ class shared_steps {
     if (step == mine.first) {
       head.call_head = mine.packed.head;
       head.call_count = mine.packed.count;
+      head.call_place = mine.packed.place;
     }
     head.filled.store(step + 1, std::memory_order_release);
   }
@@ -271,7 +300,7 @@ class shared_steps {
           return false;
         }
         const mpi_shared_window::slot_head& head = window_.head(mine.seen, step);
-        if (head.call_head != mine.packed.head || head.call_count != mine.packed.count) {
+        if (packed_call{head.call_head, head.call_count, head.call_place} != mine.packed) {
           mine.disagrees = true;
           return false;
         }
@@ -300,9 +329,13 @@ class shared_steps {
     switch (task.what.kind) {
       case call_kind::all_reduce:
         if (mine.collects) {
-          const interval own = part_of(rank_, all.count, size);
-          std::byte* const place = task.output + (all.begin + own.begin) * size;
-          reduce(task, place, place, step, own.begin * size, window_.data(rank_, step) + own.begin * size, own.count);
+          if (mine.memory != nullptr) {
+            reduce_in_place(mine, step);
+          } else {
+            const interval own = part_of(rank_, all.count, size);
+            std::byte* const place = task.output + (all.begin + own.begin) * size;
+            reduce(task, place, place, step, own.begin * size, window_.data(rank_, step) + own.begin * size, own.count);
+          }
           window_.state(rank_).reduced.store(step + 1, std::memory_order_release);
           return;
         }
@@ -348,7 +381,7 @@ class shared_steps {
     mine.seen_reduced = 0;
     const index_t size = mine.task.element_bytes;
     const interval all = elements_of(mine, step);
-    for (int other = 0; other < size_; ++other) {
+    for (int other = 0; other < size_ && mine.memory == nullptr; ++other) {
       if (other != rank_) {
         const interval part = part_of(other, all.count, size);
         copy(mine.task.output + (all.begin + part.begin) * size, window_.data(other, step) + part.begin * size,
@@ -374,7 +407,56 @@ class shared_steps {
     for (int other = 0; other < size_; ++other) {
       sources_[static_cast<std::size_t>(other)] = other == rank_ ? own : window_.data(other, step) + offset;
     }
-    task.reduce(task.what.operation, sources_.data(), size_, result, copy_of_result, count);
+    const std::array results{result, copy_of_result};
+    task.reduce(task.what.operation, all_sources(), std::span{results}.first(copy_of_result == nullptr ? 1 : 2), count);
+  }
+
+  /// The elements of an array in registered memory that lie in shared pages on all ranks.
+  [[nodiscard]] static interval shared_part(const shared_collective& mine) noexcept {
+    const index_t size = mine.task.element_bytes;
+    const index_t count = mine.task.what.count;
+    const index_t first = (std::max<index_t>(mine.memory->first() - mine.offset, 0) + size - 1) / size;
+    const index_t last = std::min((mine.memory->last() - mine.offset) / size, count);
+    return {first, last - first};
+  }
+
+  /// Reduces, in the memory of all ranks, pieces that no other rank has taken; and for itself what is not shared.
+  void reduce_in_place(const shared_collective& mine, std::uint64_t step) noexcept {
+    const shared_task& task = mine.task;
+    const index_t size = task.element_bytes;
+    const interval shared = shared_part(mine);
+    const index_t after = shared.begin + shared.count;
+    reduce(task, task.output, task.output, step, 0, nullptr, shared.begin);
+    std::byte* const rest = task.output + after * size;
+    reduce(task, rest, rest, step, shared.begin * size, nullptr, task.what.count - after);
+    const index_t piece = piece_bytes / size;
+    for (int k = 0; k < size_; ++k) {
+      const int owner = (rank_ + k) % size_;
+      const interval part = part_of(owner, shared.count, size);
+      const index_t pieces = (part.count + piece - 1) / piece;
+      for (index_t i = take_piece(owner, pieces); i < pieces; i = take_piece(owner, pieces)) {
+        const index_t begin = shared.begin + part.begin + i * piece;
+        for (int rank = 0; rank < size_; ++rank) {
+          std::byte* const data = rank == rank_ ? task.output : mine.memory->origin(rank) + mine.offset;
+          sources_[static_cast<std::size_t>(rank)] = results_[static_cast<std::size_t>(rank)] = data + begin * size;
+        }
+        task.reduce(task.what.operation, all_sources(), {results_.data(), results_.size()},
+                    std::min(piece, part.count - i * piece));
+      }
+    }
+  }
+
+  /// The next piece of a rank's part, or as many as there are or more.
+  [[nodiscard]] index_t take_piece(int owner, index_t pieces) noexcept {
+    mpi_shared_window::word& taken = window_.state(owner).taken;
+    const auto all = static_cast<std::uint64_t>(pieces);
+    return taken.load(std::memory_order_relaxed) >= all
+               ? pieces
+               : static_cast<index_t>(taken.fetch_add(1, std::memory_order_relaxed));
+  }
+
+  [[nodiscard]] std::span<const std::byte* const> all_sources() const noexcept {
+    return {sources_.data(), sources_.size()};
   }
 
   static void copy(std::byte* to, const std::byte* from, index_t bytes) noexcept {
@@ -385,11 +467,15 @@ class shared_steps {
 
   /// Up to so many bytes of all ranks together every rank reduces the whole array: that saves a meeting.
   static constexpr index_t whole_bytes = 32 * 1024;
+  /// Of an array in registered memory.
+  static constexpr index_t piece_bytes = 256 * 1024;
 
   mpi_shared_window window_;
   int rank_;
   int size_;
   gradus::detail::vector<const std::byte*> sources_;
+  gradus::detail::vector<std::byte*> results_;
+  std::size_t page_bytes_ = page_bytes();
   std::uint64_t next_step_ = 0;   // the first that no collective has
   std::uint64_t known_done_ = 0;  // steps with which all others are done, as far as this rank knows
 };

@@ -10,28 +10,33 @@
 #include <array>        // std::array
 #include <atomic>       // std::atomic
 #include <cstddef>      // std::byte, std::size_t
-#include <cstdint>      // std::int32_t, std::uint64_t, std::uintptr_t
+#include <cstdint>      // std::int32_t, std::uint64_t
 #include <cstring>      // std::memset
+#include <memory>       // std::shared_ptr
 #include <new>          // placement new
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::move
 
-#include "gradus/comm/detail/call.hpp"  // call, call_kind
-#include "gradus/comm/mpi_process.hpp"  // check_mpi
-#include "gradus/comm/reduction.hpp"    // reduction
-#include "gradus/core/bfloat16.hpp"     // bfloat16
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/element.hpp"      // element_name
-#include "gradus/core/error.hpp"        // communication_error
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/vector.hpp"       // vector
+#include "gradus/comm/detail/call.hpp"        // call, call_kind
+#include "gradus/comm/mpi_process.hpp"        // check_mpi
+#include "gradus/comm/mpi_shared_memory.hpp"  // mpi_shared_memory, mpi_shared_pool
+#include "gradus/comm/reduction.hpp"          // reduction
+#include "gradus/core/bfloat16.hpp"           // bfloat16
+#include "gradus/core/config.hpp"             // GRADUS_COLD
+#include "gradus/core/element.hpp"            // element_name
+#include "gradus/core/index.hpp"              // index_t
+#include "gradus/core/text.hpp"               // append
 
 namespace gradus::comm::detail {
 
-/// A call in two words, to be compared between ranks.
+/// A call in three words, to be compared between ranks.
 struct packed_call {
   std::uint64_t head = 0;  // kind, reduction, element type, root
   std::uint64_t count = 0;
+  std::uint64_t place = 0;  // of its data in registered memory: the memory's number, and where the data begin
+
+  static constexpr unsigned offset_bits = 44;  // 16 TiB
 
   friend bool operator==(const packed_call&, const packed_call&) = default;
 
@@ -45,7 +50,8 @@ struct packed_call {
                                                             element_name<std::int64_t>,
                                                             element_name<std::uint8_t>};
 
-  explicit packed_call(const call& what) noexcept : count{static_cast<std::uint64_t>(what.count)} {
+  explicit packed_call(const call& what, std::uint64_t in_memory = 0) noexcept
+      : count{static_cast<std::uint64_t>(what.count)}, place{in_memory} {
     std::uint64_t element = 0;
     while (element + 1 < elements.size() && elements[element] != what.element) {
       ++element;
@@ -53,7 +59,8 @@ struct packed_call {
     head = static_cast<std::uint64_t>(what.kind) | static_cast<std::uint64_t>(what.operation) << 8U | element << 16U |
            static_cast<std::uint64_t>(what.peer) << 32U;
   }
-  packed_call(std::uint64_t first, std::uint64_t second) noexcept : head{first}, count{second} {}
+  packed_call(std::uint64_t first, std::uint64_t second, std::uint64_t third) noexcept
+      : head{first}, count{second}, place{third} {}
 
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     const call what{.kind = static_cast<call_kind>(head & 0xffU),
@@ -61,11 +68,16 @@ struct packed_call {
                     .peer = static_cast<int>(head >> 32U),
                     .count = static_cast<index_t>(count),
                     .element = elements[std::min<std::size_t>(head >> 16U & 0xffU, elements.size() - 1)]};
-    return what.describe();
+    std::string text = what.describe();
+    if (place != 0) {
+      gradus::detail::append(text, {" at byte ", place & ((std::uint64_t{1} << offset_bits) - 1),
+                                    " of registered memory ", place >> offset_bits});
+    }
+    return text;
   }
 };
 
-/// Memory that the ranks of a node share: of each rank three kinds of words on lines of their own, and slots for data.
+/// Memory that the ranks of a node share: of each rank four kinds of words on lines of their own, and slots for data.
 ///
 /// A collective is done in steps, which all ranks number alike, one after another over all collectives. In step s a
 /// rank fills its slot s % slots and says so in the slot's head; the others read it. A slot is filled again when all
@@ -84,88 +96,50 @@ class mpi_shared_window {
     word filled{0};  // the number of the step after the one whose data lie in the slot
     std::uint64_t call_head = 0;
     std::uint64_t call_count = 0;
+    std::uint64_t call_place = 0;
   };
   struct alignas(line) rank_state {
-    word reduced{0};             // steps of which the rank has reduced its part
-    alignas(line) word done{0};  // steps after which the rank reads no slot of another any more
+    word reduced{0};              // steps of which the rank has reduced its part
+    alignas(line) word done{0};   // steps after which the rank reads no slot of another any more
+    alignas(line) word taken{0};  // pieces of the rank's part that have been taken, where all ranks reach it
   };
 
   /// Called by all ranks of the communicator. Segments of all ranks have the same size, a multiple of 64 bytes.
-  GRADUS_COLD mpi_shared_window(MPI_Comm ranks, std::size_t segment_bytes) : segment_{segment_bytes} {
-    constexpr std::string_view what = "comm::mpi_shared";
-    int rank = 0;
-    int size = 1;
-    MPI_Comm_rank(ranks, &rank);
-    MPI_Comm_size(ranks, &size);
-    const std::size_t bytes = sizeof(rank_state) + slots * slot_bytes();
-    MPI_Info apart = MPI_INFO_NULL;  // each rank's memory on its own pages, near its processor
-    MPI_Info_create(&apart);
-    MPI_Info_set(apart, "alloc_shared_noncontig", "true");
-    void* memory = nullptr;
-    MPI_Win window = MPI_WIN_NULL;
-    const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes + line), 1, apart, ranks, &memory, &window);
-    MPI_Info_free(&apart);
-    check_mpi(code, what, "MPI_Win_allocate_shared");
-    free_at_end(window);
-    // Processes see the memory at different addresses: what aligns it here has to be known to the others.
-    const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    const auto own = static_cast<std::uint64_t>((line - address % line) % line);
-    gradus::detail::vector<std::uint64_t> shifts(static_cast<std::size_t>(size));
-    check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, shifts.data(), 1, MPI_UINT64_T, ranks), what, "MPI_Allgather");
-    bases_ = gradus::detail::vector<std::byte*>(static_cast<std::size_t>(size));
-    bool aligned = true;
-    for (int other = 0; other < size; ++other) {
-      MPI_Aint unused = 0;
-      int unit = 0;
-      void* theirs = nullptr;
-      check_mpi(MPI_Win_shared_query(window, other, &unused, &unit, &theirs), what, "MPI_Win_shared_query");
-      const auto i = static_cast<std::size_t>(other);
-      bases_[i] = static_cast<std::byte*>(theirs) + shifts[i];
-      aligned = aligned && reinterpret_cast<std::uintptr_t>(bases_[i]) % line == 0;
-    }
-    std::memset(bases_[static_cast<std::size_t>(rank)], 0, bytes);
-    ::new (bases_[static_cast<std::size_t>(rank)]) rank_state{};
+  GRADUS_COLD mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes,
+                                std::shared_ptr<mpi_shared_pool> pool)
+      : segment_{segment_bytes}, pool_{std::move(pool)}, memory_{&pool_->take(ranks, rank_bytes())} {
+    std::memset(memory_->of(rank), 0, rank_bytes());
+    ::new (memory_->of(rank)) rank_state{};
     for (int slot = 0; slot < slots; ++slot) {
       ::new (&head(rank, static_cast<std::uint64_t>(slot))) slot_head{};
     }
-    check_mpi(MPI_Barrier(ranks), what, "MPI_Barrier");
-    if (!aligned) {
-      gradus::raise<communication_error>(what, "shared memory on pages in all processes", "memory that lies otherwise");
-    }
+    check_mpi(MPI_Barrier(ranks), "comm::mpi_shared", "MPI_Barrier");
   }
 
+  mpi_shared_window(const mpi_shared_window&) = delete;
+  mpi_shared_window& operator=(const mpi_shared_window&) = delete;
+  GRADUS_COLD ~mpi_shared_window() { pool_->give_back(*memory_); }
+
+  [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return pool_; }
   [[nodiscard]] std::size_t segment_bytes() const noexcept { return segment_; }
-  [[nodiscard]] rank_state& state(int rank) const noexcept { return *reinterpret_cast<rank_state*>(base(rank)); }
+  [[nodiscard]] rank_state& state(int rank) const noexcept { return *reinterpret_cast<rank_state*>(memory_->of(rank)); }
   [[nodiscard]] slot_head& head(int rank, std::uint64_t step) const noexcept {
-    return *reinterpret_cast<slot_head*>(base(rank) + sizeof(rank_state) + step % slots * slot_bytes());
+    return *reinterpret_cast<slot_head*>(memory_->of(rank) + sizeof(rank_state) + step % slots * slot_bytes());
   }
   [[nodiscard]] std::byte* data(int rank, std::uint64_t step) const noexcept {
     return reinterpret_cast<std::byte*>(&head(rank, step)) + sizeof(slot_head);
   }
 
  private:
-  [[nodiscard]] std::byte* base(int rank) const noexcept { return bases_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::size_t slot_bytes() const noexcept {
     return sizeof(slot_head) + (segment_ + line - 1) / line * line;
   }
 
-  /// MPI frees a window on all its ranks together; handles are destroyed at different times, or in different order. So
-  /// it stays until MPI_Finalize, which first deletes what is attached to MPI_COMM_SELF, the youngest first.
-  GRADUS_COLD static void free_at_end(MPI_Win window) {
-    const auto free_window = [](MPI_Comm, int key, void* value, void*) -> int {
-      auto* const owned = static_cast<MPI_Win*>(value);
-      MPI_Win_free(owned);
-      delete owned;
-      return MPI_Comm_free_keyval(&key);
-    };
-    int key = MPI_KEYVAL_INVALID;
-    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_window, &key, nullptr), "comm::mpi_shared",
-              "MPI_Comm_create_keyval");
-    check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, new MPI_Win{window}), "comm::mpi_shared", "MPI_Comm_set_attr");
-  }
+  [[nodiscard]] std::size_t rank_bytes() const noexcept { return sizeof(rank_state) + slots * slot_bytes(); }
 
   std::size_t segment_;
-  gradus::detail::vector<std::byte*> bases_;
+  std::shared_ptr<mpi_shared_pool> pool_;
+  mpi_shared_memory* memory_;
 };
 
 }  // namespace gradus::comm::detail

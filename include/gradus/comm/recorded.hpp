@@ -161,6 +161,10 @@ class recorded {
   [[nodiscard]] request barrier() {
     return watch<std::uint8_t>({.kind = detail::call_kind::barrier}, {}, [&] { return base_.barrier(); });
   }
+  template <transferable Element>
+  [[nodiscard]] auto register_memory(std::span<Element> data) {
+    return comm::register_memory(base_, data);
+  }
   [[nodiscard]] recorded duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     entry what = recorder_->begin(channel_, {.kind = detail::call_kind::duplicate}, {});

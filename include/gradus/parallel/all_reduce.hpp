@@ -13,7 +13,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/comm/communicator.hpp"                // all_reduce, broadcast
+#include "gradus/comm/communicator.hpp"                // all_reduce, broadcast, register_memory, registration_of
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                       // configuration_error
 #include "gradus/core/index.hpp"                       // index_t
@@ -155,7 +155,9 @@ template <class Element, class Communicator>
 class gradients_on final : public gradient_channel {
  public:
   gradients_on(Communicator channel, std::span<Element> gradients)
-      : channel_{std::move(channel)}, gradients_{gradients} {}
+      : channel_{std::move(channel)},
+        gradients_{gradients},
+        registration_{comm::register_memory(channel_, gradients_)} {}
 
   comm::request all_reduce(index_t begin, index_t end) override {
     return comm::all_reduce(channel_,
@@ -176,6 +178,7 @@ class gradients_on final : public gradient_channel {
  private:
   Communicator channel_;
   std::span<Element> gradients_;
+  comm::registration_of<Communicator, Element> registration_;
 };
 
 /// What a rank does with its gradients. `Channel` carries a part of them.

@@ -155,6 +155,8 @@ class rounded_gradients_on final : public gradient_channel {
   Communicator channel_;
   std::span<Element> gradients_;
   gradus::detail::vector<Wire> travelling_;
+  comm::registration_of<Communicator, Wire> registration_ =
+      comm::register_memory(channel_, std::span{travelling_.data(), travelling_.size()});
   std::size_t sent_ = 0;     // elements of this step
   std::size_t arrived_ = 0;  // elements of this step
   std::size_t not_finite_ = 0;

@@ -22,7 +22,8 @@ enum class call_kind : unsigned char {
   reduce_scatter,
   all_gather,
   barrier,
-  duplicate
+  duplicate,
+  register_memory
 };
 
 [[nodiscard]] constexpr std::string_view name_of(call_kind kind) noexcept {
@@ -43,6 +44,8 @@ enum class call_kind : unsigned char {
       return "barrier";
     case call_kind::duplicate:
       return "duplicate";
+    case call_kind::register_memory:
+      return "register_memory";
   }
   return "unknown call";
 }
@@ -80,6 +83,7 @@ struct call {
       case call_kind::all_gather:
       case call_kind::barrier:
       case call_kind::duplicate:
+      case call_kind::register_memory:
         break;
     }
     if (kind != call_kind::barrier && kind != call_kind::duplicate) {
