@@ -39,7 +39,8 @@ template <class Element>
   const double multiply = taps * in * out / static_cast<double>(kernels.width) / (forward ? 1 : strides);
   const double transposed =
       forward ? 0.5 * in * strides + 1.2 * out : 0.5 * out / strides + (strides > 1 ? 2.4 : 1.2) * in;
-  const double strip = planes.direct() ? 0.0 : 0.4 * (forward ? in * strides : out / strides);
+  const double strip =
+      planes.direct() ? 0.0 : 0.4 * static_cast<double>(planes.copies()) * (forward ? in * strides : out / strides);
   // Rows of pixels that do not begin with a line of the cache cost more loads; so many that they do not stay in the
   // second cache cost far more.
   const bool aligned = taps * strides == 1 && g.in_height * g.in_width % 16 == 0;

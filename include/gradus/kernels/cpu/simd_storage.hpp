@@ -25,6 +25,23 @@ void read_run(const Element* from, index_t count, computed<Element>* to) {
   }
 }
 
+/// to[i] = from[i * step] for i < count
+template <class Element>
+void read_every(const Element* from, index_t step, index_t count, computed<Element>* to) {
+  index_t i = 0;
+  if constexpr (std::is_same_v<Element, float>) {
+    typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+    for (; step == 2 && i + 4 < count; i += 4) {  // the second load ends after what is needed
+      const four low = *reinterpret_cast<const four*>(from + 2 * i);
+      const four high = *reinterpret_cast<const four*>(from + 2 * i + 4);
+      *reinterpret_cast<four*>(to + i) = __builtin_shufflevector(low, high, 0, 2, 4, 6);
+    }
+  }
+  for (; i < count; ++i) {
+    to[i] = from[i * step];
+  }
+}
+
 /// to[i] += from[i] for i < count
 template <class Element>
 void add_run(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t count,

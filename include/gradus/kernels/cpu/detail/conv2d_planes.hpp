@@ -15,7 +15,7 @@
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
-#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, read_run, scratch
+#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, read_every, read_run, scratch
 
 namespace gradus::kernels::detail {
 
@@ -50,6 +50,11 @@ class plane_correlations final : public correlations<Element> {
   }
   /// Whether the source is read where it is.
   [[nodiscard]] bool direct() const { return limits_of(at(0)).direct; }
+  /// Copies of the source in a strip.
+  [[nodiscard]] index_t copies() const {
+    const correlation c = at(0);
+    return limits_of(c).spread ? c.taps_width : 1;
+  }
 
  private:
   static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read x and write y
@@ -59,6 +64,7 @@ class plane_correlations final : public correlations<Element> {
   struct limits {
     bool direct;   ///< the source needs no strip
     bool joined;   ///< the rows of a block follow one another in the source or the strip
+    bool spread;   ///< for that the strip has the rows once for every column of taps
     index_t rows;  ///< one image
     index_t unit;  ///< blocks begin at multiples of this row
   };
@@ -76,18 +82,30 @@ class plane_correlations final : public correlations<Element> {
   }
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
-    const index_t strides = c.step_width * std::max<index_t>(1, c.row_step());
-    const index_t pixel_bytes = std::max<index_t>(1, c.terms * strides) * static_cast<index_t>(sizeof(real));
-    const index_t pixels = std::clamp<index_t>(source_bytes / pixel_bytes, 6 * kernels_.width, 1024);
     const bool single = c.taps_height * c.taps_width == 1;
-    limits result{.direct = in_place_ && c.inside() && c.step_width == 1, .joined = false, .rows = 1, .unit = 1};
-    result.joined = single && (!result.direct || (c.source_width == c.columns && c.step_height == 1));
-    result.unit = c.columns == 1 && result.joined ? kernels_.width : 1;
+    limits result{.direct = in_place_ && c.inside() && c.step_width == 1,
+                  .joined = false,
+                  .spread = !single && gains_by_joined_rows(c),
+                  .rows = 1,
+                  .unit = 1};
+    const index_t copies = (result.spread ? c.taps_width : c.step_width) * std::max<index_t>(1, c.row_step());
+    const index_t pixel_bytes = std::max<index_t>(1, c.terms * copies) * static_cast<index_t>(sizeof(real));
+    const index_t pixels = std::clamp<index_t>(source_bytes / pixel_bytes, 6 * kernels_.width, 1024);
+    result.direct = result.direct && !result.spread;
+    result.joined =
+        result.spread || (single && (!result.direct || (c.source_width == c.columns && c.step_height == 1)));
+    result.unit = single && c.columns == 1 && result.joined ? kernels_.width : 1;
     // Many results read their terms often: in a strip these lie on few pages.
     result.direct = result.direct && !(result.unit > 1 && c.results >= 2 * c.terms);
     result.rows = round_up(
         std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows)), result.unit);
     return result;
+  }
+  /// Whether short rows make tiles of many pixels that are computed twice, and every pixel of a strip serves enough
+  /// results to be copied for each column of taps.
+  [[nodiscard]] bool gains_by_joined_rows(const correlation& c) const {
+    const index_t whole_tiles = c.columns < kernels_.width ? 2 * c.columns : round_up(c.columns, kernels_.width);
+    return 16 * whole_tiles >= 17 * c.columns && c.taps_height * c.results >= 2 * kernels_.width;
   }
   [[nodiscard]] result_blocks blocks(const correlation& c) const override {
     const limits most = limits_of(c);
@@ -119,6 +137,16 @@ class plane_correlations final : public correlations<Element> {
   }
   [[nodiscard]] static index_t strip_pitch(const correlation& c) { return strip_phases(c) * strip_columns(c); }
 
+  // Where the rows are spread, those of a column of taps lie together, sorted by the phase of the stride.
+  [[nodiscard]] static index_t spread_rows(const correlation& c, index_t rows) {
+    return rows + (c.taps_height - 1) / c.row_step();
+  }
+  /// Elements of a strip for one channel.
+  [[nodiscard]] static index_t strip_plane(const correlation& c, const limits& most, index_t rows) {
+    return most.spread ? c.taps_width * c.row_step() * spread_rows(c, rows) * c.columns
+                       : c.source_rows(rows) * strip_pitch(c);
+  }
+
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
     return c.terms_of_all_taps() == 0 ? 0 : pack_parts;
   }
@@ -140,7 +168,7 @@ class plane_correlations final : public correlations<Element> {
     m.sums = memory.template take<real>(kernels_.rows * (most.joined ? highest_block(c) : 1) * c.columns);
     m.spread = memory.template take<real>(
         c.fills ? (most.joined ? highest_block(c) : 1) * c.skip_height * c.destination_width : 0);
-    m.strip = memory.template take<real>(most.direct ? 0 : c.terms * c.source_rows(highest_block(c)) * strip_pitch(c));
+    m.strip = memory.template take<real>(most.direct ? 0 : c.terms * strip_plane(c, most, highest_block(c)));
     return m;
   }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
@@ -167,40 +195,72 @@ class plane_correlations final : public correlations<Element> {
     }
   }
 
-  void copy_strip(const correlation& c, const Element* x, const result_block& block, real* strip) const {
-    const index_t columns = strip_columns(c);
-    const index_t rows = c.source_rows(block.rows);
+  /// Copies `columns` pixels of row h from column `origin` on, `step` apart; zeros for those in the padding.
+  void copy_strip_row(const correlation& c, const Element* plane, index_t h, index_t origin, index_t columns,
+                      real* strip) const {
+    if (h < 0 || h >= c.source_height) {
+      std::fill_n(strip, columns, real{});
+      return;
+    }
+    const index_t step = c.step_width;
+    const index_t left = origin >= 0 ? 0 : std::min(ceil_div(-origin, step), columns);
+    const index_t right =
+        origin >= c.source_width ? left : std::clamp<index_t>(ceil_div(c.source_width - origin, step), left, columns);
+    const Element* const source = plane + h * c.source_width + origin;
+    std::fill_n(strip, left, real{});
+    if (step == 1) {
+      read_run(source + left, right - left, strip + left);
+    } else {
+      read_every(source + left * step, step, right - left, strip + left);
+    }
+    std::fill_n(strip + right, columns - right, real{});
+  }
+
+  void copy_strip(const correlation& c, const limits& most, const Element* x, const result_block& block,
+                  real* strip) const {
     const index_t plane = c.source_height * c.source_width;
-    if (limits_of(c).unit > 1) {
+    if (most.unit > 1) {
       for (index_t i = 0; i < c.terms; ++i) {
-        read_run(x + i * plane + block.row, rows, strip + i * rows);
+        read_run(x + i * plane + block.row, block.rows, strip + i * block.rows);
       }
       return;
     }
+    const index_t first_row = c.origin_height + block.row * c.step_height;
     for (index_t i = 0; i < c.terms; ++i, x += plane) {
-      for (index_t r = 0; r < rows; ++r) {
-        const index_t h = c.origin_height + (block.row + r / c.row_step()) * c.step_height + r % c.row_step();
-        for (index_t phase = 0; phase < strip_phases(c); ++phase, strip += columns) {
-          if (h < 0 || h >= c.source_height) {
-            std::fill_n(strip, columns, real{});
-            continue;
-          }
-          const index_t origin = c.origin_width + phase;  // column j is at origin + j * step of the source
-          const index_t left = origin >= 0 ? 0 : std::min(ceil_div(-origin, c.step_width), columns);
-          const index_t right =
-              origin >= c.source_width
-                  ? left
-                  : std::clamp<index_t>(ceil_div(c.source_width - origin, c.step_width), left, columns);
-          const Element* const source = x + h * c.source_width + origin;
-          std::fill_n(strip, left, real{});
-          if (c.step_width == 1) {
-            read_run(source + left, right - left, strip + left);
-          } else {
-            for (index_t j = left; j < right; ++j) {
-              strip[j] = source[j * c.step_width];
+      if (most.spread) {
+        for (index_t s = 0; s < c.taps_width; ++s) {
+          for (index_t phase = 0; phase < c.row_step(); ++phase) {
+            for (index_t q = 0; q < spread_rows(c, block.rows); ++q, strip += c.columns) {
+              copy_strip_row(c, x, first_row + q * c.step_height + phase, c.origin_width + s, c.columns, strip);
             }
           }
-          std::fill_n(strip + right, columns - right, real{});
+        }
+        continue;
+      }
+      for (index_t r = 0; r < c.source_rows(block.rows); ++r) {
+        const index_t h = first_row + r / c.row_step() * c.step_height + r % c.row_step();
+        for (index_t phase = 0; phase < strip_phases(c); ++phase, strip += strip_columns(c)) {
+          copy_strip_row(c, x, h, c.origin_width + phase, strip_columns(c), strip);
+        }
+      }
+    }
+  }
+
+  /// Where the terms of the first pixel of a block begin, in the source or the strip.
+  void find_offsets(const correlation& c, const limits& most, index_t rows, index_t* offset) const {
+    const index_t spread_plane = spread_rows(c, rows) * c.columns;  // of a phase of the rows
+    for (index_t i = 0; i < c.terms; ++i) {
+      for (index_t r = 0; r < c.taps_height; ++r) {
+        for (index_t s = 0; s < c.taps_width; ++s) {
+          if (most.direct) {
+            *offset++ = (i * c.source_height + r) * c.source_width + s;
+          } else if (most.spread) {
+            *offset++ = ((i * c.taps_width + s) * c.row_step() + r % c.row_step()) * spread_plane +
+                        r / c.row_step() * c.columns;
+          } else {
+            *offset++ =
+                (i * c.source_rows(rows) + r) * strip_pitch(c) + s % c.step_width * strip_columns(c) + s / c.step_width;
+          }
         }
       }
     }
@@ -220,19 +280,7 @@ class plane_correlations final : public correlations<Element> {
     const limits most = limits_of(c);
     const worker_memory m = take(c, memory);
     const index_t pitch = most.direct ? c.source_width : strip_pitch(c);
-    const index_t rows_of_plane = c.source_rows(block.rows);
-    {
-      index_t* offset = m.offsets;
-      for (index_t i = 0; i < c.terms; ++i) {
-        for (index_t r = 0; r < c.taps_height; ++r) {
-          for (index_t s = 0; s < c.taps_width; ++s) {
-            *offset++ = most.direct
-                            ? i * source_plane + r * pitch + s
-                            : (i * rows_of_plane + r) * pitch + s % c.step_width * strip_columns(c) + s / c.step_width;
-          }
-        }
-      }
-    }
+    find_offsets(c, most, block.rows, m.offsets);
     const auto source_of = [&](const result_block& b) {
       return x + (b.image * c.groups + group) * c.terms * source_plane +
              (c.origin_height + b.row * c.step_height) * c.source_width + c.origin_width;
@@ -242,7 +290,7 @@ class plane_correlations final : public correlations<Element> {
       source = source_of(block);
     }
     if (!most.direct) {
-      copy_strip(c, x + (block.image * c.groups + group) * c.terms * source_plane, block, m.strip);
+      copy_strip(c, most, x + (block.image * c.groups + group) * c.terms * source_plane, block, m.strip);
       source = m.strip;
     }
     const index_t row_step = (most.direct ? c.step_height : c.row_step()) * pitch;
