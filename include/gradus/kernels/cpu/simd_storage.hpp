@@ -5,7 +5,8 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <algorithm>  // std::copy_n
+#include <algorithm>    // std::copy_n
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/element.hpp"                    // real_element
 #include "gradus/core/index.hpp"                      // index_t

@@ -15,7 +15,8 @@
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
-#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, read_every, read_run, scratch
+#include "gradus/kernels/cpu/detail/conv2d_strip.hpp"        // copy_strip_row, spread_strip
+#include "gradus/kernels/cpu/simd_panels.hpp"                // next_tile_rows, read_run, scratch
 
 namespace gradus::kernels::detail {
 
@@ -137,14 +138,9 @@ class plane_correlations final : public correlations<Element> {
   }
   [[nodiscard]] static index_t strip_pitch(const correlation& c) { return strip_phases(c) * strip_columns(c); }
 
-  // Where the rows are spread, those of a column of taps lie together, sorted by the phase of the stride.
-  [[nodiscard]] static index_t spread_rows(const correlation& c, index_t rows) {
-    return rows + (c.taps_height - 1) / c.row_step();
-  }
   /// Elements of a strip for one channel.
   [[nodiscard]] static index_t strip_plane(const correlation& c, const limits& most, index_t rows) {
-    return most.spread ? c.taps_width * c.row_step() * spread_rows(c, rows) * c.columns
-                       : c.source_rows(rows) * strip_pitch(c);
+    return most.spread ? spread_strip{c, rows}.plane() : c.source_rows(rows) * strip_pitch(c);
   }
 
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
@@ -195,27 +191,6 @@ class plane_correlations final : public correlations<Element> {
     }
   }
 
-  /// Copies `columns` pixels of row h from column `origin` on, `step` apart; zeros for those in the padding.
-  void copy_strip_row(const correlation& c, const Element* plane, index_t h, index_t origin, index_t columns,
-                      real* strip) const {
-    if (h < 0 || h >= c.source_height) {
-      std::fill_n(strip, columns, real{});
-      return;
-    }
-    const index_t step = c.step_width;
-    const index_t left = origin >= 0 ? 0 : std::min(ceil_div(-origin, step), columns);
-    const index_t right =
-        origin >= c.source_width ? left : std::clamp<index_t>(ceil_div(c.source_width - origin, step), left, columns);
-    const Element* const source = plane + h * c.source_width + origin;
-    std::fill_n(strip, left, real{});
-    if (step == 1) {
-      read_run(source + left, right - left, strip + left);
-    } else {
-      read_every(source + left * step, step, right - left, strip + left);
-    }
-    std::fill_n(strip + right, columns - right, real{});
-  }
-
   void copy_strip(const correlation& c, const limits& most, const Element* x, const result_block& block,
                   real* strip) const {
     const index_t plane = c.source_height * c.source_width;
@@ -225,20 +200,13 @@ class plane_correlations final : public correlations<Element> {
       }
       return;
     }
-    const index_t first_row = c.origin_height + block.row * c.step_height;
+    if (most.spread) {
+      spread_strip{c, block.rows}.copy(x, c.terms, block.row, strip);
+      return;
+    }
     for (index_t i = 0; i < c.terms; ++i, x += plane) {
-      if (most.spread) {
-        for (index_t s = 0; s < c.taps_width; ++s) {
-          for (index_t phase = 0; phase < c.row_step(); ++phase) {
-            for (index_t q = 0; q < spread_rows(c, block.rows); ++q, strip += c.columns) {
-              copy_strip_row(c, x, first_row + q * c.step_height + phase, c.origin_width + s, c.columns, strip);
-            }
-          }
-        }
-        continue;
-      }
       for (index_t r = 0; r < c.source_rows(block.rows); ++r) {
-        const index_t h = first_row + r / c.row_step() * c.step_height + r % c.row_step();
+        const index_t h = c.origin_height + (block.row + r / c.row_step()) * c.step_height + r % c.row_step();
         for (index_t phase = 0; phase < strip_phases(c); ++phase, strip += strip_columns(c)) {
           copy_strip_row(c, x, h, c.origin_width + phase, strip_columns(c), strip);
         }
@@ -248,15 +216,14 @@ class plane_correlations final : public correlations<Element> {
 
   /// Where the terms of the first pixel of a block begin, in the source or the strip.
   void find_offsets(const correlation& c, const limits& most, index_t rows, index_t* offset) const {
-    const index_t spread_plane = spread_rows(c, rows) * c.columns;  // of a phase of the rows
+    const spread_strip spread{c, rows};
     for (index_t i = 0; i < c.terms; ++i) {
       for (index_t r = 0; r < c.taps_height; ++r) {
         for (index_t s = 0; s < c.taps_width; ++s) {
           if (most.direct) {
             *offset++ = (i * c.source_height + r) * c.source_width + s;
           } else if (most.spread) {
-            *offset++ = ((i * c.taps_width + s) * c.row_step() + r % c.row_step()) * spread_plane +
-                        r / c.row_step() * c.columns;
+            *offset++ = spread.offset(i, r, s);
           } else {
             *offset++ =
                 (i * c.source_rows(rows) + r) * strip_pitch(c) + s % c.step_width * strip_columns(c) + s / c.step_width;

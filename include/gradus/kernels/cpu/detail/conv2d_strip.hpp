@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Strips of planes in nchw: rows of the source with the padding written out, so that tiles meet adjacent pixels.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
+
+#include "gradus/core/index.hpp"                             // index_t
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
+#include "gradus/kernels/cpu/simd_panels.hpp"                // ceil_div
+#include "gradus/kernels/cpu/simd_storage.hpp"               // computed, read_every, read_run
+
+namespace gradus::kernels::detail {
+
+/// Copies `columns` pixels of row h of a plane, from column `origin` on and as far apart as results are; zeros for
+/// those in the padding.
+template <class Element>
+void copy_strip_row(const correlation& c, const Element* plane, index_t h, index_t origin, index_t columns,
+                    computed<Element>* to) {
+  using real = computed<Element>;
+  if (h < 0 || h >= c.source_height) {
+    std::fill_n(to, columns, real{});
+    return;
+  }
+  const index_t step = c.step_width;
+  const index_t left = origin >= 0 ? 0 : std::min(ceil_div(-origin, step), columns);
+  const index_t right =
+      origin >= c.source_width ? left : std::clamp<index_t>(ceil_div(c.source_width - origin, step), left, columns);
+  const Element* const source = plane + h * c.source_width + origin;
+  std::fill_n(to, left, real{});
+  if (step == 1) {
+    read_run(source + left, right - left, to + left);
+  } else {
+    read_every(source + left * step, step, right - left, to + left);
+  }
+  std::fill_n(to + right, columns - right, real{});
+}
+
+/// A strip in which rows of results are joined: for every column of taps the pixels that it meets lie together, row
+/// after row (sorted by the phase of the stride), so that a tap meets the pixels of all rows in one run.
+class spread_strip {
+ public:
+  /// @param rows  of results
+  spread_strip(const correlation& c, index_t rows) noexcept
+      : c_{c},
+        rows_{rows + (c.taps_height - 1) / std::max<index_t>(1, c.row_step())},
+        phase_{rows_ * c.columns},
+        tap_{c.row_step() * phase_},
+        plane_{c.taps_width * tap_} {}
+
+  /// Elements for one channel.
+  [[nodiscard]] index_t plane() const noexcept { return plane_; }
+  /// Where the pixels begin that a tap meets.
+  [[nodiscard]] index_t offset(index_t channel, index_t r, index_t s) const noexcept {
+    return channel * plane_ + s * tap_ + r % c_.row_step() * phase_ + r / c_.row_step() * c_.columns;
+  }
+
+  /// @param x    channels of an image
+  /// @param row  the first of the results
+  template <class Element>
+  void copy(const Element* x, index_t channels, index_t row, computed<Element>* to) const {
+    const index_t first_row = c_.origin_height + row * c_.step_height;
+    for (index_t i = 0; i < channels; ++i, x += c_.source_height * c_.source_width) {
+      for (index_t s = 0; s < c_.taps_width; ++s) {
+        for (index_t phase = 0; phase < c_.row_step(); ++phase) {
+          for (index_t q = 0; q < rows_; ++q, to += c_.columns) {
+            copy_strip_row(c_, x, first_row + q * c_.step_height + phase, c_.origin_width + s, c_.columns, to);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  const correlation& c_;
+  index_t rows_;   // of a phase
+  index_t phase_;  // elements of a phase, of a column of taps, of a channel
+  index_t tap_;
+  index_t plane_;
+};
+
+}  // namespace gradus::kernels::detail
