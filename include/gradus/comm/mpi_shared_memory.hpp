@@ -171,18 +171,59 @@ class mpi_shared_pool {
   gradus::detail::vector<piece> pieces_;
 };
 
-/// Puts fresh pages of this process's own in the place of whole pages. False without memory for them; then nothing has
-/// changed.
-[[nodiscard]] GRADUS_COLD inline bool replace_pages(std::byte* begin, std::size_t bytes) noexcept {
+/// Fresh pages that this process alone has; null without memory for them, and where the system has no such calls.
+/// @param place  whole pages that they replace; null for any place
+[[nodiscard]] GRADUS_COLD inline std::byte* own_pages(std::byte* place, std::size_t bytes) noexcept {
 #if defined(__linux__)
-  if (mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != begin) {
-    return false;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place == nullptr ? 0 : MAP_FIXED);
+  void* const pages = mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (pages == MAP_FAILED) {
+    return nullptr;
   }
-  madvise(begin, bytes, MADV_HUGEPAGE);  // as those of gradus::cpu; advice
-  return true;
+  madvise(pages, bytes, MADV_HUGEPAGE);  // as gradus::cpu does; advice
+  return static_cast<std::byte*>(pages);
 #else
-  static_cast<void>(begin);
-  return bytes == 0;
+  static_cast<void>(place);
+  static_cast<void>(bytes);
+  return nullptr;
+#endif
+}
+
+/// The pages that lie at `from`, which are shared, a second time; null where the system cannot.
+[[nodiscard]] GRADUS_COLD inline std::byte* same_pages(std::byte* from, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  void* const pages = mremap(from, 0, bytes, MREMAP_MAYMOVE);
+  return pages == MAP_FAILED ? nullptr : static_cast<std::byte*>(pages);
+#else
+  static_cast<void>(from);
+  static_cast<void>(bytes);
+  return nullptr;
+#endif
+}
+
+enum class pages_moved { pages, contents, nothing };
+
+/// Puts whole pages, from a place that is given up, in the place of others with the same contents. Without memory for
+/// that only the contents are there afterwards, in pages of this process's own, or nothing has changed.
+[[nodiscard]] GRADUS_COLD inline pages_moved move_pages(std::byte* from, std::byte* to, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  // First by mmap and then by the number of mremap: libraries of MPI put functions of their own in the place of the C
+  // library's, to see what is unmapped, and that of UCX 1.13 loses the place.
+  pages_moved result = pages_moved::nothing;
+  if (own_pages(to, bytes) != nullptr) {
+    if (syscall(SYS_mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != -1) {
+      return pages_moved::pages;
+    }
+    std::memcpy(to, from, bytes);
+    result = pages_moved::contents;
+  }
+  munmap(from, bytes);
+  return result;
+#else
+  static_cast<void>(from);
+  static_cast<void>(to);
+  static_cast<void>(bytes);
+  return pages_moved::nothing;
 #endif
 }
 
@@ -190,35 +231,12 @@ class mpi_shared_pool {
 /// there. False where the system cannot; then nothing has changed.
 [[nodiscard]] GRADUS_COLD inline bool show_shared_pages(std::byte* begin, std::byte* shared,
                                                         std::size_t bytes) noexcept {
-#if defined(__linux__)
-  // mremap by its number: libraries of MPI put functions of their own in the place of the C library's, to see what is
-  // unmapped (so pages are first replaced by mmap), and UCX 1.13 loses the last argument.
-  const auto move = [](std::byte* from, std::size_t old_bytes, std::size_t new_bytes, int flags, std::byte* to) {
-    return reinterpret_cast<std::byte*>(syscall(SYS_mremap, from, old_bytes, new_bytes, flags, to));
-  };
-  std::byte* const second = move(shared, 0, bytes, MREMAP_MAYMOVE, nullptr);  // the same pages a second time
-  if (second == MAP_FAILED) {
+  std::byte* const second = same_pages(shared, bytes);
+  if (second == nullptr) {
     return false;
   }
   std::memcpy(shared, begin, bytes);
-  if (!replace_pages(begin, bytes)) {
-    munmap(second, bytes);
-    return false;
-  }
-  if (move(second, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) == begin) {
-    return true;
-  }
-  munmap(second, bytes);
-  if (replace_pages(begin, bytes)) {
-    std::memcpy(begin, shared, bytes);
-  }
-  return false;
-#else
-  static_cast<void>(begin);
-  static_cast<void>(shared);
-  static_cast<void>(bytes);
-  return false;
-#endif
+  return move_pages(second, begin, bytes) == pages_moved::pages;
 }
 
 /// Advice: the pages will be written by this process, so that it need not stop at each of them.
@@ -262,8 +280,7 @@ class mpi_registered_memory {
     own_ = whole_pages(shift);
     mpi_shared_memory& memory = pool_->take(ranks, static_cast<std::size_t>(bytes + page));
     memory_ = &memory;
-    own_origin_ = memory.of(rank) + shift;
-    shown_ = show_shared_pages(begin + own_.first, own_origin_ + own_.first, own_.size());
+    shown_ = show_shared_pages(begin + own_.first, memory.of(rank) + shift + own_.first, own_.size());
     int all = shown_ ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
     if (all == 0) {
@@ -293,11 +310,16 @@ class mpi_registered_memory {
       return;
     }
     if (shown_) {
+      // From the pages themselves: MPI may have been finalised, and the window with it.
       std::byte* const pages = begin_ + own_.first;
-      if (!replace_pages(pages, own_.size())) {
+      std::byte* const own = own_pages(nullptr, own_.size());
+      if (own == nullptr) {
         return;  // they stay shared, and the shared memory used
       }
-      std::memcpy(pages, own_origin_ + own_.first, own_.size());
+      std::memcpy(own, pages, own_.size());
+      if (move_pages(own, pages, own_.size()) == pages_moved::nothing) {
+        return;
+      }
     }
     pool_->give_back(*memory_);
     memory_ = nullptr;
@@ -330,9 +352,8 @@ class mpi_registered_memory {
   index_t bytes_;
   std::shared_ptr<mpi_shared_pool> pool_;
   mpi_shared_memory* memory_ = nullptr;
-  std::byte* own_origin_ = nullptr;  // as origin(), of this rank
-  bool shown_ = false;               // in the memory of this rank
-  interval own_{};                   // whole pages of this rank's memory
+  bool shown_ = false;  // in the memory of this rank
+  interval own_{};      // whole pages of this rank's memory
   interval shared_{};
   gradus::detail::vector<std::byte*> origins_;
 };
