@@ -147,8 +147,9 @@ class mpi_shared {
     }
     GRADUS_COLD ~registration() { end(); }
 
-    /// Whether the ranks reach each other's memory. Otherwise, where the system does not allow it or the memory is
-    /// shorter than a page, its elements go through the segments like any others.
+    /// Whether the ranks reach each other's memory. Otherwise, where the system does not allow it or has too little
+    /// shared memory (in a container /dev/shm often has 64 MB), and for arrays shorter than a page, elements go through
+    /// the segments like any others.
     [[nodiscard]] bool active() const noexcept { return memory_ != nullptr && memory_->last() > 0; }
 
    private:
@@ -170,7 +171,7 @@ class mpi_shared {
   /// all ranks together) of it, the same elements on all ranks, is done where the arrays lie: every rank reads and
   /// writes those of the others. After a failure others may write to it until they know of it.
   /// @pre nobody uses the array during the call, and it outlives the handle
-  /// @throws communication_error if the ranks' sizes differ, or there is not enough shared memory
+  /// @throws communication_error if the ranks' sizes differ
   template <transferable Element>
   [[nodiscard]] registration register_memory(std::span<Element> data) {
     detail::require_open(detail::caller{*this}, "register_memory", std::source_location::current());

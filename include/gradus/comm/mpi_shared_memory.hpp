@@ -6,9 +6,10 @@
 
 #include <mpi.h>
 #if defined(__linux__)
+#include <fcntl.h>        // open
 #include <sys/mman.h>     // madvise, mmap, munmap
 #include <sys/syscall.h>  // SYS_mremap
-#include <unistd.h>       // syscall, sysconf
+#include <unistd.h>       // close, read, syscall, sysconf
 #endif
 
 #include <algorithm>    // std::max, std::min
@@ -227,11 +228,36 @@ enum class pages_moved { pages, contents, nothing };
 #endif
 }
 
+/// Whether there is memory for shared pages. Where a mount limits it (64 MB in most containers), MPI gives a window of
+/// any size, and who writes to a page too many is killed by SIGBUS; the system's own writing only stops.
+[[nodiscard]] GRADUS_COLD inline bool has_memory(std::byte* shared, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  std::size_t written = 0;
+  while (zeros != -1 && written < bytes) {
+    const ssize_t more = read(zeros, shared + written, bytes - written);
+    if (more <= 0) {
+      break;
+    }
+    written += static_cast<std::size_t>(more);
+  }
+  close(zeros);
+  if (written < bytes) {
+    madvise(shared, bytes, MADV_REMOVE);
+  }
+  return written == bytes;
+#else
+  static_cast<void>(shared);
+  static_cast<void>(bytes);
+  return false;
+#endif
+}
+
 /// Makes whole pages of this process show the pages of `shared`, which get their contents: what is written here is seen
 /// there. False where the system cannot; then nothing has changed.
 [[nodiscard]] GRADUS_COLD inline bool show_shared_pages(std::byte* begin, std::byte* shared,
                                                         std::size_t bytes) noexcept {
-  std::byte* const second = same_pages(shared, bytes);
+  std::byte* const second = has_memory(shared, bytes) ? same_pages(shared, bytes) : nullptr;
   if (second == nullptr) {
     return false;
   }
@@ -253,8 +279,8 @@ GRADUS_COLD inline void populate_pages(std::byte* begin, std::size_t bytes) noex
 /// begin, is shared on all ranks: all but less than a page at either end.
 class mpi_registered_memory {
  public:
-  /// Called by all ranks with the same size and number. Nothing is shared where the system cannot, on all ranks.
-  /// @throws communication_error when there is not enough shared memory
+  /// Called by all ranks with the same size and number. Nothing is shared, on all ranks, where the system cannot or has
+  /// not enough shared memory.
   GRADUS_COLD mpi_registered_memory(MPI_Comm ranks, int rank, std::shared_ptr<mpi_shared_pool> pool,
                                     std::uint64_t number, std::byte* begin, index_t bytes)
       : number_{number}, begin_{begin}, bytes_{bytes}, pool_{std::move(pool)} {
@@ -278,9 +304,12 @@ class mpi_registered_memory {
       return;
     }
     own_ = whole_pages(shift);
-    mpi_shared_memory& memory = pool_->take(ranks, static_cast<std::size_t>(bytes + page));
-    memory_ = &memory;
-    shown_ = show_shared_pages(begin + own_.first, memory.of(rank) + shift + own_.first, own_.size());
+    try {
+      memory_ = &pool_->take(ranks, static_cast<std::size_t>(bytes + page));
+      shown_ = show_shared_pages(begin + own_.first, memory_->of(rank) + shift + own_.first, own_.size());
+    } catch (const communication_error&) {
+      // No such window: as where there is no memory for it.
+    }
     int all = shown_ ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
     if (all == 0) {
@@ -291,7 +320,7 @@ class mpi_registered_memory {
     populate_pages(begin + own_.first, own_.size());
     for (int other = 0; other < size; ++other) {
       const index_t from = shifts[static_cast<std::size_t>(other)];
-      origins_.push_back(memory.of(other) + from);
+      origins_.push_back(memory_->of(other) + from);
       if (other != rank) {
         const interval pages = whole_pages(from);
         populate_pages(origins_.back() + pages.first, pages.size());
