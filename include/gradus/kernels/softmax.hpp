@@ -28,7 +28,13 @@ struct loss_sums {
 // which waits for the sums of the last call and returns them: the network asks for them when it has given the device
 // the rest of the step.
 //
-// dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is 1
-// / (examples of the global batch). Labels lie in [0, classes).
+// and overload, for a loss scale of which the numbers lie in its own memory,
+//
+//   void use_loss_scale(D&, const loss_scale&);
+//
+// after which numbers[scale], read when the work is done, is one more factor of dlogits.
+//
+// dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is
+// the loss scale's factor / (examples of the global batch). Labels lie in [0, classes).
 
 }  // namespace gradus::kernels

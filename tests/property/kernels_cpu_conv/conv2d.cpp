@@ -4,10 +4,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "instruction_sets.hpp"
 #include "support.hpp"
@@ -21,11 +23,14 @@ struct test_case {
 };
 using cases = std::tuple<test_case<float, gradus::nchw>, test_case<float, gradus::nhwc>,
                          test_case<double, gradus::nchw>, test_case<double, gradus::nhwc>,
-                         test_case<gradus::bfloat16, gradus::nchw>, test_case<gradus::bfloat16, gradus::nhwc>>;
+                         test_case<gradus::bfloat16, gradus::nchw>, test_case<gradus::bfloat16, gradus::nhwc>,
+                         test_case<gradus::float16, gradus::nchw>, test_case<gradus::float16, gradus::nhwc>>;
 
-/// Sums are exact; bfloat16 rounds them to 8 bits when they are stored.
+/// Sums are exact; bfloat16 rounds them to 8 bits when they are stored, float16 to 11.
 template <class Element>
-constexpr double tolerance = gradus::real_element<Element> ? 1e-6 : 1.0 / 256;
+constexpr double tolerance = gradus::real_element<Element>              ? 1e-6
+                             : std::is_same_v<Element, gradus::float16> ? 1.0 / 2048
+                                                                        : 1.0 / 256;
 
 /// Two numbers, of rows and of columns.
 struct pair {
