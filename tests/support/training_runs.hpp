@@ -46,6 +46,12 @@ struct training_result {
   double accuracy = 0;          // on the training set, after training
 };
 
+template <class Rule>
+inline const Rule default_rule{};
+template <>
+inline const gradus::optim::sgd default_rule<gradus::optim::sgd>{
+    .momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
+
 template <class Rule = gradus::optim::sgd>
 struct training_setup_with {
   gradus::index_t batch_size = 8;  // over all ranks
@@ -54,7 +60,7 @@ struct training_setup_with {
   double learning_rate = 0.1;
   gradus::parallel::all_reduce synchronization{};
   gradus::index_t micro_batch_size = 0;
-  Rule rule = Rule{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
+  Rule rule = default_rule<Rule>;
 };
 using training_setup = training_setup_with<>;
 
