@@ -163,6 +163,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_bfloat16, Layout, layout
   }
 }
 
+// 1 + 3 / 4096 becomes 1 + 4 / 4096 in float16, which has no pairs.
+BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_float16, Layout, layouts) {
+  conv::problem p{{.batch = 1, .in = 2, .height = 9, .width = 70, .out = 1}};
+  p.w.values = {1.0 + 3.0 / 4096, 1.0};
+  for (std::size_t i = 0; i < p.x.values.size(); ++i) {
+    p.x.values[i] = i < p.x.values.size() / 2 ? 1.0 : -1.0;
+  }
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for_each_instruction_set([&](gradus::kernels::instruction_set) {
+    for (const gradus::float16 value : conv::run<gradus::float16, Layout>(p, device, 1).y_plain) {
+      BOOST_TEST(static_cast<float>(value) == 4.0F / 4096);
+    }
+  });
+}
+
 // What AVX512-BF16 runs: here with tiles that any processor has.
 BOOST_AUTO_TEST_CASE_TEMPLATE(pairs_of_terms_agree_with_the_definition, Layout, layouts) {
   using gradus::bfloat16;
