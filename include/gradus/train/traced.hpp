@@ -283,7 +283,7 @@ class training_watch<trace::transfers> {
     }
     bool late = false;
     if constexpr (requires { update.synchronization().may_be_late(); }) {
-      late = !Update::scales && update.synchronization().may_be_late();
+      late = update.synchronization().may_be_late();
     }
     step_tracer tracer{*recorder_, update, late, Update::elsewhere, std::move(layers), first_step};
     traced_loader<Loader> traced{loader, tracer};
