@@ -29,9 +29,9 @@ namespace gradus::train {
 /// memory of the step's own. Smaller batches, and others with another number of global examples, run as they always do.
 /// A call waits for the loss and not for the step. The results are those of train_step and update.
 ///
-/// For one rank, and for update rules that do not wait for the device: sgd, and scaled_loss<sgd>, by whose scale the loss
-/// is multiplied. For a trainer, with any synchronization and rule, there is recorded_network. The network must outlive
-/// it.
+/// For one rank, and for update rules that do not wait for the device: sgd, and scaled_loss<sgd>, by whose scale the
+/// loss is multiplied. For a trainer, with any synchronization and rule, there is recorded_network. The network must
+/// outlive it.
 template <class Network, class Update>
 class recorded_step {
   using parameter_element = parameter_element_t<typename Network::element_type>;
