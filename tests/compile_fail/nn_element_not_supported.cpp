@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// EXPECT_ERROR: networks hold float, double or gradus::bfloat16
+// EXPECT_ERROR: networks hold float, double, gradus::bfloat16
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/nn/network.hpp"
 

@@ -3,6 +3,8 @@
 // Training on a GPU: as on the CPU, on one rank and on several, step by step and as a recorded graph.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,9 +13,12 @@
 #include "gradus/comm/cuda_staging.cuh"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/optim/cuda_passes.cuh"
+#include "gradus/optim/lars.hpp"
+#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/train/recorded_network.cuh"
 #include "gradus/train/recorded_step.cuh"
 #include "training_runs.hpp"
@@ -27,6 +32,16 @@ namespace {
 
 namespace comm = gradus::comm;
 using gradus_test::training_result;
+
+using scaled_setup = gradus_test::training_setup_with<gradus::optim::scaled_loss<gradus::optim::sgd>>;
+
+/// The rule of other tests, with a scale of the loss.
+scaled_setup scaled(double initial, int growth_interval) {
+  scaled_setup setup;
+  setup.rule = {.rule = gradus_test::training_setup{}.rule,
+                .scaling = {.initial = initial, .growth_interval = growth_interval}};
+  return setup;
+}
 
 training_result on_one_gpu() {
   gradus::cuda device;
@@ -74,6 +89,104 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_launches_recorded_steps_has_the_same_bits) {
   BOOST_CHECK(recorded);
   BOOST_CHECK(launched.weights == plain.weights);
   BOOST_CHECK(launched.losses == plain.losses);
+}
+
+// A power of two, which grows meanwhile: no bit changes, launched as a graph or not.
+BOOST_AUTO_TEST_CASE(a_scale_of_the_loss_changes_no_bit) {
+  const training_result plain = on_one_gpu();
+  for (const bool record : {false, true}) {
+    gradus::cuda device;
+    comm::self self;
+    gradus::optim::loss_scale_report report;
+    const auto look = [&](auto& trainer) { report = trainer.update_state().report(); };
+    const scaled_setup setup = scaled(1024, 10);
+    const gradus::parallel::all_reduce how{};
+    const training_result result = record ? gradus_test::run_training_on<gradus::nhwc, float>(
+                                                device, self, setup, how, {.rank = 0, .ranks = 1}, look,
+                                                [](auto& net) { return gradus::train::recorded_network{net}; })
+                                          : gradus_test::run_training_on<gradus::nhwc, float>(
+                                                device, self, setup, how, {.rank = 0, .ranks = 1}, look);
+    BOOST_CHECK(result.weights == plain.weights);
+    BOOST_CHECK(result.losses == plain.losses);
+    BOOST_CHECK_EQUAL(report.skipped_steps, 0);
+    BOOST_CHECK_EQUAL(report.scale, 1024 * 8);  // 35 steps
+    BOOST_CHECK_EQUAL(report.good_steps, 5);
+  }
+}
+
+// A scale that is too large for the first steps is found by itself, on the device; then float16 learns.
+BOOST_AUTO_TEST_CASE(float16_learns_from_a_scale_that_is_too_large) {
+  const training_result wide = on_one_gpu();
+  for (const bool record : {false, true}) {
+    gradus::cuda device;
+    comm::self self;
+    gradus::optim::loss_scale_report report;
+    const auto look = [&](auto& trainer) { report = trainer.update_state().report(); };
+    const scaled_setup setup = scaled(0x1p22, 2000);
+    const gradus::parallel::all_reduce how{};
+    const training_result result = record ? gradus_test::run_training_on<gradus::nhwc, gradus::float16>(
+                                                device, self, setup, how, {.rank = 0, .ranks = 1}, look,
+                                                [](auto& net) { return gradus::train::recorded_network{net}; })
+                                          : gradus_test::run_training_on<gradus::nhwc, gradus::float16>(
+                                                device, self, setup, how, {.rank = 0, .ranks = 1}, look);
+    BOOST_CHECK_GE(report.skipped_steps, 2);
+    BOOST_CHECK_LE(report.skipped_steps, 12);
+    BOOST_CHECK_EQUAL(report.scale, std::ldexp(0x1p22, -static_cast<int>(report.skipped_steps)));
+    BOOST_CHECK_LT(result.losses.back(), 0.9 * result.losses.front());
+    BOOST_CHECK_SMALL(result.losses.back() - wide.losses.back(), 0.2 * wide.losses.back());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_share_a_gpu_scale_alike) {
+  const auto ranks = comm::run_ranks(2, [](comm::threads& world) {
+    gradus::cuda device;
+    comm::staged_on_cuda<comm::threads> staged{world.duplicate(), device};
+    return gradus_test::run_training_on<gradus::nhwc, gradus::float16>(device, staged, scaled(0x1p22, 2000));
+  });
+  BOOST_CHECK(ranks[0].weights == ranks[1].weights);
+  BOOST_CHECK_LT(ranks[0].losses.back(), 0.9 * ranks[0].losses.front());
+}
+
+// Of both rules; a step with a gradient that is not finite changes nothing but the scale, in the first element of a
+// piece of a parameter or in the last one.
+template <class Rule>
+void check_skipped_steps() {
+  gradus::cuda device;
+  constexpr gradus::index_t size = 20000;  // three pieces
+  const std::vector<gradus::optim::segment> segments{{"weight", 0, size, true}};
+  typename gradus::optim::scaled_loss<Rule>::template state<float, gradus::cuda> state{
+      device, {.rule = Rule{.momentum = 0.5}, .scaling = {.initial = 8}}, size};
+  gradus::tensor<float, 1, gradus::row_major, gradus::cuda> values{device, {size}};
+  gradus::tensor<float, 1, gradus::row_major, gradus::cuda> gradients{device, {size}};
+  const std::vector<float> ones(static_cast<std::size_t>(size), 1.0F);
+  device.copy_from_host(values.data(), ones.data(), ones.size() * sizeof(float));
+  const auto step = [&](std::size_t place, float gradient) {
+    std::vector<float> all(ones.size(), 8.0F);
+    all[place] = gradient;
+    device.copy_from_host(gradients.data(), all.data(), all.size() * sizeof(float));
+    state.update(device, segments, values.data(), gradients.data(), 0.1);
+    device.copy_to_host(all.data(), values.data(), all.size() * sizeof(float));
+    return all;
+  };
+  std::vector<float> before = step(0, 8.0F);
+  BOOST_CHECK(before != ones);
+  gradus::index_t skipped = 0;
+  double scale = 8;
+  for (const std::size_t place : {0U, 8191U, 8192U, 19999U}) {
+    for (const float bad : {INFINITY, -INFINITY, NAN}) {
+      BOOST_CHECK(step(place, bad) == before);
+      scale = std::max(1.0, scale / 2);
+      BOOST_CHECK_EQUAL(state.report().skipped_steps, ++skipped);
+      BOOST_CHECK_EQUAL(state.report().scale, scale);
+    }
+  }
+  BOOST_CHECK(step(0, 8.0F) != before);
+  BOOST_CHECK_EQUAL(state.report().good_steps, 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_is_not_finite_changes_nothing_but_the_scale) {
+  check_skipped_steps<gradus::optim::sgd>();
+  check_skipped_steps<gradus::optim::lars>();
 }
 
 BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include "gradus/core/bfloat16.hpp"  // bfloat16
+#include "gradus/core/float16.hpp"   // float16
 #include "gradus/nn/instances.hpp"   // GRADUS_DECLARE_NETWORKS
 
 GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
 GRADUS_DECLARE_NETWORKS(double, gradus::cpu)
 GRADUS_DECLARE_NETWORKS(gradus::bfloat16, gradus::cpu)
+GRADUS_DECLARE_NETWORKS(gradus::float16, gradus::cpu)

@@ -46,15 +46,23 @@ struct training_result {
   double accuracy = 0;          // on the training set, after training
 };
 
-struct training_setup {
+template <class Rule>
+inline const Rule default_rule{};
+template <>
+inline const gradus::optim::sgd default_rule<gradus::optim::sgd>{
+    .momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
+
+template <class Rule = gradus::optim::sgd>
+struct training_setup_with {
   gradus::index_t batch_size = 8;  // over all ranks
   int epochs = 5;
   std::uint64_t seed = 11;
   double learning_rate = 0.1;
   gradus::parallel::all_reduce synchronization{};
   gradus::index_t micro_batch_size = 0;
-  gradus::optim::sgd rule{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
+  Rule rule = default_rule<Rule>;
 };
+using training_setup = training_setup_with<>;
 
 struct ignore_trainer {
   template <class Trainer>
@@ -73,8 +81,8 @@ struct as_it_is {
 /// @param look  called with the trainer after training
 /// @param wrap  makes of the network what the trainer is given
 template <class Layout, class Element = double, class Device, class Communicator, class Synchronization,
-          class Look = ignore_trainer, class Wrap = as_it_is>
-training_result run_training_on(Device& device, Communicator& communicator, const training_setup& setup,
+          class Look = ignore_trainer, class Wrap = as_it_is, class Rule = gradus::optim::sgd>
+training_result run_training_on(Device& device, Communicator& communicator, const training_setup_with<Rule>& setup,
                                 const Synchronization& synchronization, const gradus::data::shard& mine,
                                 const Look& look = {}, const Wrap& wrap = {}) {
   gradus::data::loader<Element, Layout, Device> loader{
@@ -101,15 +109,17 @@ training_result run_training_on(Device& device, Communicator& communicator, cons
 }
 
 /// The same by all-reduce.
-template <class Layout, class Element = double, class Device, class Communicator>
-training_result run_training_on(Device& device, Communicator& communicator, const training_setup& setup = {}) {
+template <class Layout, class Element = double, class Device, class Communicator, class Rule = gradus::optim::sgd>
+training_result run_training_on(Device& device, Communicator& communicator,
+                                const training_setup_with<Rule>& setup = {}) {
   return run_training_on<Layout, Element>(device, communicator, setup, setup.synchronization,
                                           {.rank = communicator.rank(), .ranks = communicator.size()});
 }
 
 /// The same on one thread of the CPU.
-template <class Layout, class Element = double, class Communicator, class Synchronization, class Look = ignore_trainer>
-training_result run_training_with(Communicator& communicator, const training_setup& setup,
+template <class Layout, class Element = double, class Communicator, class Synchronization, class Look = ignore_trainer,
+          class Rule = gradus::optim::sgd>
+training_result run_training_with(Communicator& communicator, const training_setup_with<Rule>& setup,
                                   const Synchronization& synchronization, const gradus::data::shard& mine,
                                   const Look& look = {}) {
   gradus::cpu device{{.intra_op_threads = 1}};
@@ -117,8 +127,8 @@ training_result run_training_with(Communicator& communicator, const training_set
 }
 
 /// By all-reduce, on one thread of the CPU.
-template <class Layout, class Element = double, class Communicator>
-training_result run_training(Communicator& communicator, const training_setup& setup = {}) {
+template <class Layout, class Element = double, class Communicator, class Rule = gradus::optim::sgd>
+training_result run_training(Communicator& communicator, const training_setup_with<Rule>& setup = {}) {
   gradus::cpu device{{.intra_op_threads = 1}};
   return run_training_on<Layout, Element>(device, communicator, setup);
 }

@@ -8,7 +8,8 @@
 #include <cstdint>      // std::uint16_t, std::uint32_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/element.hpp"  // element_name, detail::parameter_element
+#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
+#include "gradus/core/element.hpp"  // element_name, detail::parameter_element, detail::storage_lanes
 
 namespace gradus {
 
@@ -50,6 +51,20 @@ namespace detail {
 template <>
 struct parameter_element<bfloat16> {
   using type = float;
+};
+
+template <>
+struct storage_lanes<bfloat16> {
+  template <class Floats, class Words>
+  GRADUS_ALWAYS_INLINE static Floats widen(Words bits) noexcept {
+    return std::bit_cast<Floats>(bits);
+  }
+  template <class Words, class Floats>
+  GRADUS_ALWAYS_INLINE static Words narrow(Floats value) noexcept {
+    const Words bits = reinterpret_cast<Words>(value);
+    const Words number = bits + 0x7FFFU + ((bits >> 16U) & 1U);
+    return value != value ? bits | 0x400000U : number;
+  }
 };
 }  // namespace detail
 

@@ -45,21 +45,29 @@ template <>
 struct parameter_element<double> {
   using type = double;
 };
+
+/// How vectors of a type that is stored in 16 bits become vectors of floats and back. A type that networks hold
+/// specializes it beside `parameter_element`, with
+///   widen<Floats>(words)   the numbers whose bits are the upper halves of the words, of which the rest is zero;
+///   narrow<Words>(floats)  the way back, rounded as the type's constructor rounds; the rest of the words may be
+///   anything.
+template <class E>
+struct storage_lanes;
 }  // namespace detail
 
-/// A type that networks keep images, activations and their gradients in: float, double, or `bfloat16` of
-/// gradus/core/bfloat16.hpp.
+/// A type that networks keep images, activations and their gradients in: float, double, `bfloat16` of
+/// gradus/core/bfloat16.hpp, or `float16` of gradus/core/float16.hpp.
 template <class E>
 concept network_element = requires {
   typename detail::parameter_element<E>::type;
 };
 
-/// One that is only stored, and computed with in another: bfloat16.
+/// One that is only stored, and computed with in another: bfloat16 or float16.
 template <class E>
 concept storage_element = network_element<E> && !real_element<E>;
 
 /// What a network of `Element` computes and accumulates in, and keeps its parameters, their gradients and its running
-/// statistics in: float for bfloat16, else `Element` itself.
+/// statistics in: float for bfloat16 and float16, else `Element` itself.
 template <network_element Element>
 using parameter_element_t = typename detail::parameter_element<Element>::type;
 
@@ -82,8 +90,10 @@ consteval bool explain_real_element() {
 /// Says why networks cannot hold the type E. Always true when it compiles.
 template <class E>
 consteval bool explain_network_element() {
-  static_assert(network_element<E>,
-                "gradus: networks hold float, double or gradus::bfloat16 (of gradus/core/bfloat16.hpp)");
+  static_assert(
+      network_element<E>,
+      "gradus: networks hold float, double, gradus::bfloat16 (of gradus/core/bfloat16.hpp) or gradus::float16 "
+      "(of gradus/core/float16.hpp)");
   return true;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// float16: IEEE 754's binary16, as a type that is sent and not computed with.
+// float16: IEEE 754's binary16, as a type that is stored and sent, and not computed with.
 // Module: core. Depends on: std.
 #pragma once
 
@@ -13,7 +13,8 @@
 #include <immintrin.h>  // _mm256_cvtph_ps, _mm256_cvtps_ph
 #endif
 
-#include "gradus/core/element.hpp"  // element_name
+#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
+#include "gradus/core/element.hpp"  // element_name, detail::parameter_element, detail::storage_lanes
 
 namespace gradus {
 
@@ -21,7 +22,8 @@ namespace gradus {
 ///
 /// It converts to float without loss, and explicitly from float by rounding to nearest, ties to even: a NaN stays a NaN
 /// with its sign, below 2^-14 precision is lost by and by, what is below 2^-25 becomes zero, and from 65520 on
-/// infinite. Arithmetic is that of float.
+/// infinite. Arithmetic is that of float. A network of float16 keeps images, activations and their gradients in it; its
+/// parameters are float. Gradients that are small want a loss that is scaled: gradus/optim/scaled_loss.hpp.
 class float16 {
  public:
   constexpr float16() noexcept = default;
@@ -75,6 +77,41 @@ template <>
 inline constexpr std::string_view element_name<float16> = "float16";
 
 namespace detail {
+
+template <>
+struct parameter_element<float16> {
+  using type = float;
+};
+
+template <>
+struct storage_lanes<float16> {
+  template <class Floats, class Words>
+  GRADUS_ALWAYS_INLINE static Floats widen(Words bits) noexcept {
+    using signed_words = decltype(Floats{} < Floats{});
+    const signed_words magnitude = std::bit_cast<signed_words>((bits & 0x7FFFFFFFU) >> 3U);
+    // Below 2^-14 the fraction counts 2^-24; a float of the exponent of 2^-14 with that fraction is 2^-14 too large.
+    const auto small = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude + 0x38800000) - 0x1p-14F);
+    const signed_words infinite =
+        magnitude | (magnitude > 0x0F800000 ? 0x7FC00000 - signed_words{} : 0x7F800000 - signed_words{});
+    signed_words number = magnitude + 0x38000000;
+    number = magnitude < 0x00800000 ? small : number;
+    number = magnitude >= 0x0F800000 ? infinite : number;
+    return std::bit_cast<Floats>(std::bit_cast<Words>(number) | (bits & 0x80000000U));
+  }
+  template <class Words, class Floats>
+  GRADUS_ALWAYS_INLINE static Words narrow(Floats value) noexcept {
+    using signed_words = decltype(Floats{} < Floats{});
+    const Words bits = std::bit_cast<Words>(value);
+    const signed_words magnitude = std::bit_cast<signed_words>(bits & 0x7FFFFFFFU);
+    // The fraction of a float from 0.5 on counts 2^-24: the addition rounds to that.
+    const signed_words small = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude) + 0.5F) - 0x3F000000;
+    signed_words number = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
+    number = magnitude < 0x38800000 ? small : number;                     // 2^-14
+    number = magnitude >= 0x477FF000 ? 0x7C00 - signed_words{} : number;  // 65520
+    number = magnitude > 0x7F800000 ? 0x7E00 | ((magnitude >> 13) & 0x3FF) : number;
+    return std::bit_cast<Words>(number) << 16U | (bits & 0x80000000U);
+  }
+};
 
 #if defined(__x86_64__) || defined(__i386__)
 

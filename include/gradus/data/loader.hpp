@@ -68,7 +68,7 @@ class laid_out : public Filled {
 
 }  // namespace detail
 
-/// Gives the examples of a data set in batches of images of float, double or bfloat16, epoch after epoch.
+/// Gives the examples of a data set in batches of images of float, double, bfloat16 or float16, epoch after epoch.
 ///
 ///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
 ///   loader.start_epoch(0);

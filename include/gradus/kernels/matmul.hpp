@@ -35,7 +35,7 @@ struct matmul_epilogue {
 //               std::span<std::byte> workspace);
 //   void column_sums(D&, index_t rows, index_t columns, const E* a, E* sums);   // overwrites sums (columns)
 //
-// and for storage elements E (bfloat16), with P = parameter_element_t<E>, matmul_workspace_bytes<E> and
+// and for storage elements E (bfloat16, float16), with P = parameter_element_t<E>, matmul_workspace_bytes<E> and
 //
 //   void matmul(D&, const matmul_shape&, const E* a, const P* b, E* c, const matmul_epilogue<E>&, workspace);
 //   void matmul(D&, const matmul_shape&, const E* a, const E* b, P* c, const matmul_epilogue<P>&, workspace);

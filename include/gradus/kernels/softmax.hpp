@@ -26,9 +26,13 @@ struct loss_sums {
 //   loss_sums take_loss_sums(D&);
 //
 // which waits for the sums of the last call and returns them: the network asks for them when it has given the device
-// the rest of the step.
+// the rest of the step. It may also overload, for a loss scale of which the numbers lie in its own memory,
 //
-// dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is 1
-// / (examples of the global batch). Labels lie in [0, classes).
+//   void use_loss_scale(D&, const loss_scale&);
+//
+// after which numbers[scale], read when the work is done, is one more factor of the next loss's dlogits.
+//
+// dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is
+// the loss scale's factor / (examples of the global batch). Labels lie in [0, classes).
 
 }  // namespace gradus::kernels

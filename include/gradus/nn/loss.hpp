@@ -31,7 +31,8 @@ class loss_function {
   /// @throws shape_error when scores of this shape make no sense to the loss
   virtual void infer(const value_shape& scores) = 0;
 
-  /// Sums over the batch; writes scale * d(sum of losses)/d(scores) unless gradient is null.
+  /// Sums over the batch; writes scale * d(sum of losses)/d(scores) unless gradient is null. On a device that overloads
+  /// use_loss_scale (kernels/softmax.hpp) also the scale that lies there is a factor.
   virtual kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
                                      std::span<const std::int32_t> labels, double scale, Element* gradient) = 0;
 };

@@ -44,10 +44,11 @@ namespace gradus::nn {
 /// Shapes are inferred, and checked, as layers are added. After freeze, train_step, forward and evaluate take batches
 /// of up to batch_size examples and allocate nothing. The values of all parameters lie in one flat buffer, their
 /// gradients in another, in the order in which backward completes them (the last layer first), each on a 64-byte
-/// boundary; what lies between them is zero. With `bfloat16` as Element, images, values and their gradients are stored
-/// in 16 bits; parameters, their gradients and buffers are float, products round parameters to bfloat16 and sum in
-/// float, and everything else computes in float. Not safe for several threads at once; it uses the threads of its
-/// device, and on a device with lanes (cpu_options::inter_op_threads) independent branches run side by side where
+/// boundary; what lies between them is zero. With `bfloat16` or `float16` as Element, images, values and their
+/// gradients are stored in 16 bits; parameters, their gradients and buffers are float, products round parameters to 16
+/// bits and sum in float, and everything else computes in float. Gradients of float16 that are small become zero: scale
+/// the loss (gradus/optim/scaled_loss.hpp). Not safe for several threads at once; it uses the threads of its device,
+/// and on a device with lanes (cpu_options::inter_op_threads) independent branches run side by side where
 /// freeze_options::parallel_branches is set, each lane with workspace of its own. The results are the same bits for any
 /// number of threads and lanes.
 template <class Element, class Layout = nchw, class Device = cpu>
@@ -119,7 +120,8 @@ class network final : public network_base<Element, Device> {
 
   // ---- running
 
-  /// Forward, loss and backward of one batch; the gradients are those of the sum of losses / global_examples.
+  /// Forward, loss and backward of one batch; the gradients are those of the sum of losses / global_examples, times
+  /// options.loss_scale.
   /// @param images    (n, channels, height, width) with 0 <= n <= batch_size; without examples all gradients are zero
   /// @param labels    n class indices, in the memory of the device
   /// @param observer  is told what the step does, or nullptr

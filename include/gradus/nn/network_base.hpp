@@ -371,7 +371,11 @@ class network_base {
     const index_t examples = batch.examples();
     const std::size_t scores = graph_.scores();
     const execution_plan::gradient_target& target = plan().loss_target;
-    const double scale = 1.0 / static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
+    const double scale = options.loss_scale.factor /
+                         static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
+    if constexpr (requires { use_loss_scale(*device_, options.loss_scale); }) {
+      use_loss_scale(*device_, options.loss_scale);
+    }
     const kernels::loss_sums sums =
         run_loss(value_of(scores, batch), wanted, scale, target.wanted ? memory_->gradient(scores) : nullptr);
     mask_if_planned(*device_, target, scores, examples);

@@ -10,9 +10,10 @@
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/device/cpu.hpp"     // cpu
-#include "gradus/optim/segment.hpp"  // segment
+#include "gradus/core/index.hpp"       // index_t
+#include "gradus/core/loss_scale.hpp"  // loss_scale
+#include "gradus/device/cpu.hpp"       // cpu
+#include "gradus/optim/segment.hpp"    // segment
 
 namespace gradus::optim {
 
@@ -21,13 +22,15 @@ namespace gradus::optim {
 ///   g' = gradient_scale * (g + weight_decay * p);  v <- momentum * v + g';
 ///   p <- p - learning_rate * (nesterov ? g' + momentum * v : v)
 ///
-/// Without velocities (a null pointer) p <- p - learning_rate * g'.
+/// in which g is the gradient divided by the scale of the loss. Without velocities (a null pointer)
+/// p <- p - learning_rate * g'.
 struct momentum_pass {
   double learning_rate = 0;
   double momentum = 0;
   double weight_decay = 0;  ///< for segments with `decay`
   double gradient_scale = 1;
   bool nesterov = false;
+  gradus::loss_scale loss_scale{};  ///< what gradients have been multiplied by
 };
 
 namespace detail {
@@ -127,9 +130,10 @@ void apply_momentum(cpu& device, std::span<const segment> segments, const moment
                     const Element* gradients, Element* velocities) {
   const auto rate = static_cast<Element>(pass.learning_rate);
   const auto momentum = static_cast<Element>(pass.momentum);
-  const auto scale = static_cast<Element>(pass.gradient_scale);
+  // (g + (s decay) p) / s = g / s + decay p: the loops know no scale of the loss.
+  const auto scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor);
   detail::for_each_range(device, segments, [=, &pass](const segment& part, index_t offset, index_t count) {
-    const auto decay = static_cast<Element>(part.decay ? pass.weight_decay : 0.0);
+    const auto decay = static_cast<Element>(part.decay ? pass.weight_decay * pass.loss_scale.factor : 0.0);
     Element* const p = values + offset;
     const Element* const g = gradients + offset;
     Element* const v = velocities == nullptr ? nullptr : velocities + offset;
@@ -141,6 +145,11 @@ void apply_momentum(cpu& device, std::span<const segment> segments, const moment
       detail::momentum_range<true, false>(count, p, g, v, rate, momentum, decay, scale);
     }
   });
+}
+
+/// The number that gradients have been multiplied by.
+[[nodiscard]] inline double factor_of(cpu& /*device*/, const loss_scale& scale) noexcept {
+  return scale.factor;
 }
 
 /// The Euclidean norm of `count` elements. Sums are of double precision and do not depend on the number of threads.

@@ -15,11 +15,13 @@
 
 #include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/index.hpp"          // index_t
+#include "gradus/core/loss_scale.hpp"     // loss_scale, loss_scale_number, place_of
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/device/cuda.cuh"         // cuda
 #include "gradus/device/cuda_memory.cuh"  // pinned_memory
 #include "gradus/device/cuda_step.cuh"    // recorded_numbers
 #include "gradus/optim/cpu_passes.hpp"    // momentum_pass
+#include "gradus/optim/loss_scaling.hpp"  // loss_scaling, next_loss_scale
 #include "gradus/optim/segment.hpp"       // segment
 
 namespace gradus::optim {
@@ -108,10 +110,20 @@ struct momentum_numbers {
   bool nesterov;
 };
 
+inline constexpr int scale_place = gradus::detail::place_of(loss_scale_number::scale);
+inline constexpr int not_finite_place = gradus::detail::place_of(loss_scale_number::not_finite);
+
 template <class Element>
 __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<Element> numbers,
-                                const gradus::detail::step_numbers* recorded, Element* values, const Element* gradients,
-                                Element* velocities) {
+                                const gradus::detail::step_numbers* recorded, const double* loss_scale, Element* values,
+                                const Element* gradients, Element* velocities) {
+  if (loss_scale != nullptr) {
+    if (loss_scale[not_finite_place] != 0) {
+      return;  // the step is skipped
+    }
+    numbers.scale = static_cast<Element>(numbers.scale / loss_scale[scale_place]);
+    numbers.decay = static_cast<Element>(numbers.decay * loss_scale[scale_place]);
+  }
   const segment_piece piece = pieces[blockIdx.x];
   const Element rate = recorded == nullptr ? numbers.rate : static_cast<Element>(recorded->learning_rate);
   const Element decay = piece.decay != 0 ? numbers.decay : Element{0};
@@ -129,6 +141,25 @@ __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<El
     }
     p[i] -= rate * step;
   }
+}
+
+/// A block looks at a piece.
+template <class Element>
+__global__ void not_finite_kernel(const segment_piece* pieces, const Element* gradients, double* found) {
+  const segment_piece piece = pieces[blockIdx.x];
+  const Element* const g = gradients + piece.offset;
+  int any = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < piece.size; i += static_cast<int>(blockDim.x)) {
+    any |= g[i] - g[i] == Element{0} ? 0 : 1;
+  }
+  if (__syncthreads_or(any) != 0 && threadIdx.x == 0) {
+    *found = 1;
+  }
+}
+
+template <class Unused = void>
+__global__ void next_loss_scale_kernel(loss_scaling options, double* numbers) {
+  next_loss_scale(options, numbers);
 }
 
 inline constexpr int norm_blocks = 64;
@@ -183,11 +214,42 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
       table.on_device,
       {.rate = static_cast<Element>(pass.learning_rate),
        .momentum = static_cast<Element>(pass.momentum),
-       .decay = static_cast<Element>(pass.weight_decay),
-       .scale = static_cast<Element>(pass.gradient_scale),
+       .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
+       .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),
        .nesterov = pass.nesterov},
-      device.context<gradus::detail::recorded_numbers>().for_kernels(), values, gradients, velocities);
+      device.context<gradus::detail::recorded_numbers>().for_kernels(), pass.loss_scale.numbers, values, gradients,
+      velocities);
   gradus::detail::check_cuda(cudaGetLastError(), "apply_momentum");
+}
+
+/// *found = 1, in the memory of the device, if a gradient of `segments` is infinite or no number; else it stays as it
+/// is. One launch; does not wait.
+template <class Element>
+void note_not_finite(cuda& device, std::span<const segment> segments, const Element* gradients, double* found) {
+  const detail::segment_tables::table& table = device.context<detail::segment_tables>().of(segments);
+  if (table.pieces == 0) {
+    return;
+  }
+  device.activate();
+  detail::not_finite_kernel<Element>
+      <<<static_cast<unsigned>(table.pieces), 256, 0, device.stream()>>>(table.on_device, gradients, found);
+  gradus::detail::check_cuda(cudaGetLastError(), "note_not_finite");
+}
+
+/// next_loss_scale on the device.
+inline void finish_loss_scale(cuda& device, const loss_scaling& options, double* numbers) {
+  device.activate();
+  detail::next_loss_scale_kernel<><<<1, 1, 0, device.stream()>>>(options, numbers);
+  gradus::detail::check_cuda(cudaGetLastError(), "finish_loss_scale");
+}
+
+/// The number that gradients have been multiplied by. Waits where it is kept on the device.
+[[nodiscard]] inline double factor_of(cuda& device, const loss_scale& scale) {
+  double number = 1;
+  if (scale.numbers != nullptr) {
+    device.copy_to_host(&number, scale.numbers + detail::scale_place, sizeof(number));
+  }
+  return scale.factor * number;
 }
 
 }  // namespace gradus::optim

@@ -11,6 +11,7 @@
 
 #include "gradus/core/element.hpp"       // explain_real_element
 #include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/loss_scale.hpp"    // loss_scale
 #include "gradus/device/cpu.hpp"         // cpu
 #include "gradus/optim/cpu_passes.hpp"   // apply_momentum, momentum_pass, norm
 #include "gradus/optim/describe.hpp"     // detail::describe
@@ -73,17 +74,19 @@ class lars::state {
       : rule_{(rule.check(), rule)}, velocity_{device, {parameters}} {}
 
   /// One step for the parameters of `segments`, each of which is a whole parameter: its norms are of the segment.
+  /// @param scale  what the gradients have been multiplied by; see scaled_loss
   /// @throws configuration_error when the learning rate is negative or not finite
   /// @throws shape_error when a segment lies outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
-              double learning_rate) {
+              double learning_rate, const loss_scale& scale = {}) {
     detail::require_learning_rate(name, learning_rate);
     detail::require_inside(name, segments, velocity_.size());
+    const double factor = factor_of(device, scale);
     for (const segment& part : segments) {
       double local = 1;
       if (part.decay) {
         const double value_norm = norm(device, part.size, values + part.offset);
-        const double gradient_norm = norm(device, part.size, gradients + part.offset);
+        const double gradient_norm = norm(device, part.size, gradients + part.offset) / factor;
         if (value_norm != 0.0 && gradient_norm != 0.0) {
           local = rule_.trust * value_norm / (gradient_norm + rule_.weight_decay * value_norm + rule_.epsilon);
         }
@@ -92,7 +95,8 @@ class lars::state {
                      momentum_pass{.learning_rate = 1,
                                    .momentum = rule_.momentum,
                                    .weight_decay = rule_.weight_decay,
-                                   .gradient_scale = learning_rate * local},
+                                   .gradient_scale = learning_rate * local,
+                                   .loss_scale = scale},
                      values, gradients, velocity_.data());
     }
   }

@@ -13,6 +13,7 @@
 #include "gradus/core/element.hpp"       // explain_real_element
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/loss_scale.hpp"    // loss_scale
 #include "gradus/device/cpu.hpp"         // cpu
 #include "gradus/optim/cpu_passes.hpp"   // apply_momentum, momentum_pass
 #include "gradus/optim/describe.hpp"     // detail::describe
@@ -73,17 +74,19 @@ class sgd::state {
         velocity_{device, {rule.momentum == 0.0 ? index_t{0} : parameters}} {}
 
   /// One step for the parameters of `segments`, at most once per step for each parameter.
+  /// @param scale  what the gradients have been multiplied by; see scaled_loss
   /// @throws configuration_error when the learning rate is negative or not finite
   /// @throws shape_error when a segment lies outside the buffers
   GRADUS_NEVER_INLINE void update(Device& device, std::span<const segment> segments, Element* values,
-                                  const Element* gradients, double learning_rate) {
+                                  const Element* gradients, double learning_rate, const loss_scale& scale = {}) {
     detail::require_learning_rate(name, learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,
                    momentum_pass{.learning_rate = learning_rate,
                                  .momentum = rule_.momentum,
                                  .weight_decay = rule_.weight_decay,
-                                 .nesterov = rule_.nesterov},
+                                 .nesterov = rule_.nesterov,
+                                 .loss_scale = scale},
                    values, gradients, rule_.momentum == 0.0 ? nullptr : velocity_.data());
   }
 

@@ -96,8 +96,9 @@ concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
 ///   4. `state.update(device, segments, values, gradients, learning_rate)` does one step for the parameters in
 ///      `segments`, any subset of all, and allocates nothing;
 ///   5. `state.visit_buffers(visitor)` calls visitor(name, data, count) for every buffer that a checkpoint must hold.
-/// Semantics (tests/property/optim): what a step does to a parameter does not depend on which other parameters are in
-/// the same call, nor on the number of threads.
+/// Where `update` takes a `const loss_scale&` as one more argument and divides gradients by it, scaled_loss takes the
+/// rule. Semantics (tests/property/optim): what a step does to a parameter does not depend on which other parameters
+/// are in the same call, nor on the number of threads.
 template <class U, class Element = float, class Device = cpu>
 concept update_rule = std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> &&
     has_update_rule_update<U, Element, Device> && has_update_rule_buffers<U, Element, Device>;

@@ -81,6 +81,10 @@ class progress {
       std::fprintf(options_.output, "; test loss %.4f, test accuracy %.4f", epoch.evaluation->loss,
                    epoch.evaluation->accuracy);
     }
+    if (epoch.loss_scale) {
+      std::fprintf(options_.output, "; loss scale %g, %td steps skipped", epoch.loss_scale->scale,
+                   epoch.loss_scale->skipped_steps);
+    }
     std::fputc('\n', options_.output);
     std::fflush(options_.output);
   }

@@ -16,7 +16,7 @@
 #include "gradus/nn/network.hpp"                   // step_options
 #include "gradus/optim/segment.hpp"                // segment
 #include "gradus/train/detail/step_recording.cuh"  // step_recording
-#include "gradus/train/detail/step_update.hpp"     // trained_parameters_of
+#include "gradus/train/detail/step_update.hpp"     // scales_its_loss, trained_parameters_of
 
 namespace gradus::train {
 
@@ -29,8 +29,9 @@ namespace gradus::train {
 /// memory of the step's own. Smaller batches, and others with another number of global examples, run as they always do.
 /// A call waits for the loss and not for the step. The results are those of train_step and update.
 ///
-/// For one rank, and for update rules that do not wait for the device: sgd. For a trainer, with any synchronization and
-/// rule, there is recorded_network. The network must outlive it.
+/// For one rank, and for update rules that do not wait for the device: sgd, and scaled_loss<sgd>, by whose scale the
+/// loss is multiplied. For a trainer, with any synchronization and rule, there is recorded_network. The network must
+/// outlive it.
 template <class Network, class Update>
 class recorded_step {
   using parameter_element = parameter_element_t<typename Network::element_type>;
@@ -48,7 +49,10 @@ class recorded_step {
   /// One step. @param labels  in the memory of the device
   /// @throws shape_error when shapes disagree
   kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
-                                const nn::step_options& place = {}) {
+                                nn::step_options place = {}) {
+    if constexpr (detail::scales_its_loss<Update>) {
+      place.loss_scale = state_.scale();
+    }
     const auto run = [&](const const_view& batch, std::span<const std::int32_t> wanted) {
       const kernels::loss_sums sums = network_->train_step(batch, wanted, place);
       state_.update(network_->device(), {segments_.data(), segments_.size()}, network_->values().data(),

@@ -45,6 +45,12 @@ struct evaluation_report {
   double seconds = 0;
 };
 
+/// The scale of the loss; see optim::scaled_loss.
+struct scale_report {
+  double scale = 1;           ///< of the next step, on this rank
+  index_t skipped_steps = 0;  ///< since training began, on this rank
+};
+
 /// One epoch, over all ranks.
 struct epoch_report {
   int epoch = 0;  ///< from 0
@@ -58,6 +64,7 @@ struct epoch_report {
   double input_seconds = 0;            ///< this rank waited for the loader
   double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
   std::optional<evaluation_report> evaluation = {};
+  std::optional<scale_report> loss_scale = {};  ///< where the update rule scales the loss
 };
 
 }  // namespace gradus::train

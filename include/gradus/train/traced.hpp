@@ -106,11 +106,15 @@ class step_tracer final : public synchronized_update {
 
   // ---- the update
 
+  [[nodiscard]] loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
+
   void update(double rate) override {
     const std::int64_t began = end_phase();
     inner_->update(rate);
     put_update(began, 0);
   }
+
+  void describe_epoch(epoch_report& report) override { inner_->describe_epoch(report); }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();

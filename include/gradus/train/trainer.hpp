@@ -34,9 +34,10 @@ namespace gradus::train {
 ///   on_step(const step_report&)
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
-/// A step allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced
-/// the steps are traced (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a
-/// graph that is launched.
+/// Networks of float16 are best trained with an optim::scaled_loss as the rule. A step allocates nothing and sends
+/// nothing but what the synchronization sends. Over a communicator of trace::traced the steps are traced
+/// (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a graph that is
+/// launched.
 template <class Network, class Update, class Communicator, class Synchronization = parallel::all_reduce>
 class trainer final : public detail::trainer_base<Network> {
   using base = detail::trainer_base<Network>;

@@ -4,10 +4,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "instruction_sets.hpp"
 #include "support.hpp"
@@ -21,11 +23,14 @@ struct test_case {
 };
 using cases = std::tuple<test_case<float, gradus::nchw>, test_case<float, gradus::nhwc>,
                          test_case<double, gradus::nchw>, test_case<double, gradus::nhwc>,
-                         test_case<gradus::bfloat16, gradus::nchw>, test_case<gradus::bfloat16, gradus::nhwc>>;
+                         test_case<gradus::bfloat16, gradus::nchw>, test_case<gradus::bfloat16, gradus::nhwc>,
+                         test_case<gradus::float16, gradus::nchw>, test_case<gradus::float16, gradus::nhwc>>;
 
-/// Sums are exact; bfloat16 rounds them to 8 bits when they are stored.
+/// Sums are exact; bfloat16 rounds them to 8 bits when they are stored, float16 to 11.
 template <class Element>
-constexpr double tolerance = gradus::real_element<Element> ? 1e-6 : 1.0 / 256;
+constexpr double tolerance = gradus::real_element<Element>              ? 1e-6
+                             : std::is_same_v<Element, gradus::float16> ? 1.0 / 2048
+                                                                        : 1.0 / 256;
 
 /// Two numbers, of rows and of columns.
 struct pair {
@@ -156,6 +161,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_bfloat16, Layout, layout
   for (const bfloat16 value : y) {
     BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
   }
+}
+
+// 1 + 3 / 4096 becomes 1 + 4 / 4096 in float16, which has no pairs.
+BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_float16, Layout, layouts) {
+  conv::problem p{{.batch = 1, .in = 2, .height = 9, .width = 70, .out = 1}};
+  p.w.values = {1.0 + 3.0 / 4096, 1.0};
+  for (std::size_t i = 0; i < p.x.values.size(); ++i) {
+    p.x.values[i] = i < p.x.values.size() / 2 ? 1.0 : -1.0;
+  }
+  gradus::cpu device{{.intra_op_threads = 1}};
+  for_each_instruction_set([&](gradus::kernels::instruction_set) {
+    for (const gradus::float16 value : conv::run<gradus::float16, Layout>(p, device, 1).y_plain) {
+      BOOST_TEST(static_cast<float>(value) == 4.0F / 4096);
+    }
+  });
 }
 
 // What AVX512-BF16 runs: here with tiles that any processor has.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "emulated_pairs.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
 #include "instruction_sets.hpp"
@@ -124,7 +126,9 @@ struct operands {
 /// Every transposition and epilogue, with every instruction set, with one thread and with three.
 template <class Element, class Factor = Element, class Result = Element>
 void check_product(index_t m, index_t n, index_t k) {
-  constexpr double allowed = gradus::real_element<Result> ? 1e-6 : 1.0 / 256;  // the sums are exact
+  constexpr double allowed = gradus::real_element<Result>              ? 1e-6  // the sums are exact
+                             : std::is_same_v<Result, gradus::float16> ? 1.0 / 2048
+                                                                       : 1.0 / 256;
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
   for (int transposed = 0; transposed < 4; ++transposed) {
@@ -181,44 +185,45 @@ BOOST_AUTO_TEST_CASE(instruction_sets_are_chosen_by_name) {
 }
 
 // Images and a parameter give images, images and slopes of images give the slope of a parameter.
-BOOST_AUTO_TEST_CASE(products_of_bfloat16_agree_with_the_definition) {
-  using gradus::bfloat16;
+using stored_elements = std::tuple<gradus::bfloat16, gradus::float16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(products_of_sixteen_bits_agree_with_the_definition, Element, stored_elements) {
   for (const index_t m : {1, 14, 33}) {
     for (const index_t n : {1, 10, 71}) {
       for (const index_t k : {0, 1, 130, 1500}) {
-        check_product<bfloat16, float, bfloat16>(m, n, k);
-        check_product<bfloat16, bfloat16, float>(m, n, k);
+        check_product<Element, float, Element>(m, n, k);
+        check_product<Element, Element, float>(m, n, k);
       }
     }
   }
   for (const auto& [many, k] : {std::pair<index_t, index_t>{131, 301}, {2085, 135}}) {
-    check_product<bfloat16, float, bfloat16>(3, many, k);
-    check_product<bfloat16, bfloat16, float>(many, 2, k);
+    check_product<Element, float, Element>(3, many, k);
+    check_product<Element, Element, float>(many, 2, k);
   }
-  check_product<bfloat16, float, bfloat16>(500, 40, 70);
-  check_product<bfloat16, bfloat16, float>(300, 250, 9);
+  check_product<Element, float, Element>(500, 40, 70);
+  check_product<Element, Element, float>(300, 250, 9);
 }
 
-// 1 + 3 / 512 becomes 1 + 4 / 512, as a parameter; the product shows the difference to 1.
-BOOST_AUTO_TEST_CASE(parameters_are_rounded_to_bfloat16) {
-  using gradus::bfloat16;
+// 1 + 3 / 512 becomes 1 + 4 / 512 in bfloat16, and 1 + 3 / 4096 becomes 1 + 4 / 4096 in float16, as a parameter; the
+// product shows the difference to 1.
+BOOST_AUTO_TEST_CASE_TEMPLATE(parameters_are_rounded_to_sixteen_bits, Element, stored_elements) {
+  constexpr float unit = std::is_same_v<Element, gradus::float16> ? 1.0F / 4096 : 1.0F / 512;
   gradus::cpu device{{.intra_op_threads = 1}};
   for (const index_t m : {1, 9}) {
-    const std::vector<float> b{1.0F + 3.0F / 512, 1.0F};
-    std::vector<bfloat16> a;
+    const std::vector<float> b{1.0F + 3 * unit, 1.0F};
+    std::vector<Element> a;
     for (index_t i = 0; i < m; ++i) {
-      a.insert(a.end(), {bfloat16{1.0F}, bfloat16{-1.0F}});
+      a.insert(a.end(), {Element{1.0F}, Element{-1.0F}});
     }
-    std::vector<bfloat16> c(static_cast<std::size_t>(m));
+    std::vector<Element> c(static_cast<std::size_t>(m));
     const matmul_shape shape{.m = m, .n = 1, .k = 2};
-    std::vector<std::byte> workspace(gradus::kernels::matmul_workspace_bytes<bfloat16>(device, shape) + 64);
+    std::vector<std::byte> workspace(gradus::kernels::matmul_workspace_bytes<Element>(device, shape) + 64);
     void* aligned = workspace.data();
     std::size_t bytes = workspace.size();
     std::align(64, bytes - 63, aligned, bytes);
-    matmul(device, shape, a.data(), b.data(), c.data(), matmul_epilogue<bfloat16>{},
+    matmul(device, shape, a.data(), b.data(), c.data(), matmul_epilogue<Element>{},
            std::span<std::byte>{static_cast<std::byte*>(aligned), bytes});
-    for (const bfloat16 value : c) {
-      BOOST_TEST(static_cast<float>(value) == 4.0F / 512);
+    for (const Element value : c) {
+      BOOST_TEST(static_cast<float>(value) == 4 * unit);
     }
   }
 }
@@ -276,7 +281,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(matrices_times_vectors_agree_with_the_definition, 
   }
 }
 
-using summed_elements = std::tuple<float, double, gradus::bfloat16>;
+using summed_elements = std::tuple<float, double, gradus::bfloat16, gradus::float16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(column_sums_agree_with_the_definition, Element, summed_elements) {
   using real = gradus::parameter_element_t<Element>;
   gradus::cpu one{{.intra_op_threads = 1}};

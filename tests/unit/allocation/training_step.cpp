@@ -12,6 +12,7 @@
 #include "../../support/branching_networks.hpp"
 #include "../../support/network_checks.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 
 #include "counter.hpp"
 
@@ -54,7 +55,8 @@ namespace nn = gradus::nn;
 template <class Element, class Layout>
 using batches = gradus_test::random_batch<Element, Layout>;
 using batch_types = std::tuple<batches<float, gradus::nchw>, batches<float, gradus::nhwc>,
-                               batches<gradus::bfloat16, gradus::nchw>, batches<gradus::bfloat16, gradus::nhwc>>;
+                               batches<gradus::bfloat16, gradus::nchw>, batches<gradus::bfloat16, gradus::nhwc>,
+                               batches<gradus::float16, gradus::nchw>, batches<gradus::float16, gradus::nhwc>>;
 
 BOOST_AUTO_TEST_SUITE(allocation)
 

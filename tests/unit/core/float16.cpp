@@ -28,7 +28,7 @@ float value_of(std::uint32_t bits) {
 BOOST_AUTO_TEST_SUITE(core_float16)
 
 BOOST_AUTO_TEST_CASE(known_values) {
-  static_assert(sizeof(float16) == 2 && gradus::element<float16> && !gradus::network_element<float16>);
+  static_assert(sizeof(float16) == 2 && gradus::element<float16> && gradus::storage_element<float16>);
   static_assert(float16{}.bits() == 0 && float16{1.0F}.bits() == 0x3C00 && float16{-2.0F}.bits() == 0xC000);
   static_assert(static_cast<float>(float16::from_bits(0x7BFF)) == 65504.0F);
   static_assert(static_cast<float>(float16::from_bits(0x0001)) == 0x1p-24F);

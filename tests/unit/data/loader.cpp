@@ -17,6 +17,7 @@
 
 #include "example_sets.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "idx_files.hpp"
@@ -75,10 +76,11 @@ BOOST_AUTO_TEST_CASE(says_what_an_epoch_is) {
   BOOST_TEST(full.examples_per_epoch() == 8);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(images_of_bfloat16_are_those_of_float_rounded, Layout, loader_layouts) {
+template <class Element, class Layout>
+void check_rounded_images() {
   const auto set = data::make_synthetic({.examples = 11, .channels = 3, .height = 4, .width = 5, .classes = 4});
   data::loader<float, Layout> wide{device(), set, {.batch_size = 4, .seed = 3}};
-  data::loader<gradus::bfloat16, Layout> narrow{device(), set, {.batch_size = 4, .seed = 3}};
+  data::loader<Element, Layout> narrow{device(), set, {.batch_size = 4, .seed = 3}};
   wide.start_epoch(2);
   narrow.start_epoch(2);
   index_t images = 0;
@@ -89,12 +91,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(images_of_bfloat16_are_those_of_float_rounded, Lay
     BOOST_REQUIRE(batch->images.extents() == expected->images.extents());
     BOOST_TEST(std::ranges::equal(batch->labels, expected->labels));
     for (index_t i = 0; i < batch->images.size(); ++i) {
-      wrong += batch->images.data()[i].bits() != gradus::bfloat16{expected->images.data()[i]}.bits();
+      wrong += batch->images.data()[i].bits() != Element{expected->images.data()[i]}.bits();
     }
     images += batch->images.extent(0);
   }
   BOOST_TEST(images == 11);
   BOOST_TEST(wrong == 0);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(images_of_sixteen_bits_are_those_of_float_rounded, Layout, loader_layouts) {
+  check_rounded_images<gradus::bfloat16, Layout>();
+  check_rounded_images<gradus::float16, Layout>();
 }
 
 BOOST_AUTO_TEST_CASE(the_description_names_what_ranks_must_agree_on) {

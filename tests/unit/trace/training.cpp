@@ -21,6 +21,7 @@
 #include "gradus/nn/layers/dense.hpp"
 #include "gradus/nn/layers/relu.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/compressed_all_reduce.hpp"
 #include "gradus/train/traced.hpp"
@@ -58,8 +59,8 @@ struct allocation_watch {
 };
 
 /// What rank 0 has after the epochs. Gradients travel in 16 bits, so that there are copies.
-template <class Communicator, class Set>
-void train_on(Communicator& world, const Set& set, bool late, result& have) {
+template <class Communicator, class Set, class Rule>
+void train_on(Communicator& world, const Set& set, bool late, const Rule& rule, result& have) {
   namespace data = gradus::data;
   namespace nn = gradus::nn;
   gradus::cpu device{{.intra_op_threads = 1}};
@@ -77,7 +78,7 @@ void train_on(Communicator& world, const Set& set, bool late, result& have) {
   travelling.bucket_bytes = 100;
   travelling.first_bucket_bytes = 100;
   travelling.overlap_forward = late;
-  train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, world, travelling};
+  train::trainer trainer{net, rule, world, travelling};
   result unused;
   trainer.fit(loader, {.epochs = epochs, .learning_rate = 0.1}, allocation_watch{world.rank() == 0 ? &have : &unused},
               train::evaluate_every{evaluated, epochs});
@@ -87,7 +88,8 @@ void train_on(Communicator& world, const Set& set, bool late, result& have) {
 }
 
 /// @param file  where the trace goes; empty: nothing is recorded
-result run(const std::string& file, bool late) {
+template <class Rule = gradus::optim::sgd>
+result run(const std::string& file, bool late, const Rule& rule = {.momentum = 0.9}) {
   result have;
   const auto examples =
       gradus::data::make_synthetic({.examples = 53, .channels = 2, .height = 9, .width = 8, .classes = 4, .seed = 3});
@@ -95,7 +97,7 @@ result run(const std::string& file, bool late) {
     trace::recorder recorder{{.capacity = 4096, .enabled = !file.empty()}};
     auto traced = trace::traced(world.duplicate(), recorder);
     const train::traced_set set{recorder, examples};
-    train_on(traced, set, late, have);
+    train_on(traced, set, late, rule, have);
     if (file.empty()) {
       return;
     }
@@ -176,6 +178,21 @@ BOOST_AUTO_TEST_CASE(updates_behind_forward_are_seen_there) {
   BOOST_TEST(gradus_test::first_complaint(file) == "");
   const auto spans = gradus_test::spans_of(file);
   BOOST_TEST(gradus_test::count_spans(spans, 0, "update") > steps);
+}
+
+// The scale reaches the network through the recording, and updates are not put off with it.
+BOOST_AUTO_TEST_CASE(a_scaled_loss_changes_no_bit_and_allocates_nothing) {
+  const result plain = run({}, false);
+  const gradus::optim::scaled_loss<gradus::optim::sgd> rule{.rule = {.momentum = 0.9},
+                                                            .scaling = {.initial = 1024, .growth_interval = 5}};
+  const result have = run("trace_training_scaled_test.json", true, rule);
+  BOOST_TEST((have.weights == plain.weights));
+#ifdef GRADUS_TEST_COUNTS_ALLOCATIONS
+  BOOST_TEST(have.allocations == 0);
+#endif
+  const auto file = read("trace_training_scaled_test.json");
+  BOOST_TEST(gradus_test::first_complaint(file) == "");
+  BOOST_TEST(gradus_test::count_spans(gradus_test::spans_of(file), 0, "update") == steps);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_exchange_messages_and_write_one_file) {

@@ -52,10 +52,10 @@ template <class Element>
 /// Tiles of pairs of terms need terms that are adjacent.
 template <class Element>
 [[nodiscard]] bool takes_pairs([[maybe_unused]] const tile_kernels<computed<Element>>& kernels) noexcept {
-  if constexpr (real_element<Element>) {
-    return false;
-  } else {
+  if constexpr (may_pair<Element>) {
     return kernels.pairs;
+  } else {
+    return false;
   }
 }
 

@@ -15,14 +15,14 @@
 #include <emmintrin.h>  // bytes to lanes and back
 #endif
 
-#include "gradus/core/bfloat16.hpp"  // bfloat16
-#include "gradus/core/config.hpp"    // GRADUS_ALWAYS_INLINE
-#include "gradus/core/element.hpp"   // parameter_element_t
-#include "gradus/core/index.hpp"     // index_t
+#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
+#include "gradus/core/element.hpp"  // parameter_element_t, storage_element, storage_lanes
+#include "gradus/core/index.hpp"    // index_t
 
 namespace gradus::kernels::detail {
 
-/// What sums, coefficients and parameters of kernels of an element type are: float for bfloat16, else the type itself.
+/// What sums, coefficients and parameters of kernels of an element type are: float for bfloat16 and float16, else the
+/// type itself.
 template <class Element>
 using computed = parameter_element_t<Element>;
 
@@ -187,65 +187,63 @@ struct packet {
   }
 };
 
-/// The bits of floats, and the upper halves of them.
+/// The bits of floats, and of what is stored in half of them.
 template <int Lanes>
 struct float_bits {
   typedef std::uint32_t words __attribute__((vector_size(Lanes * sizeof(std::uint32_t))));
   typedef std::uint16_t halves __attribute__((vector_size(Lanes * sizeof(std::uint16_t))));
 };
 
-/// Floats that lie in memory as bfloat16, or as floats where a pointer says so.
-template <int Lanes>
-struct packet<bfloat16, Lanes> : packet<float, Lanes> {
+/// Floats that lie in memory as bfloat16 or float16, or as floats where a pointer says so.
+template <storage_element Stored, int Lanes>
+struct packet<Stored, Lanes> : packet<float, Lanes> {
   using floats = packet<float, Lanes>;
-  using element = bfloat16;
+  using element = Stored;
   using floats::lanes, floats::load, floats::store;
   using typename floats::type;
   using words = typename float_bits<Lanes>::words;
   using halves = typename float_bits<Lanes>::halves;
+  using conversion = gradus::detail::storage_lanes<Stored>;
 
-  GRADUS_ALWAYS_INLINE static type load(const bfloat16* from) noexcept {
+  GRADUS_ALWAYS_INLINE static type load(const Stored* from) noexcept {
     if constexpr (Lanes == 1) {
       return type{static_cast<float>(*from)};
     } else {
 #if defined(__SSE2__)
       if constexpr (Lanes == 4) {
         const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
-        return std::bit_cast<type>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+        return conversion::template widen<type>(std::bit_cast<words>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits)));
       }
 #endif
       halves bits;
       std::memcpy(&bits, from, sizeof(bits));
-      return std::bit_cast<type>(__builtin_convertvector(bits, words) << 16U);
+      return conversion::template widen<type>(__builtin_convertvector(bits, words) << 16U);
     }
   }
-  GRADUS_ALWAYS_INLINE static void store(bfloat16* to, type value) noexcept {
+  GRADUS_ALWAYS_INLINE static void store(Stored* to, type value) noexcept {
     if constexpr (Lanes == 1) {
-      *to = bfloat16{value[0]};
+      *to = Stored{value[0]};
     } else {
-      // As the constructor of bfloat16: to nearest, ties to even; a NaN stays one.
-      const words bits = reinterpret_cast<words>(value);
-      const words number = bits + 0x7FFFU + ((bits >> 16U) & 1U);
-      const words rounded = value != value ? bits | 0x400000U : number;
+      const words bits = conversion::template narrow<words>(value);
 #if defined(__SSE2__)
       if constexpr (Lanes == 4) {
-        const __m128i upper = _mm_srai_epi32(std::bit_cast<__m128i>(rounded), 16);
+        const __m128i upper = _mm_srai_epi32(std::bit_cast<__m128i>(bits), 16);
         _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi32(upper, upper));
         return;
       }
 #endif
-      const halves upper = __builtin_convertvector(rounded >> 16U, halves);
+      const halves upper = __builtin_convertvector(bits >> 16U, halves);
       std::memcpy(static_cast<void*>(to), &upper, sizeof(upper));
     }
   }
   /// The first `count` lanes only.
-  GRADUS_ALWAYS_INLINE static void store(bfloat16* to, type value, index_t count) noexcept {
+  GRADUS_ALWAYS_INLINE static void store(Stored* to, type value, index_t count) noexcept {
     if (count >= lanes) {
       store(to, value);
       return;
     }
     for (index_t i = 0; i < count; ++i) {
-      to[i] = bfloat16{value[i]};
+      to[i] = Stored{value[i]};
     }
   }
 };

@@ -148,9 +148,9 @@ class product {
   [[nodiscard]] index_t count_terms(const term_block& part) const {
     return takes_pairs() ? std::min(2 * part.length, all_terms_ - 2 * part.offset) : part.length;
   }
-  [[nodiscard]] bool takes_pairs() const { return !in_place_ && kernels_.pairs; }
+  [[nodiscard]] bool takes_pairs() const { return may_pair<Element> && kernels_.pairs; }
   void read_terms(const Element* from, index_t count, real* to) const {
-    if constexpr (!in_place_) {
+    if constexpr (may_pair<Element>) {
       if (kernels_.pairs) {
         pair_run(from, count, to);
         return;

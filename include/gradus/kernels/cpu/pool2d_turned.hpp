@@ -6,8 +6,8 @@
 
 #include <type_traits>  // std::remove_const_t
 
-#include "gradus/core/bfloat16.hpp"                   // bfloat16
 #include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE
+#include "gradus/core/element.hpp"                    // storage_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // full_packet
 #include "gradus/kernels/cpu/pool2d_runs.hpp"         // store_slope, lone_packet
@@ -46,9 +46,7 @@ struct pixel_rows {
 
 /// Whether packets have four lanes.
 template <class Element>
-inline constexpr bool turns_squares = sizeof(Element) == 4;
-template <>
-inline constexpr bool turns_squares<bfloat16> = true;
+inline constexpr bool turns_squares = sizeof(Element) == 4 || storage_element<Element>;
 
 /// 4 x 4 elements of 4 lanes.
 template <class Element>

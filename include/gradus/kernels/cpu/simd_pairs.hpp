@@ -4,15 +4,15 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <algorithm>  // std::copy_n, std::fill_n, std::min
-#include <array>      // std::array
-#include <cstddef>    // std::size_t
-#include <cstdint>    // std::uint16_t, std::uint32_t
-#include <cstring>    // std::memcpy
+#include <algorithm>    // std::copy_n, std::fill_n, std::min
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint16_t, std::uint32_t
+#include <cstring>      // std::memcpy
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/bfloat16.hpp"                   // bfloat16
 #include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE
-#include "gradus/core/element.hpp"                    // real_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // computed
 #include "gradus/kernels/cpu/isa.hpp"                 // instruction_set
@@ -46,11 +46,15 @@ inline constexpr tile_kernels<Element> pair_kernels_of =
     avx512_bf16::with_pair_tiles<Element>(avx512::tile_kernels_of<Element>);
 #endif
 
+/// Whether tiles may be given pairs of terms of an element type: there is an instruction for bfloat16 alone.
+template <class Element>
+inline constexpr bool may_pair = std::is_same_v<Element, bfloat16>;
+
 /// The code of an instruction set for products of images of an element type.
 template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& storage_kernels_for(instruction_set which) {
 #if defined(__x86_64__)
-  if constexpr (!real_element<Element>) {
+  if constexpr (may_pair<Element>) {
     if (which == instruction_set::avx512_bf16) {
       return pair_kernels_of<computed<Element>>;
     }
@@ -68,7 +72,7 @@ template <class Element>
 /// What `count` terms take in the panels and rows of tiles: themselves, or pairs.
 template <class Element>
 [[nodiscard]] index_t packed_terms(const tile_kernels<computed<Element>>& kernels, index_t count) noexcept {
-  if constexpr (!real_element<Element>) {
+  if constexpr (may_pair<Element>) {
     return kernels.pairs ? (count + 1) / 2 : count;
   }
   return count;

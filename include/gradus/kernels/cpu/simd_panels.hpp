@@ -86,7 +86,7 @@ void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* f
       std::fill(to + k * width + columns, to + (k + 1) * width, computed<Element>{});
     }
   }
-  if constexpr (!real_element<Element>) {
+  if constexpr (may_pair<Element>) {
     if (kernels.pairs) {
       pair_columns(kernels, from, column_step, step, columns, count, width, to);
       return;
@@ -286,7 +286,7 @@ template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
   for (const instruction_set which : all_instruction_sets) {
-    const bool other = !real_element<Element> || which != instruction_set::avx512_bf16;  // than avx512
+    const bool other = may_pair<Element> || which != instruction_set::avx512_bf16;  // than avx512
     if (other && is_available(which)) {
       bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }

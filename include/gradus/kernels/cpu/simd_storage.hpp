@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How elements come from memory into the panels of tiles, and sums back: tiles compute in float or double, and
-// bfloat16 is widened on the way in and rounded on the way out.
+// what is stored in 16 bits is widened on the way in and rounded on the way out.
 // Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::copy_n
+#include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/element.hpp"                    // real_element
@@ -20,6 +21,8 @@ template <class Element>
 void read_run(const Element* from, index_t count, computed<Element>* to) {
   if constexpr (real_element<Element>) {
     std::copy_n(from, count, to);
+  } else if constexpr (requires { widen(from, to, std::size_t{}); }) {  // by instructions, where there are some
+    widen(from, to, static_cast<std::size_t>(count));
   } else {
     for_each_packet<Element>(0, count,
                              [=]<class Packet>(Packet, index_t i) { Packet::store(to + i, Packet::load(from + i)); });
@@ -135,9 +138,11 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
 template <class Element>
 void round_run([[maybe_unused]] index_t count, [[maybe_unused]] computed<Element>* values) {
   if constexpr (!real_element<Element>) {
-    for (index_t i = 0; i < count; ++i) {
-      values[i] = Element{values[i]};
-    }
+    for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
+      Element rounded[Packet::lanes];
+      Packet::store(rounded, Packet::load(values + i));
+      Packet::store(values + i, Packet::load(rounded));
+    });
   }
 }
 

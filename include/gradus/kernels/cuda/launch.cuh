@@ -4,26 +4,45 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <cuda_bf16.h>         // __float2bfloat16_rn
+#include <cuda_bf16.h>         // __bfloat162float, __float2bfloat16_rn
+#include <cuda_fp16.h>         // __float2half_rn, __half2float
 #include <cuda_runtime_api.h>  // cudaGetLastError
 
 #include <algorithm>    // std::clamp
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint32_t, std::uintptr_t
+#include <cstdint>      // std::uint16_t, std::uint32_t, std::uintptr_t
 #include <limits>       // std::numeric_limits
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::conditional_t, std::is_same_v, std::type_identity_t
 
 #include "gradus/core/bfloat16.hpp"         // bfloat16
-#include "gradus/core/element.hpp"          // network_element
+#include "gradus/core/element.hpp"          // network_element, storage_element
 #include "gradus/core/error.hpp"            // shape_error, raise
 #include "gradus/core/extents.hpp"          // image_extents
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/cuda.cuh"           // cuda
 #include "gradus/layout/layout_policy.hpp"  // axis
 
-namespace gradus::kernels::detail {
+namespace gradus {
+
+class float16;
+
+namespace kernels::detail {
+
+/// The instructions of the card for a type that is stored in 16 bits.
+template <class E>
+struct device_conversion;
+template <>
+struct device_conversion<bfloat16> {
+  static __device__ float widen(std::uint16_t bits) { return __bfloat162float(__ushort_as_bfloat16(bits)); }
+  static __device__ std::uint16_t narrow(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
+};
+template <>
+struct device_conversion<float16> {
+  static __device__ float widen(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+  static __device__ std::uint16_t narrow(float value) { return __half_as_ushort(__float2half_rn(value)); }
+};
 
 /// What a kernel computes elements of type E in.
 template <class E>
@@ -31,13 +50,17 @@ using device_real = std::conditional_t<std::is_same_v<E, double>, double, float>
 
 template <class E>
 __device__ inline device_real<E> widen(E value) {
-  return static_cast<device_real<E>>(value);
+  if constexpr (storage_element<E>) {
+    return device_conversion<E>::widen(value.bits());
+  } else {
+    return static_cast<device_real<E>>(value);
+  }
 }
 
 template <class E>
 __device__ inline E narrow(std::type_identity_t<device_real<E>> value) {
-  if constexpr (std::is_same_v<E, bfloat16>) {
-    return bfloat16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(value)));
+  if constexpr (storage_element<E>) {
+    return E::from_bits(device_conversion<E>::narrow(value));
   } else {
     return static_cast<E>(value);
   }
@@ -186,4 +209,5 @@ struct device_epilogue {
   }
 };
 
-}  // namespace gradus::kernels::detail
+}  // namespace kernels::detail
+}  // namespace gradus

@@ -8,10 +8,12 @@
 #include <cmath>    // NAN
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::int32_t, std::uint64_t
+#include <utility>  // std::exchange
 
 #include "gradus/core/element.hpp"         // network_element
 #include "gradus/core/error.hpp"           // configuration_error, raise
 #include "gradus/core/index.hpp"           // index_t
+#include "gradus/core/loss_scale.hpp"      // loss_scale, loss_scale_number, place_of
 #include "gradus/device/cuda.cuh"          // cuda
 #include "gradus/device/cuda_memory.cuh"   // pinned_memory
 #include "gradus/device/cuda_step.cuh"     // recorded_numbers
@@ -60,6 +62,10 @@ class loss_memory {
     pending_ = true;
   }
 
+  /// The gradient of the next loss is also multiplied by the number at `scale`, in the memory of the device.
+  void use_scale(const double* scale) noexcept { scale_ = scale; }
+  [[nodiscard]] const double* take_scale() noexcept { return std::exchange(scale_, nullptr); }
+
   [[nodiscard]] loss_sums* row_sums() const noexcept { return row_sums_; }
   [[nodiscard]] stamped_sums* sums() const noexcept { return static_cast<stamped_sums*>(sums_.data()); }
 
@@ -97,6 +103,7 @@ class loss_memory {
   loss_sums* row_sums_ = nullptr;
   cuda_event ready_;
   bool pending_ = false;
+  const double* scale_ = nullptr;
 };
 
 /// @throws configuration_error for memory that the card cannot read
@@ -149,8 +156,11 @@ __device__ Value combine_in_block(Value own, const Combine& combine) {
 /// One block a row. Without labels it writes probabilities.
 template <class E>
 __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, const std::int32_t* labels,
-                               device_real<E> scale, E* out, loss_sums* row_sums) {
+                               device_real<E> scale, const double* loss_scale, E* out, loss_sums* row_sums) {
   using real = device_real<E>;
+  if (loss_scale != nullptr) {
+    scale *= static_cast<real>(*loss_scale);
+  }
   for (index_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const E* const x = logits + row * classes;
     larger_first<real> largest{real{0}, -1};
@@ -208,22 +218,29 @@ __global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes, const Element* logits,
                                      const std::int32_t* labels, double scale, Element* dlogits) {
+  auto& memory = device.context<detail::loss_memory>();
+  const double* const loss_scale = memory.take_scale();
   if (rows == 0) {
     return {};
   }
-  auto& memory = device.context<detail::loss_memory>();
   const gradus::detail::step_numbers* const recorded = device.context<gradus::detail::recorded_numbers>().for_kernels();
   detail::require_labels_on_device(labels);
   memory.reserve(device, rows);
   detail::launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
                  &detail::softmax_kernel<Element>, rows, classes, logits, labels,
-                 static_cast<detail::device_real<Element>>(scale), dlogits, memory.row_sums());
+                 static_cast<detail::device_real<Element>>(scale), loss_scale, dlogits, memory.row_sums());
   detail::launch(device, "softmax_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, rows,
                  static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
   if (recorded == nullptr) {
     memory.mark();
   }
   return {};
+}
+
+/// See kernels/softmax.hpp.
+inline void use_loss_scale(cuda& device, const loss_scale& scale) {
+  constexpr int place = gradus::detail::place_of(loss_scale_number::scale);
+  device.context<detail::loss_memory>().use_scale(scale.numbers == nullptr ? nullptr : scale.numbers + place);
 }
 
 /// See kernels/softmax.hpp.
@@ -239,7 +256,7 @@ void softmax(cuda& device, index_t rows, index_t classes, const Element* logits,
   if (rows != 0) {
     detail::launch(device, "softmax", detail::blocks_for(rows, 1), detail::softmax_threads,
                    &detail::softmax_kernel<Element>, rows, classes, logits, nullptr, detail::device_real<Element>{1},
-                   probabilities, nullptr);
+                   nullptr, probabilities, nullptr);
   }
 }
 

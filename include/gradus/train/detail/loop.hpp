@@ -19,6 +19,7 @@
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // configuration_error, numeric_error
 #include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/loss_scale.hpp"   // loss_scale
 #include "gradus/core/text.hpp"         // text
 #include "gradus/kernels/softmax.hpp"   // loss_sums
 #include "gradus/nn/step_observer.hpp"  // step_observer
@@ -63,9 +64,13 @@ class batches {
 /// Brings gradients together as backward completes them, and updates the parameters.
 class synchronized_update : public nn::step_observer {
  public:
+  /// What the loss of the next step is to be multiplied by.
+  [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
   virtual void update(double rate) = 0;
   /// Makes the values those of the next step, if update has put that off.
   virtual void complete_update() = 0;
+  /// Adds what the update knows of the epoch.
+  virtual void describe_epoch(epoch_report& report) = 0;
 
  protected:
   ~synchronized_update() = default;
@@ -201,8 +206,10 @@ class loop {
       const double passes = static_cast<double>(epochs_done_) +
                             static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
       const double rate = fit.learning_rate(passes);
-      const nn::step_options place{
-          .step = steps_done_, .first_example = batch.first_example, .global_examples = batch.global_examples};
+      const nn::step_options place{.step = steps_done_,
+                                   .first_example = batch.first_example,
+                                   .global_examples = batch.global_examples,
+                                   .loss_scale = update.scale_of_loss()};
       const kernels::loss_sums part = data.train_step(place, update);
       if (!std::isfinite(part.loss)) {
         throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
@@ -232,6 +239,7 @@ class loop {
     report.examples = static_cast<index_t>(total.examples());
     report.loss = total.loss();
     report.accuracy = total.accuracy();
+    update.describe_epoch(report);
     report.seconds = seconds_since(began);
     report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
     return report;

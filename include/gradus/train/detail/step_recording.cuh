@@ -13,6 +13,7 @@
 #include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/error.hpp"            // configuration_error, raise
 #include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/loss_scale.hpp"       // loss_scale
 #include "gradus/device/cuda.cuh"           // cuda
 #include "gradus/device/cuda_graph.cuh"     // cuda_graph
 #include "gradus/device/cuda_step.cuh"      // recorded_numbers
@@ -41,13 +42,14 @@ class step_recording {
 
   /// Whether the batch is one for launch. The first full batch is not: when it is done, memory is taken and algorithms
   /// are chosen. Smaller batches are not, nor are those with another number of global examples than was recorded, nor
-  /// any of a network that takes them in parts (freeze_options::micro_batch_size), whose losses the host adds.
+  /// with another loss scale (the object, not the number, which lies on the device), nor any of a network that takes
+  /// them in parts (freeze_options::micro_batch_size), whose losses the host adds.
   [[nodiscard]] bool takes(const const_view& images, label_list labels, const nn::step_options& place) noexcept {
     if (in_parts_ || images.extents() != images_.extents() || static_cast<index_t>(labels.size()) != images.extent(0)) {
       return false;
     }
     if (graph_ != nullptr) {
-      return global_of(images, place) == recorded_global_;
+      return global_of(images, place) == recorded_global_ && place.loss_scale == recorded_scale_;
     }
     const bool warm = warm_;
     warm_ = true;
@@ -67,6 +69,7 @@ class step_recording {
              label_list{labels_.data(), static_cast<std::size_t>(labels_.size())});
       });
       recorded_global_ = global_of(images, place);
+      recorded_scale_ = place.loss_scale;
     }
     device_->copy(images_.data(), images.data(), static_cast<std::size_t>(images.size()) * sizeof(element));
     device_->copy(labels_.data(), labels.data(), labels.size_bytes());
@@ -95,6 +98,7 @@ class step_recording {
   tensor<std::int32_t, 1, row_major, cuda> labels_;
   std::unique_ptr<cuda_graph> graph_;
   index_t recorded_global_ = 0;
+  loss_scale recorded_scale_;
   bool in_parts_;
   bool warm_ = false;
 };

@@ -15,12 +15,13 @@
 #include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
 #include "gradus/core/index.hpp"                 // index_t
+#include "gradus/core/loss_scale.hpp"            // loss_scale
 #include "gradus/core/vector.hpp"                // vector
 #include "gradus/kernels/conv2d.hpp"             // kernels::pass
 #include "gradus/nn/network_base.hpp"            // network_base, parameter_range
 #include "gradus/optim/segment.hpp"              // optim::segment
 #include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
-#include "gradus/train/detail/loop.hpp"          // synchronized_update
+#include "gradus/train/detail/loop.hpp"          // epoch_report, synchronized_update
 
 namespace gradus::train::detail {
 
@@ -29,6 +30,12 @@ template <class State, class Update>
 concept updates_elsewhere = requires(State& state, const Update& rule, double rate) {
   state.use_rule(rule);
   state.end_of_step(rate);
+};
+
+/// As optim::scales_loss, which comes with the rules that do.
+template <class Update>
+concept scales_its_loss = requires {
+  requires Update::scales_loss;
 };
 
 /// The flat buffers of a network, which parameters lie where, and which belong to which layer.
@@ -64,6 +71,10 @@ class step_update final : public synchronized_update {
   using rule_state = typename Update::template state<Element, Device>;
   using synchronization_state = typename Synchronization::template state<Element, Communicator>;
   static constexpr bool elsewhere = updates_elsewhere<synchronization_state, Update>;
+  static constexpr bool scales = scales_its_loss<Update>;
+  static_assert(!(elsewhere && scales),
+                "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
+                "parallel::all_reduce, not with parameter servers");
 
   GRADUS_COLD step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
                           Communicator& communicator, const Synchronization& options)
@@ -112,6 +123,14 @@ class step_update final : public synchronized_update {
     }
   }
 
+  [[nodiscard]] loss_scale scale_of_loss() override {
+    if constexpr (scales) {
+      return rule_.scale();
+    } else {
+      return {};
+    }
+  }
+
   void update(double rate) override {
     rate_ = rate;
     late_ = true;
@@ -119,8 +138,8 @@ class step_update final : public synchronized_update {
       synchronization_.end_of_step(rate);
     }
     if constexpr (requires { synchronization_.may_be_late(); }) {
-      if (synchronization_.may_be_late()) {
-        return;  // before_layer goes on
+      if (!scales && synchronization_.may_be_late()) {  // the next step needs this one's scale
+        return;                                         // before_layer goes on
       }
     }
     update_rest();
@@ -133,6 +152,13 @@ class step_update final : public synchronized_update {
     }
   }
 
+  void describe_epoch([[maybe_unused]] epoch_report& report) override {
+    if constexpr (scales) {
+      const auto now = rule_.report();
+      report.loss_scale = scale_report{.scale = now.scale, .skipped_steps = now.skipped_steps};
+    }
+  }
+
  private:
   void update_rest() {
     if (late_) {
@@ -142,7 +168,11 @@ class step_update final : public synchronized_update {
 
   GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
     const auto apply = [this](std::span<const optim::segment> ready) {
-      rule_.update(*device_, ready, parameters_.values.data(), parameters_.gradients.data(), rate_);
+      if constexpr (scales) {
+        test(ready);
+      } else {
+        rule_.update(*device_, ready, parameters_.values.data(), parameters_.gradients.data(), rate_);
+      }
     };
     if constexpr (requires { synchronization_.finish_until(first, count, apply); }) {
       late_ = !synchronization_.finish_until(first, count, apply);
@@ -152,14 +182,26 @@ class step_update final : public synchronized_update {
     }
   }
 
+  /// Tests gradients that have arrived; with the last ones makes the step, or skips it.
+  void test(std::span<const optim::segment> ready) {
+    rule_.test(*device_, ready, parameters_.gradients.data());
+    tested_ += ready.size();
+    if (tested_ == parameters_.segments.size()) {
+      tested_ = 0;
+      rule_.finish(*device_, {parameters_.segments.data(), parameters_.segments.size()}, parameters_.values.data(),
+                   parameters_.gradients.data(), rate_);
+    }
+  }
+
   Device* device_;
   Communicator* communicator_;
   comm::group_of<Communicator> group_;
   trained_parameters<Element> parameters_;
   rule_state rule_;
   synchronization_state synchronization_;
-  double rate_ = 0;    // of the last update
-  bool late_ = false;  // the last update has not been completed
+  double rate_ = 0;         // of the last update
+  bool late_ = false;       // the last update has not been completed
+  std::size_t tested_ = 0;  // segments whose gradients have arrived and been tested, where the loss is scaled
 };
 
 }  // namespace gradus::train::detail

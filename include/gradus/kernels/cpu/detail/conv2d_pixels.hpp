@@ -173,9 +173,10 @@ class pixel_correlations final : public correlations<Element> {
       real* const spare = memory.template take<real>(channels_last() ? 0 : taps * kernels_.width);
       correlation whole = c;
       whole.terms = source_channels(c);
-      real* const packed = kernels_.pairs ? memory.template take<real>(whole.terms_of_all_taps() * width) : panel;
+      const bool pairs = may_pair<Element> && kernels_.pairs;
+      real* const packed = pairs ? memory.template take<real>(whole.terms_of_all_taps() * width) : panel;
       pack_parameters(whole, w, group, result, columns, width, spare, packed);
-      if (kernels_.pairs) {
+      if (pairs) {
         pair_rows(packed, c.taps_height * c.taps_width, whole.terms, width, panel);
       } else {
         round_run<Element>(width * c.terms_of_all_taps(), panel);
@@ -195,7 +196,7 @@ class pixel_correlations final : public correlations<Element> {
 
   /// Reads terms that are adjacent, as tiles take them.
   void read_terms(const Element* from, index_t count, real* to) const {
-    if constexpr (!std::is_same_v<Element, real>) {
+    if constexpr (may_pair<Element>) {
       if (kernels_.pairs) {
         pair_run(from, count, to);
         return;
@@ -207,7 +208,7 @@ class pixel_correlations final : public correlations<Element> {
   /// Writes the rows of the source that some rows of results read, with zeros where there is no source.
   void copy_strip(const correlation& c, index_t group, index_t image, index_t row, index_t rows, const Element* x,
                   real* strip) const {
-    const bool pairs = !std::is_same_v<Element, real> && kernels_.pairs;
+    const bool pairs = may_pair<Element> && kernels_.pairs;
     const index_t of_group = source_channels(c);
     const index_t channels = of_group * c.groups;
     const index_t width = c.source_columns();
@@ -242,7 +243,7 @@ class pixel_correlations final : public correlations<Element> {
           const index_t plane = c.source_height * c.source_width;
           const Element* const from =
               x + (image * channels + group * of_group) * plane + h * c.source_width + c.origin_width + left;
-          if constexpr (!std::is_same_v<Element, real>) {
+          if constexpr (may_pair<Element>) {
             if (pairs) {
               pair_planes(kernels_, from, plane, of_group, right - left, pitch, strip + left * pitch);
             }

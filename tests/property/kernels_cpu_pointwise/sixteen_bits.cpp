@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Every pass on bfloat16 against the same pass in double precision, over shapes, layouts and threads.
+// Every pass on bfloat16 and on float16 against the same pass in double precision, over shapes, layouts and threads.
 #include <boost/test/unit_test.hpp>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
 #include "gradus/kernels/cpu/concat.hpp"
 #include "gradus/kernels/cpu/dropout.hpp"
@@ -23,21 +26,23 @@ namespace {
 
 using namespace pointwise;
 using gradus::bfloat16;
+using gradus::float16;
 using gradus::kernels::activation;
 
 using layouts = std::tuple<nchw, nhwc>;
 using pass_outputs = std::vector<std::vector<double>>;
 
-/// A result is rounded once, to 8 bits: an error of at most 2^-8 of it; what is computed in float adds little.
+/// A result is rounded once, to 8 bits (float16: 11): an error of at most 2^-8 of it; what is computed in float adds
+/// little.
 constexpr double once = 1.01 / 256;
 /// Twice, where a pass rounds before it adds to what is there.
 constexpr double twice = 2.02 / 256;
 
-/// Numbers that bfloat16 can hold.
+/// Numbers that both can hold.
 plain_images numbers(const image_extents& shape, std::string_view name, double scale = 1, double offset = 0) {
   plain_images images{shape, name, scale, offset};
   for (double& value : images.values) {
-    value = static_cast<double>(bfloat16{static_cast<float>(value)});
+    value = static_cast<double>(float16{bfloat16{static_cast<float>(value)}});
   }
   return images;
 }
@@ -65,27 +70,35 @@ struct images_in_memory {
   std::vector<Element> memory;
 };
 
-/// Runs pass.template operator()<Element>(device) in double precision, and in bfloat16 with 1 and with 3 threads.
-template <class Pass>
-void check(double allowed, const Pass& pass) {
+/// Compares what pass.template operator()<Element>(device) does with 1 and with 3 threads.
+template <class Element, class Pass>
+void check_element(double allowed, const pass_outputs& expected, const Pass& pass) {
   cpu one{{.intra_op_threads = 1}};
   cpu three{{.intra_op_threads = 3}};
-  const pass_outputs expected = pass.template operator()<double>(one);
-  const pass_outputs result = pass.template operator()<bfloat16>(one);
-  BOOST_TEST((pass.template operator()<bfloat16>(three) == result));
+  const pass_outputs result = pass.template operator()<Element>(one);
+  BOOST_TEST((pass.template operator()<Element>(three) == result));
   BOOST_REQUIRE(result.size() == expected.size());
   for (std::size_t i = 0; i < result.size(); ++i) {
-    BOOST_TEST(difference(result[i], expected[i]) <= allowed, "output " << i);
+    BOOST_TEST(difference(result[i], expected[i]) <= allowed, gradus::element_name<Element> << ", output " << i);
   }
 }
 
-const std::vector<image_extents> bfloat16_shapes{{1, 1, 1, 1},  {2, 3, 5, 7},    {7, 3, 1, 1},
-                                                 {3, 17, 3, 3}, {2, 70, 13, 9},  {1, 32, 8, 8},
-                                                 {0, 3, 2, 2},  {2, 16, 24, 24}, {64, 10, 1, 1}};
+/// @param allowed  of bfloat16
+template <class Pass>
+void check(double allowed, const Pass& pass) {
+  cpu one{{.intra_op_threads = 1}};
+  const pass_outputs expected = pass.template operator()<double>(one);
+  check_element<bfloat16>(allowed, expected, pass);
+  check_element<float16>(allowed / 8, expected, pass);
+}
+
+const std::vector<image_extents> sixteen_bit_shapes{{1, 1, 1, 1},  {2, 3, 5, 7},    {7, 3, 1, 1},
+                                                    {3, 17, 3, 3}, {2, 70, 13, 9},  {1, 32, 8, 8},
+                                                    {0, 3, 2, 2},  {2, 16, 24, 24}, {64, 10, 1, 1}};
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(bfloat16_passes)
+BOOST_AUTO_TEST_SUITE(sixteen_bit_passes)
 
 BOOST_AUTO_TEST_CASE(elementwise_passes) {
   for (const index_t count : {0, 1, 3, 8, 17, 16384, 16390}) {
@@ -121,12 +134,38 @@ BOOST_AUTO_TEST_CASE(elementwise_passes) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_nan_stays_visible_and_large_numbers_become_infinite) {
+/// Every number, and many floats between the numbers, through vectors as through the constructor and the conversion.
+template <class Element, int Lanes>
+void check_lanes() {
+  using packet = gradus::kernels::detail::packet<Element, Lanes>;
+  int different = 0;
+  for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
+    const std::vector<Element> stored(Lanes, Element::from_bits(static_cast<std::uint16_t>(bits)));
+    std::vector<float> wide(Lanes);
+    packet::store(wide.data(), packet::load(stored.data()));
+    different += std::bit_cast<std::uint32_t>(wide.back()) == std::bit_cast<std::uint32_t>(float{stored[0]}) ? 0 : 1;
+  }
+  for (std::uint64_t bits = 0; bits < 0x100000000U; bits += 997) {
+    const std::vector<float> wide(Lanes, std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    std::vector<Element> stored(Lanes);
+    packet::store(stored.data(), packet::load(wide.data()));
+    different += stored.back().bits() == Element{wide[0]}.bits() ? 0 : 1;
+  }
+  BOOST_TEST(different == 0);
+}
+
+using sixteen_bit_elements = std::tuple<bfloat16, float16>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(vectors_convert_as_numbers_do, Element, sixteen_bit_elements) {
+  check_lanes<Element, 2>();
+  check_lanes<Element, 4>();
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_nan_stays_visible_and_large_numbers_become_infinite, Element, sixteen_bit_elements) {
   cpu device{{.intra_op_threads = 1}};
-  std::vector<bfloat16> x(9, bfloat16::from_bits(0x7F7F));  // the largest
-  x[3] = bfloat16::from_bits(0x7F81);
-  x[8] = bfloat16::from_bits(0xFFC0);
-  std::vector<bfloat16> y(9);
+  std::vector<Element> x(9, Element{std::is_same_v<Element, float16> ? 65504.0F : 3e38F});
+  x[3] = Element{NAN};
+  x[8] = Element{-NAN};
+  std::vector<Element> y(9);
   add_forward(device, index_t{9}, x.data(), x.data(), y.data(), activation::relu);
   for (std::size_t i = 0; i < y.size(); ++i) {
     BOOST_TEST(std::isnan(static_cast<float>(y[i])) == (i == 3 || i == 8));
@@ -148,7 +187,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(copies_of_channels, Layout, layouts) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_passes, Layout, layouts) {
-  for (const image_extents& shape : bfloat16_shapes) {
+  for (const image_extents& shape : sixteen_bit_shapes) {
     const plain_images from = numbers(shape, "x");
     check(once, [&]<class Element>(cpu& device) {
       const images_in_memory<Element, Layout> x{device, from};
@@ -166,7 +205,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_passes, Layout, layouts) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(local_response_norm_passes, Layout, layouts) {
-  for (const image_extents& shape : bfloat16_shapes) {
+  for (const image_extents& shape : sixteen_bit_shapes) {
     const plain_images from = numbers(shape, "x", 3);
     const plain_images slopes = numbers(shape, "dy");
     const plain_images relu = numbers(shape, "relu");
@@ -193,7 +232,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pool2d_passes, Layout, layouts) {
     index_t stride;
     index_t pad;
   };
-  for (const image_extents& in : bfloat16_shapes) {
+  for (const image_extents& in : sixteen_bit_shapes) {
     for (const auto& [kernel, stride, pad] : {window{2, 2, 0}, window{3, 2, 1}, window{3, 1, 1}}) {
       if (in.h + 2 * pad < kernel || in.w + 2 * pad < kernel) {
         continue;
@@ -273,7 +312,7 @@ BOOST_AUTO_TEST_CASE(softmax_and_its_loss) {
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(batch_norm_passes, Layout, layouts) {
-  for (const image_extents& shape : bfloat16_shapes) {
+  for (const image_extents& shape : sixteen_bit_shapes) {
     if (shape.n * shape.h * shape.w < 2) {
       continue;  // a deviation of 0: rounding of x would be all that is left
     }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// How the scale of a loss is found: its options, what a step does to it, and the finite test on the CPU.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <atomic>       // std::atomic
+#include <limits>       // std::numeric_limits
+#include <span>         // std::span
+#include <string_view>  // std::string_view
+
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // configuration_error, raise
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/loss_scale.hpp"    // loss_scale_number, place_of
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/optim/cpu_passes.hpp"   // detail::for_each_range, detail::packet
+#include "gradus/optim/segment.hpp"      // segment
+#include "gradus/optim/update_rule.hpp"  // detail::require_in_range
+
+namespace gradus::optim {
+
+/// The scale of a loss. The defaults are those of PyTorch's GradScaler, with limits.
+struct loss_scaling {
+  double initial = 0x1p16;  ///< above 0; powers of two round nothing
+  bool dynamic = true;      ///< false: the scale stays as it is; steps that are not finite are skipped all the same
+  double growth = 2;        ///< above 1: the scale is multiplied by it after growth_interval good steps
+  double backoff = 0.5;     ///< in (0, 1): the scale is multiplied by it after a step that was skipped
+  index_t growth_interval = 2000;  ///< at least 1, in steps
+  double smallest = 1;             ///< the scale becomes no smaller by itself
+  double largest = 0x1p24;         ///< and no larger
+
+  friend bool operator==(const loss_scaling&, const loss_scaling&) noexcept = default;
+};
+
+/// @throws configuration_error when a value makes no sense
+GRADUS_COLD inline void check(const loss_scaling& options) {
+  constexpr std::string_view name = "loss_scaling";
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr double least = std::numeric_limits<double>::min();
+  detail::require_in_range(name, "initial", options.initial, least, infinity, "a finite initial scale above 0",
+                           "65536 is the usual value");
+  detail::require_in_range(name, "backoff", options.backoff, least, 1.0, "a backoff above 0 and below 1",
+                           "0.5 is the usual value");
+  detail::require_in_range(name, "smallest", options.smallest, least, infinity, "a finite smallest scale above 0",
+                           "1 is the default");
+  detail::require_in_range(name, "largest", options.largest, options.smallest, infinity,
+                           "a finite largest scale, not below the smallest", "16777216 is the default");
+  if (!(options.growth > 1.0) || !(options.growth < infinity)) {
+    raise<configuration_error>(name, "a finite growth above 1", {"growth = ", options.growth},
+                               "2 is the usual value; .dynamic = false keeps the scale");
+  }
+  if (options.growth_interval < 1) {
+    raise<configuration_error>(name, "a growth_interval of at least 1 step",
+                               {"growth_interval = ", options.growth_interval}, "2000 is the usual value");
+  }
+}
+
+/// What a step does to the numbers of a scale, of which numbers[not_finite] says whether it was skipped. Also compiled
+/// for GPUs.
+constexpr void next_loss_scale(const loss_scaling& options, double* numbers) noexcept {
+  double& scale = numbers[gradus::detail::place_of(loss_scale_number::scale)];
+  double& good_steps = numbers[gradus::detail::place_of(loss_scale_number::good_steps)];
+  double& not_finite = numbers[gradus::detail::place_of(loss_scale_number::not_finite)];
+  if (not_finite != 0.0) {
+    numbers[gradus::detail::place_of(loss_scale_number::skipped_steps)] += 1;
+    good_steps = 0;
+    if (options.dynamic && scale > options.smallest) {
+      const double smaller = scale * options.backoff;
+      scale = smaller < options.smallest ? options.smallest : smaller;
+    }
+  } else {
+    good_steps += 1;
+    if (options.dynamic && good_steps >= static_cast<double>(options.growth_interval)) {
+      good_steps = 0;
+      if (scale < options.largest) {
+        const double larger = scale * options.growth;
+        scale = larger > options.largest ? options.largest : larger;
+      }
+    }
+  }
+  not_finite = 0;
+}
+
+/// next_loss_scale, in the order of the device's work.
+inline void finish_loss_scale(cpu& /*device*/, const loss_scaling& options, double* numbers) noexcept {
+  next_loss_scale(options, numbers);
+}
+
+namespace detail {
+
+/// Whether an element is infinite or no number: less itself it is not 0 then, and nor is a sum of such differences.
+template <class Element>
+[[nodiscard]] bool any_not_finite(index_t count, const Element* x) noexcept {
+  using pack = packet<Element>;
+  typename pack::type first{};
+  typename pack::type second{};
+  index_t i = 0;
+  for (; i + 2 * pack::width <= count; i += 2 * pack::width) {
+    const auto a = pack::load(x + i);
+    const auto b = pack::load(x + i + pack::width);
+    first += a - a;
+    second += b - b;
+  }
+  Element sum = 0;
+  for (; i < count; ++i) {
+    sum += x[i] - x[i];
+  }
+  for (index_t lane = 0; lane < pack::width; ++lane) {
+    sum += first[lane] + second[lane];
+  }
+  return !(sum == Element{0});
+}
+
+}  // namespace detail
+
+/// *found = 1 if a gradient of `segments` is infinite or no number; else it stays as it is.
+template <class Element>
+void note_not_finite(cpu& device, std::span<const segment> segments, const Element* gradients, double* found) {
+  std::atomic<bool> any{false};
+  detail::for_each_range(device, segments, [&](const segment& /*part*/, index_t offset, index_t count) {
+    if (detail::any_not_finite(count, gradients + offset)) {
+      any.store(true, std::memory_order_relaxed);
+    }
+  });
+  if (any.load(std::memory_order_relaxed)) {
+    *found = 1;
+  }
+}
+
+}  // namespace gradus::optim

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Loss scaling: an update rule for gradients of a loss that was multiplied by a number, fixed or found while training.
+// Module: optim. Depends on: tensor.
+#pragma once
+
+#include <array>        // std::array
+#include <cstddef>      // std::size_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+
+#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"            // configuration_error, raise
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/loss_scale.hpp"       // loss_scale, loss_scale_number
+#include "gradus/device/cpu.hpp"            // cpu
+#include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
+#include "gradus/optim/describe.hpp"        // detail::describe
+#include "gradus/optim/loss_scaling.hpp"    // finish_loss_scale, loss_scaling, note_not_finite
+#include "gradus/optim/segment.hpp"         // segment
+#include "gradus/optim/update_rule.hpp"     // update_rule
+#include "gradus/tensor/tensor.hpp"         // tensor
+
+namespace gradus::optim {
+
+/// What is known about the scale of a loss.
+struct loss_scale_report {
+  double scale = 1;           ///< what the loss of the next step is multiplied by
+  index_t good_steps = 0;     ///< since the scale was changed or a step was skipped
+  index_t skipped_steps = 0;  ///< since training began
+};
+
+/// A rule whose state divides gradients by a scale in its pass over them.
+template <class State, class Element, class Device>
+concept divides_gradients = requires(State& state, Device& device, std::span<const segment> segments, Element* values,
+                                     const Element* gradients, double learning_rate, const loss_scale& scale) {
+  state.update(device, segments, values, gradients, learning_rate, scale);
+};
+
+/// Another update rule, for training in 16 bits: the loss is multiplied by a scale before the backward pass, so that
+/// small gradients of activations do not become zero, and gradients of parameters are divided by it when the rule reads
+/// them. A step in which one of them is infinite or no number changes neither parameters nor the rule's state; the
+/// scale then becomes smaller, and larger again after many good steps (see loss_scaling).
+///
+///   nn::network<float16, nhwc> net{device, {...}};
+///   train::trainer trainer{net, optim::scaled_loss<optim::sgd>{.rule = {.momentum = 0.9}}, communicator};
+///   trainer.fit(loader, {.epochs = 2}, train::progress{});
+///   trainer.update_state().report().skipped_steps;
+///
+/// A scale that is a power of two changes no bit of a step in which nothing overflows or becomes subnormal.
+///
+/// All ranks decide alike without a message of their own: what is tested are sums over the ranks, which are not finite
+/// if one rank's gradient is not, and the same on all. The decision needs all sums: the trainer tests each bucket when
+/// it has arrived, and updates when the last one has, also where all_reduce::overlap_forward would put updates off.
+/// With model_averaging a rank decides alone about steps that it makes alone, and has a scale of its own then.
+/// Parameter servers update on other ranks and are refused.
+///
+/// On a GPU scale and decision stay on the device: a step never waits for them. On the CPU the same numbers are in the
+/// memory of the host. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2.
+template <class Rule>
+struct scaled_loss {
+  static constexpr std::string_view name = "scaled_loss";
+  static constexpr bool scales_loss = true;
+
+  Rule rule{};
+  loss_scaling scaling{};
+
+  /// @throws configuration_error when a value makes no sense
+  GRADUS_COLD void check() const {
+    rule.check();
+    optim::check(scaling);
+  }
+
+  /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
+  [[nodiscard]] GRADUS_COLD std::string description() const {
+    std::string text =
+        detail::describe(name, {scaling.initial, scaling.dynamic ? 1.0 : 0.0, scaling.growth, scaling.backoff,
+                                static_cast<double>(scaling.growth_interval), scaling.smallest, scaling.largest});
+    text += " of ";
+    if constexpr (requires { std::string{rule.description()}; }) {
+      text += rule.description();
+    } else {
+      text += Rule::name;
+    }
+    return text;
+  }
+
+  friend bool operator==(const scaled_loss&, const scaled_loss&) noexcept = default;
+
+  template <class Element, class Device = cpu>
+  class state;
+};
+
+/// An update rule of which the loss must be multiplied by state.scale() in each step.
+template <class Update>
+concept scales_loss = requires {
+  requires Update::scales_loss;
+};
+
+/// The rule's state and the numbers of the scale.
+template <class Rule>
+template <class Element, class Device>
+class scaled_loss<Rule>::state {
+  using inner_state = typename Rule::template state<Element, Device>;
+  static_assert(divides_gradients<inner_state, Element, Device>,
+                "gradus: scaled_loss: give the rule's state void update(Device&, std::span<const "
+                "gradus::optim::segment>, Element* values, const Element* gradients, double learning_rate, const "
+                "gradus::loss_scale& scale); that divides gradients by the scale");
+  static constexpr index_t numbers = gradus::detail::place_of(loss_scale_number::count);
+
+ public:
+  /// @param parameters  elements of the flat buffers of values and gradients
+  /// @throws configuration_error as check() does
+  GRADUS_COLD state(Device& device, const scaled_loss& rule, index_t parameters)
+      : rule_{(rule.check(), rule)}, inner_{device, rule.rule, parameters}, numbers_{device, {numbers}} {
+    const std::array<double, numbers> initial{rule.scaling.initial};
+    device.copy_from_host(numbers_.data(), initial.data(), sizeof(initial));
+  }
+
+  /// What the loss of the next step is to be multiplied by.
+  [[nodiscard]] loss_scale scale() const noexcept {
+    if constexpr (has_memory_of_its_own<Device>) {
+      return {.factor = 1, .numbers = numbers_.data()};
+    } else {
+      return {.factor = numbers_.data()[gradus::detail::place_of(loss_scale_number::scale)], .numbers = nullptr};
+    }
+  }
+
+  /// Looks for gradients of `segments` that are infinite or no numbers. In parts, before `finish`.
+  GRADUS_NEVER_INLINE void test(Device& device, std::span<const segment> segments, const Element* gradients) {
+    note_not_finite(device, segments, gradients,
+                    numbers_.data() + gradus::detail::place_of(loss_scale_number::not_finite));
+  }
+
+  /// The step for the parameters of `segments`, unless a gradient was not finite; then the scale of the next step.
+  /// Once a step, after `test` of all of them.
+  GRADUS_NEVER_INLINE void finish(Device& device, std::span<const segment> segments, Element* values,
+                                  const Element* gradients, double learning_rate) {
+    if (has_memory_of_its_own<Device> ||
+        numbers_.data()[gradus::detail::place_of(loss_scale_number::not_finite)] == 0.0) {
+      inner_.update(device, segments, values, gradients, learning_rate, scale());
+    }
+    finish_loss_scale(device, rule_.scaling, numbers_.data());
+  }
+
+  /// One step: `segments` are all parameters.
+  void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
+              double learning_rate) {
+    test(device, segments, gradients);
+    finish(device, segments, values, gradients, learning_rate);
+  }
+
+  /// The numbers. On a GPU it waits for the device.
+  [[nodiscard]] GRADUS_COLD loss_scale_report report() {
+    std::array<double, numbers> now{};
+    numbers_.device().copy_to_host(now.data(), numbers_.data(), sizeof(now));
+    const auto at = [&](loss_scale_number which) {
+      return now[static_cast<std::size_t>(gradus::detail::place_of(which))];
+    };
+    return {.scale = at(loss_scale_number::scale),
+            .good_steps = static_cast<index_t>(at(loss_scale_number::good_steps)),
+            .skipped_steps = static_cast<index_t>(at(loss_scale_number::skipped_steps))};
+  }
+
+  /// Calls visitor(name, data, count) for the rule's buffers and for "loss_scale": three doubles, the scale, the good
+  /// and the skipped steps. A state that is given them goes on where they were taken.
+  template <class Visitor>
+  void visit_buffers(Visitor&& visitor) {
+    inner_.visit_buffers(visitor);
+    visitor(std::string_view{"loss_scale"}, numbers_.data(),
+            index_t{gradus::detail::place_of(loss_scale_number::not_finite)});
+  }
+
+  [[nodiscard]] const scaled_loss& rule() const noexcept { return rule_; }
+  /// The state of the rule that is scaled.
+  [[nodiscard]] inner_state& inner() noexcept { return inner_; }
+
+ private:
+  scaled_loss rule_;
+  inner_state inner_;
+  tensor<double, 1, row_major, Device> numbers_;  // in the order of loss_scale_number
+};
+
+}  // namespace gradus::optim

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// EXPECT_ERROR: scaled_loss: give the rule's state void update
+#include <span>
+#include <string_view>
+
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/optim/segment.hpp"
+
+struct step_rule {
+  static constexpr std::string_view name = "step";
+  void check() const {}
+  template <class Element, class Device>
+  struct state {
+    state(Device&, const step_rule&, gradus::index_t) {}
+    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*, double
+#ifdef GRADUS_TEST_GOOD_TWIN
+                ,
+                const gradus::loss_scale& = {}
+#endif
+    ) {
+    }
+    template <class Visitor>
+    void visit_buffers(Visitor&&) {}
+  };
+};
+
+void check(gradus::cpu& device) {
+  const gradus::optim::scaled_loss<step_rule>::state<float> state{device, {}, 3};
+}
