@@ -3,8 +3,8 @@
 """Training steps a second in PyTorch, for comparison with training_step.cu: pytorch_step.py [CASE [SECONDS]]
 
 Channels last, cudnn.benchmark on, torch.compile off, one batch that stays on the card. Cases: resnet50_tf32,
-resnet50_bfloat16 (autocast), mnist. A line of JSON for each round of each case. Ends with code 77 where there is no GPU
-or no PyTorch.
+resnet50_bfloat16 (autocast), resnet50_float16 (autocast and GradScaler), mnist. A line of JSON for each round of each
+case. Ends with code 77 where there is no GPU or no PyTorch.
 """
 
 import json
@@ -61,20 +61,22 @@ def mnist():
                          nn.Linear(64 * 7 * 7, 1024), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(1024, 10))
 
 
-def run(name, model, image, batch, classes, bfloat16, seconds):
+def run(name, model, image, batch, classes, element, seconds):
     device = torch.device("cuda")
     model = model.to(device, memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     loss_of = nn.CrossEntropyLoss()
+    scaler = torch.amp.GradScaler("cuda", enabled=element == torch.float16)
     images = (torch.rand(batch, *image, device=device) - 0.5).to(memory_format=torch.channels_last)
     labels = torch.arange(batch, device=device) % classes
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
+        with torch.autocast("cuda", element, enabled=element != torch.float32):
             loss = loss_of(model(images), labels)
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         return loss
 
     for _ in range(5):
@@ -102,11 +104,14 @@ def main():
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cuda.matmul.allow_tf32 = True
-    cases = {"resnet50_tf32": (resnet50, (3, 224, 224), 256, 1000, False),
-             "resnet50_bfloat16": (resnet50, (3, 224, 224), 256, 1000, True), "mnist": (mnist, (1, 28, 28), 64, 10, False)}
-    for name, (make, image, batch, classes, bfloat16) in cases.items():
+    photo = (3, 224, 224)
+    cases = {"resnet50_tf32": (resnet50, photo, 256, 1000, torch.float32),
+             "resnet50_bfloat16": (resnet50, photo, 256, 1000, torch.bfloat16),
+             "resnet50_float16": (resnet50, photo, 256, 1000, torch.float16),
+             "mnist": (mnist, (1, 28, 28), 64, 10, torch.float32)}
+    for name, (make, image, batch, classes, element) in cases.items():
         if only in ("", name):
-            run(name, make(), image, batch, classes, bfloat16, seconds)
+            run(name, make(), image, batch, classes, element, seconds)
     return 0
 
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Training steps a second on a GPU: ResNet-50 with a batch of 256 in TF32 and bfloat16, and the MNIST network with a
-// batch of 64. pytorch_step.py does the same in PyTorch. Arguments: a case ("resnet50_tf32", "resnet50_bfloat16",
-// "mnist"; all without) and seconds a case. A line of JSON for each round of each case.
+// Training steps a second on a GPU: ResNet-50 with a batch of 256 in TF32, bfloat16 and float16 (there with a scaled
+// loss), and the MNIST network with a batch of 64. pytorch_step.py does the same in PyTorch. Arguments: a case
+// ("resnet50_tf32", "resnet50_bfloat16", "resnet50_float16", "mnist"; all without) and seconds a case. A line of JSON
+// for each round of each case.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -11,10 +12,12 @@
 #include <vector>
 
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/models/mnist.hpp"
 #include "gradus/models/resnet.hpp"
 #include "gradus/optim/cuda_passes.cuh"
+#include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/train/recorded_step.cuh"
 
@@ -24,16 +27,18 @@ using gradus::index_t;
 
 constexpr int rounds = 3;
 
+using momentum = gradus::optim::sgd;
+
 /// Steps on one batch that stays on the card, so that input costs nothing.
-template <class Element, class Build>
+template <class Element, class Build, class Rule = momentum>
 void run(std::string_view name, gradus::nn::value_shape image, index_t batch, int classes, double seconds,
-         const Build& build) {
+         const Build& build, const Rule& rule = momentum{.momentum = 0.9}) {
   gradus::cuda device{{.allow_tf32 = true, .deterministic = false}};  // as PyTorch is asked for
   using network = gradus::nn::network<Element, gradus::nhwc, gradus::cuda>;
   network net{device, image};
   build(net);
   net.freeze({.batch_size = batch, .seed = 1});
-  gradus::train::recorded_step step{net, gradus::optim::sgd{.momentum = 0.9}};
+  gradus::train::recorded_step step{net, rule};
 
   const gradus::random_stream stream{1, "images"};
   std::vector<Element> values(static_cast<std::size_t>(image.batch(batch).size()));
@@ -95,6 +100,10 @@ int main(int count, char** arguments) {
   }
   if (wanted("resnet50_bfloat16")) {
     run<gradus::bfloat16>("resnet50_bfloat16", photo, 256, 1000, seconds, resnet50);
+  }
+  if (wanted("resnet50_float16")) {
+    run<gradus::float16>("resnet50_float16", photo, 256, 1000, seconds, resnet50,
+                         gradus::optim::scaled_loss<momentum>{.rule = {.momentum = 0.9}});
   }
   if (wanted("mnist")) {
     run<float>("mnist", {.channels = 1, .height = 28, .width = 28}, 64, 10, seconds,
