@@ -48,7 +48,10 @@ void train(Communicator& world, parallel::parameter_server servers, const parall
     gradus::comm::group_of<Communicator> group{world};
     servers.who = parallel::roles_of(hosts, parallel::gather_host_names(group, own_host(hosts)));
   }
-  const gradus::optim::sgd rule{.momentum = 0.9, .weight_decay = 1e-4};
+  // Gradients that come late act like momentum (Mitliagkas et al., "Asynchrony begets momentum", 2016): less of it
+  // then.
+  const bool waits = servers.mode == parallel::server_mode::synchronous;
+  const gradus::optim::sgd rule{.momentum = waits ? 0.9 : 0.5, .weight_decay = 1e-4};
   if (servers.is_server_only(world)) {
     parallel::serve<float>(world, rule, servers);
     return;

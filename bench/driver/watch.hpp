@@ -71,6 +71,7 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
   void gradients_ready(std::size_t first, std::size_t count) override {
     timed(now_.exchange, [&] { inner_->gradients_ready(first, count); });
   }
+  [[nodiscard]] gradus::loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
   void update(double rate) override {
     const clock::time_point before = clock::now();
     const double input = now_.input;
@@ -81,6 +82,7 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
     mark(step_mark::end);
   }
   void complete_update() override { inner_->complete_update(); }
+  void describe_epoch(gradus::train::epoch_report& report) override { inner_->describe_epoch(report); }
 
  protected:
   /// A step that is kept has ended. `step` counts them from 0 in each epoch.

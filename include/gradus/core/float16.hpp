@@ -90,11 +90,11 @@ struct storage_lanes<float16> {
     using signed_words = decltype(Floats{} < Floats{});
     const signed_words magnitude = std::bit_cast<signed_words>((bits & 0x7FFFFFFFU) >> 3U);
     // Below 2^-14 the fraction counts 2^-24; a float of the exponent of 2^-14 with that fraction is 2^-14 too large.
-    const auto small = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude + 0x38800000) - 0x1p-14F);
+    const auto subnormal = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude + 0x38800000) - 0x1p-14F);
     const signed_words infinite =
         magnitude | (magnitude > 0x0F800000 ? 0x7FC00000 - signed_words{} : 0x7F800000 - signed_words{});
     signed_words number = magnitude + 0x38000000;
-    number = magnitude < 0x00800000 ? small : number;
+    number = magnitude < 0x00800000 ? subnormal : number;
     number = magnitude >= 0x0F800000 ? infinite : number;
     return std::bit_cast<Floats>(std::bit_cast<Words>(number) | (bits & 0x80000000U));
   }
@@ -104,9 +104,9 @@ struct storage_lanes<float16> {
     const Words bits = std::bit_cast<Words>(value);
     const signed_words magnitude = std::bit_cast<signed_words>(bits & 0x7FFFFFFFU);
     // The fraction of a float from 0.5 on counts 2^-24: the addition rounds to that.
-    const signed_words small = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude) + 0.5F) - 0x3F000000;
+    const signed_words subnormal = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude) + 0.5F) - 0x3F000000;
     signed_words number = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
-    number = magnitude < 0x38800000 ? small : number;                     // 2^-14
+    number = magnitude < 0x38800000 ? subnormal : number;                 // 2^-14
     number = magnitude >= 0x477FF000 ? 0x7C00 - signed_words{} : number;  // 65520
     number = magnitude > 0x7F800000 ? 0x7E00 | ((magnitude >> 13) & 0x3FF) : number;
     return std::bit_cast<Words>(number) << 16U | (bits & 0x80000000U);
