@@ -91,6 +91,24 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_launches_recorded_steps_has_the_same_bits) {
   BOOST_CHECK(launched.losses == plain.losses);
 }
 
+BOOST_AUTO_TEST_CASE(ranks_that_launch_recorded_steps_have_the_same_bits) {
+  const auto run = [](const auto& wrap) {
+    return comm::run_ranks(2, [&](comm::threads& world) {
+      gradus::cuda device;
+      comm::staged_on_cuda<comm::threads> staged{world.duplicate(), device};
+      return gradus_test::run_training_on<gradus::nhwc, float>(device, staged, {}, gradus::parallel::all_reduce{},
+                                                               {.rank = world.rank(), .ranks = world.size()},
+                                                               gradus_test::ignore_trainer{}, wrap);
+    });
+  };
+  const auto plain = run(gradus_test::as_it_is{});
+  const auto launched = run([](auto& net) { return gradus::train::recorded_network{net}; });
+  for (std::size_t rank = 0; rank < plain.size(); ++rank) {
+    BOOST_CHECK(launched[rank].weights == plain[rank].weights);
+    BOOST_CHECK(launched[rank].losses == plain[rank].losses);
+  }
+}
+
 // A power of two, which grows meanwhile: no bit changes, launched as a graph or not.
 BOOST_AUTO_TEST_CASE(a_scale_of_the_loss_changes_no_bit) {
   const training_result plain = on_one_gpu();
