@@ -281,11 +281,7 @@ class training_watch<trace::transfers> {
     for (std::size_t i = 0; i < network.layers(); ++i) {
       layers.push_back(recorder_->intern(network.layer_name(i)));
     }
-    bool late = false;
-    if constexpr (requires { update.synchronization().may_be_late(); }) {
-      late = update.synchronization().may_be_late();
-    }
-    step_tracer tracer{*recorder_, update, late, Update::elsewhere, std::move(layers), first_step};
+    step_tracer tracer{*recorder_, update, update.may_be_late(), Update::elsewhere, std::move(layers), first_step};
     traced_loader<Loader> traced{loader, tracer};
     traced_callbacks watched{callbacks, tracer};
     fit(static_cast<synchronized_update&>(tracer), traced, callback_list{watched.self()});

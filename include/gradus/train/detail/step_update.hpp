@@ -109,6 +109,16 @@ class step_update final : public synchronized_update {
   [[nodiscard]] synchronization_state& synchronization() noexcept { return synchronization_; }
   [[nodiscard]] std::string description() const { return synchronization_.describe(); }
 
+  /// Whether updates are put off until the next forward pass comes to their layer. Not where the loss is scaled: the
+  /// next step needs the scale of this one.
+  [[nodiscard]] bool may_be_late() const noexcept {
+    if constexpr (!scales && requires { synchronization_.may_be_late(); }) {
+      return synchronization_.may_be_late();
+    } else {
+      return false;
+    }
+  }
+
   /// Makes the values those of rank 0.
   void start() { synchronization_.start(); }
 
@@ -137,12 +147,9 @@ class step_update final : public synchronized_update {
     if constexpr (elsewhere) {
       synchronization_.end_of_step(rate);
     }
-    if constexpr (requires { synchronization_.may_be_late(); }) {
-      if (!scales && synchronization_.may_be_late()) {  // the next step needs this one's scale
-        return;                                         // before_layer goes on
-      }
+    if (!may_be_late()) {  // else before_layer goes on
+      update_rest();
     }
-    update_rest();
   }
 
   void complete_update() override {
