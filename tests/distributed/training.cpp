@@ -33,7 +33,7 @@ void require_one_meaning(Communicator& world, const std::string& name) {
   require(have.accuracy == want.accuracy, name + ": accuracies differ");
 }
 
-/// Buckets that end anywhere in a page; the gradients of a thread's network would be too short to be reduced in place.
+/// Buckets that end anywhere in a page; those of the small network are too short to be reduced in place.
 void require_sums_of_long_gradients(comm::mpi_shared& world, bool rounded) {
   const std::vector<gradus::optim::segment> segments{{.name = "c", .offset = 0, .size = 50001},
                                                      {.name = "b", .offset = 50004, .size = 30000},

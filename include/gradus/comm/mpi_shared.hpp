@@ -148,8 +148,8 @@ class mpi_shared {
     GRADUS_COLD ~registration() { end(); }
 
     /// Whether the ranks reach each other's memory. Otherwise, where the system does not allow it or has too little
-    /// shared memory (in a container /dev/shm often has 64 MB), and for arrays shorter than a page, elements go through
-    /// the segments like any others.
+    /// shared memory (in a container /dev/shm often has 64 MB), for arrays shorter than a page, and with segments
+    /// shorter than two, elements go through the segments like any others.
     [[nodiscard]] bool active() const noexcept { return memory_ != nullptr && memory_->last() > 0; }
 
    private:

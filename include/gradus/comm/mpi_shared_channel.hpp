@@ -21,7 +21,7 @@
 #include "gradus/comm/detail/wait.hpp"            // backoff, clock, ranks_text, seconds_text
 #include "gradus/comm/mpi.hpp"                    // mpi
 #include "gradus/comm/mpi_process.hpp"            // mpi_process
-#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_registered_memory, mpi_shared_pool
+#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_registered_memory, mpi_shared_pool, page_bytes
 #include "gradus/comm/mpi_shared_steps.hpp"       // shared_collective, shared_steps, shared_task
 #include "gradus/comm/mpi_shared_window.hpp"      // packed_call
 #include "gradus/comm/request.hpp"                // operation, request
@@ -99,11 +99,19 @@ class mpi_shared_channel {
                                                                                    std::chrono::milliseconds limit) {
     // MPI makes windows by a call that does not return until all ranks have come: so meet before it, with one size.
     this->begin({.what = {.kind = call_kind::register_memory, .count = bytes}}, limit).wait();
+    if (segment_bytes() < 2 * page_bytes()) {
+      return nullptr;  // no room for what lies before and after the shared pages
+    }
     auto memory =
         std::make_shared<mpi_registered_memory>(messages_.native(), rank(), pool(), ++registered_, begin, bytes);
-    if (memory->last() > 0) {
-      memories_.push_back(memory);
+    gradus::detail::vector<std::shared_ptr<mpi_registered_memory>> in_use;
+    memories_.push_back(memory);
+    for (auto& each : memories_) {
+      if (each->last() > 0) {
+        in_use.push_back(std::move(each));
+      }
     }
+    memories_ = std::move(in_use);
     return memory;
   }
 

@@ -17,7 +17,7 @@
 #include <utility>    // std::move
 
 #include "gradus/comm/detail/call.hpp"        // call, call_kind
-#include "gradus/comm/mpi_shared_memory.hpp"  // mpi_registered_memory, mpi_shared_pool, page_bytes
+#include "gradus/comm/mpi_shared_memory.hpp"  // mpi_registered_memory, mpi_shared_pool
 #include "gradus/comm/mpi_shared_window.hpp"  // mpi_shared_window, packed_call
 #include "gradus/comm/reduction.hpp"          // reduce_contributions, reduction
 #include "gradus/core/config.hpp"             // GRADUS_COLD
@@ -100,8 +100,7 @@ class shared_steps {
 
   /// Whether a collective is done where its data lie if they lie in registered memory.
   [[nodiscard]] bool goes_directly(const call& what, index_t element_bytes) const noexcept {
-    return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > whole_bytes &&
-           window_.segment_bytes() >= 2 * page_bytes_;
+    return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > whole_bytes;
   }
 
   /// Cuts the collective into steps and numbers them. Those before it are complete, or will be before it moves.
@@ -475,7 +474,6 @@ class shared_steps {
   int size_;
   gradus::detail::vector<const std::byte*> sources_;
   gradus::detail::vector<std::byte*> results_;
-  std::size_t page_bytes_ = page_bytes();
   std::uint64_t next_step_ = 0;   // the first that no collective has
   std::uint64_t known_done_ = 0;  // steps with which all others are done, as far as this rank knows
 };

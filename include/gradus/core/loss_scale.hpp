@@ -4,6 +4,8 @@
 // Module: core. Depends on: std.
 #pragma once
 
+#include "gradus/core/index.hpp"  // index_t
+
 namespace gradus {
 
 /// The numbers that are kept about the scale of a loss, in this order, as doubles.
@@ -23,6 +25,13 @@ struct loss_scale {
   const double* numbers = nullptr;  ///< in the memory of the device, in the order of loss_scale_number; null: none
 
   friend bool operator==(const loss_scale&, const loss_scale&) = default;
+};
+
+/// What is known about the scale of a loss.
+struct loss_scale_report {
+  double scale = 1;           ///< what the loss of the next step is multiplied by
+  index_t good_steps = 0;     ///< since the scale was changed or a step was skipped
+  index_t skipped_steps = 0;  ///< since training began
 };
 
 namespace detail {

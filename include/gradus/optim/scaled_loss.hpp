@@ -13,7 +13,7 @@
 #include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"            // configuration_error, raise
 #include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/loss_scale.hpp"       // loss_scale, loss_scale_number
+#include "gradus/core/loss_scale.hpp"       // loss_scale, loss_scale_number, loss_scale_report
 #include "gradus/device/cpu.hpp"            // cpu
 #include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
 #include "gradus/optim/describe.hpp"        // detail::describe
@@ -23,13 +23,6 @@
 #include "gradus/tensor/tensor.hpp"         // tensor
 
 namespace gradus::optim {
-
-/// What is known about the scale of a loss.
-struct loss_scale_report {
-  double scale = 1;           ///< what the loss of the next step is multiplied by
-  index_t good_steps = 0;     ///< since the scale was changed or a step was skipped
-  index_t skipped_steps = 0;  ///< since training began
-};
 
 /// A rule whose state divides gradients by a scale in its pass over them.
 template <class State, class Element, class Device>
@@ -90,12 +83,6 @@ struct scaled_loss {
 
   template <class Element, class Device = cpu>
   class state;
-};
-
-/// An update rule of which the loss must be multiplied by state.scale() in each step.
-template <class Update>
-concept scales_loss = requires {
-  requires Update::scales_loss;
 };
 
 /// The rule's state and the numbers of the scale.

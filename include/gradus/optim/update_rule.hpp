@@ -56,6 +56,12 @@ GRADUS_NEVER_INLINE inline void require_inside(std::string_view rule, std::span<
 
 }  // namespace detail
 
+/// An update rule of which the loss must be multiplied by state.scale() in each step: optim::scaled_loss.
+template <class U>
+concept scales_loss = requires {
+  requires U::scales_loss;
+};
+
 template <class U>
 concept has_update_rule_name = requires {
   { U::name } -> std::convertible_to<std::string_view>;

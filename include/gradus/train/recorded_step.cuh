@@ -16,7 +16,7 @@
 #include "gradus/nn/network.hpp"                   // step_options
 #include "gradus/optim/segment.hpp"                // segment
 #include "gradus/train/detail/step_recording.cuh"  // step_recording
-#include "gradus/train/detail/step_update.hpp"     // scales_its_loss, trained_parameters_of
+#include "gradus/train/detail/step_update.hpp"     // trained_parameters_of
 
 namespace gradus::train {
 
@@ -50,7 +50,7 @@ class recorded_step {
   /// @throws shape_error when shapes disagree
   kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
                                 nn::step_options place = {}) {
-    if constexpr (detail::scales_its_loss<Update>) {
+    if constexpr (optim::scales_loss<Update>) {
       place.loss_scale = state_.scale();
     }
     const auto run = [&](const const_view& batch, std::span<const std::int32_t> wanted) {

@@ -7,7 +7,8 @@
 #include <cstdint>   // std::uint64_t
 #include <optional>  // std::optional
 
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/index.hpp"       // index_t
+#include "gradus/core/loss_scale.hpp"  // loss_scale_report
 
 namespace gradus::train {
 
@@ -45,12 +46,6 @@ struct evaluation_report {
   double seconds = 0;
 };
 
-/// The scale of the loss; see optim::scaled_loss.
-struct scale_report {
-  double scale = 1;           ///< of the next step, on this rank
-  index_t skipped_steps = 0;  ///< since training began, on this rank
-};
-
 /// One epoch, over all ranks.
 struct epoch_report {
   int epoch = 0;  ///< from 0
@@ -64,7 +59,7 @@ struct epoch_report {
   double input_seconds = 0;            ///< this rank waited for the loader
   double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
   std::optional<evaluation_report> evaluation = {};
-  std::optional<scale_report> loss_scale = {};  ///< where the update rule scales the loss
+  std::optional<loss_scale_report> loss_scale = {};  ///< of this rank, where the rule is an optim::scaled_loss
 };
 
 }  // namespace gradus::train

@@ -20,6 +20,7 @@
 #include "gradus/kernels/conv2d.hpp"             // kernels::pass
 #include "gradus/nn/network_base.hpp"            // network_base, parameter_range
 #include "gradus/optim/segment.hpp"              // optim::segment
+#include "gradus/optim/update_rule.hpp"          // optim::scales_loss
 #include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
 #include "gradus/train/detail/loop.hpp"          // epoch_report, synchronized_update
 
@@ -30,12 +31,6 @@ template <class State, class Update>
 concept updates_elsewhere = requires(State& state, const Update& rule, double rate) {
   state.use_rule(rule);
   state.end_of_step(rate);
-};
-
-/// As optim::scales_loss, which comes with the rules that do.
-template <class Update>
-concept scales_its_loss = requires {
-  requires Update::scales_loss;
 };
 
 /// The flat buffers of a network, which parameters lie where, and which belong to which layer.
@@ -71,7 +66,7 @@ class step_update final : public synchronized_update {
   using rule_state = typename Update::template state<Element, Device>;
   using synchronization_state = typename Synchronization::template state<Element, Communicator>;
   static constexpr bool elsewhere = updates_elsewhere<synchronization_state, Update>;
-  static constexpr bool scales = scales_its_loss<Update>;
+  static constexpr bool scales = optim::scales_loss<Update>;
   static_assert(!(elsewhere && scales),
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
@@ -161,8 +156,7 @@ class step_update final : public synchronized_update {
 
   void describe_epoch([[maybe_unused]] epoch_report& report) override {
     if constexpr (scales) {
-      const auto now = rule_.report();
-      report.loss_scale = scale_report{.scale = now.scale, .skipped_steps = now.skipped_steps};
+      report.loss_scale = rule_.report();
     }
   }
 

@@ -105,8 +105,8 @@ class plane_correlations final : public correlations<Element> {
   /// Whether short rows make tiles of many pixels that are computed twice, and every pixel of a strip serves enough
   /// results to be copied for each column of taps.
   [[nodiscard]] bool gains_by_joined_rows(const correlation& c) const {
-    const index_t whole_tiles = c.columns < kernels_.width ? 2 * c.columns : round_up(c.columns, kernels_.width);
-    return 16 * whole_tiles >= 17 * c.columns && c.taps_height * c.results >= 2 * kernels_.width;
+    const bool wastes = c.columns < kernels_.width || 16 * round_up(c.columns, kernels_.width) >= 17 * c.columns;
+    return wastes && c.taps_height * c.results >= 2 * kernels_.width;
   }
   [[nodiscard]] result_blocks blocks(const correlation& c) const override {
     const limits most = limits_of(c);
