@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that reduce different parts of registered memory, or one of them none: every rank is told both calls.
+// Ranks that reduce different parts of registered memory, or one of them none, or that register arrays of different
+// sizes: every rank is told both calls.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"  // mpi_shared
 
@@ -21,10 +22,17 @@ int main(int argc, char** argv) {
     const std::string message = suite::message_of<gradus::communication_error>([&] {
       if (world.size() == 2) {
         comm::all_reduce(world, std::span{data}.subspan(first ? 0 : 1000, 50000)).wait();
+      } else if (world.size() == 4) {
+        static_cast<void>(comm::register_memory(world, first ? std::span{other} : std::span{data}));
       } else {
         comm::all_reduce(world, first ? std::span{other} : std::span{data}.first(50000)).wait();
       }
     });
+    if (world.size() == 4) {
+      suite::require_contains(message, "rank 0 calls register_memory of 200000 uint8, rank ");
+      suite::require_contains(message, "calls register_memory of 400012 uint8");
+      return;
+    }
     suite::require_contains(message,
                             "ranks disagree about a collective: rank 0 calls all_reduce(sum) of 50000 float32");
     if (world.size() == 2) {

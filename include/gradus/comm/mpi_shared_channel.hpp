@@ -9,7 +9,7 @@
 #include <algorithm>        // std::min
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::byte, std::size_t
-#include <cstdint>          // std::uint64_t
+#include <cstdint>          // std::uint8_t, std::uint64_t
 #include <cstring>          // std::memcpy
 #include <memory>           // std::make_shared, std::shared_ptr
 #include <source_location>  // std::source_location
@@ -26,6 +26,7 @@
 #include "gradus/comm/mpi_shared_window.hpp"      // packed_call
 #include "gradus/comm/request.hpp"                // operation, request
 #include "gradus/core/config.hpp"                 // GRADUS_COLD
+#include "gradus/core/element.hpp"                // element_name
 #include "gradus/core/error.hpp"                  // communication_error
 #include "gradus/core/index.hpp"                  // index_t
 #include "gradus/core/text.hpp"                   // append, text
@@ -98,7 +99,8 @@ class mpi_shared_channel {
   [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registered_memory> register_memory(std::byte* begin, index_t bytes,
                                                                                    std::chrono::milliseconds limit) {
     // MPI makes windows by a call that does not return until all ranks have come: so meet before it, with one size.
-    this->begin({.what = {.kind = call_kind::register_memory, .count = bytes}}, limit).wait();
+    const call what{.kind = call_kind::register_memory, .count = bytes, .element = element_name<std::uint8_t>};
+    this->begin({.what = what}, limit).wait();
     if (segment_bytes() < 2 * page_bytes()) {
       return nullptr;  // no room for what lies before and after the shared pages
     }
