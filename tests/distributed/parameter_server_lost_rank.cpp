@@ -165,12 +165,6 @@ int main(int argc, char** argv) {
   if (complaint.empty() && !everybody->all_content()) {
     complaint = "other ranks do not come to an end";
   }
-  if (!complaint.empty()) {
-    std::fprintf(stderr, "rank %d: %s\n", environment.rank(), complaint.c_str());
-  } else {
-    std::printf("all ranks are content\n");  // what ctest looks for
-  }
-  std::fflush(nullptr);
-  std::this_thread::sleep_for(std::chrono::milliseconds{500});  // mpiexec shows what has been printed before the end
+  communicator_tests::report_verdict(environment, argc, argv, complaint);
   MPI_Abort(MPI_COMM_WORLD, complaint.empty() ? 0 : 1);
 }
