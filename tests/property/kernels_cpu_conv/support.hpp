@@ -192,6 +192,15 @@ template <class Element>
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Element)) == 0);
 }
 
+/// The root mean square of values.
+[[nodiscard]] inline double root_mean_square(const images& of) {
+  double sum = 0;
+  for (const double value : of.values) {
+    sum += value * value;
+  }
+  return of.values.empty() ? 0.0 : std::sqrt(sum / static_cast<double>(of.values.size()));
+}
+
 /// What the kernels gave.
 template <class Element>
 struct results {

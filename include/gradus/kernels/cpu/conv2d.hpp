@@ -17,8 +17,9 @@
 #include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"   // pixel_correlations
 #include "gradus/kernels/cpu/detail/conv2d_planes.hpp"   // plane_correlations
 #include "gradus/kernels/cpu/detail/conv2d_weights.hpp"  // weight_gradients
-#include "gradus/layout/layouts.hpp"                     // nchw, nhwc
-#include "gradus/tensor/tensor_view.hpp"                 // image_view
+#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"
+#include "gradus/layout/layouts.hpp"      // nchw, nhwc
+#include "gradus/tensor/tensor_view.hpp"  // image_view
 
 namespace gradus::kernels {
 
@@ -63,6 +64,11 @@ template <class Element>
 template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
                                    index_t threads, index_t batch, const Use& use) {
+  if constexpr (std::is_same_v<Element, float>) {
+    if (winograd::gains(g)) {
+      return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
+    }
+  }
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {

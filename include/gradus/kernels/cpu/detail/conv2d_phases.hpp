@@ -75,7 +75,7 @@ class correlations {
 
   // All of a group of one correlation.
   [[nodiscard]] virtual index_t pack_tasks(const correlation& c) const = 0;
-  [[nodiscard]] virtual result_blocks blocks(const correlation& c) const = 0;
+  [[nodiscard]] virtual index_t block_tasks(const correlation& c) const = 0;
   [[nodiscard]] virtual index_t group_weights(const correlation& c) const = 0;     ///< packed, in elements
   [[nodiscard]] virtual std::size_t memory_bytes(const correlation& c) const = 0;  ///< of a worker
   /// @param to  the weights of the group
@@ -104,7 +104,6 @@ class correlations {
     index_t weights;  ///< where those of the group begin
   };
 
-  [[nodiscard]] index_t block_tasks(const correlation& c) const { return blocks(c).count(); }
   [[nodiscard]] GRADUS_COLD index_t count(count_of_group of) const {
     index_t tasks = 0;
     for (index_t phase = 0; phase < phases_; ++phase) {

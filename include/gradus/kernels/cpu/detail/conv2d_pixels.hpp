@@ -103,7 +103,8 @@ class pixel_correlations final : public correlations<Element> {
     }
     return result;
   }
-  [[nodiscard]] result_blocks blocks(const correlation& c) const override {
+  [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count(); }
+  [[nodiscard]] result_blocks blocks(const correlation& c) const {
     const limits most = limits_of(c);
     return {batch_, c.rows, most.images, most.rows, 4 * threads_};
   }

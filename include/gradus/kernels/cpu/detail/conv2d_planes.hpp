@@ -108,7 +108,8 @@ class plane_correlations final : public correlations<Element> {
     const bool wastes = c.columns < kernels_.width || 16 * round_up(c.columns, kernels_.width) >= 17 * c.columns;
     return wastes && c.taps_height * c.results >= 2 * kernels_.width;
   }
-  [[nodiscard]] result_blocks blocks(const correlation& c) const override {
+  [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count(); }
+  [[nodiscard]] result_blocks blocks(const correlation& c) const {
     const limits most = limits_of(c);
     const index_t units = std::max<index_t>(1, c.rows / most.unit);
     return {batch_, units, 1, most.rows / most.unit, most.joined && most.unit == 1 ? 0 : 4 * threads_};

@@ -8,12 +8,13 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                            // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/device/cpu.hpp"                             // cpu
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
-#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, read_run, scratch, for_each_task
+#include "gradus/core/config.hpp"                                 // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/index.hpp"                                  // index_t
+#include "gradus/device/cpu.hpp"                                  // cpu
+#include "gradus/kernels/conv2d.hpp"                              // conv2d_geometry
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"       // correlation
+#include "gradus/kernels/cpu/detail/conv2d_winograd_weights.hpp"  // winograd_weight_sums
+#include "gradus/kernels/cpu/simd_panels.hpp"                     // multiply_rows, read_run, scratch, for_each_task
 
 namespace gradus::kernels::detail {
 
@@ -28,9 +29,15 @@ class weight_gradients {
  public:
   GRADUS_COLD weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
                                index_t batch, index_t threads)
-      : kernels_{kernels}, c_{forward_correlation(g, order)}, order_{order}, batch_{batch}, threads_{threads} {
+      : kernels_{kernels},
+        c_{forward_correlation(g, order)},
+        order_{order},
+        batch_{batch},
+        threads_{threads},
+        winograd_{std::is_same_v<Element, float> && winograd::gains(g)} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
+    unit_ = c_.terms % 16 == 0 ? 16 : 1;
     // Channels of a block: a strip stays in the second cache, and the larger the block the seldomer dy is packed.
     const index_t most_channels = taps_ * c_.step_height * c_.step_width == 1 ? 256 : 128;
     channel_parts_ = std::max<index_t>(1, ceil_div(c_.terms, most_channels));
@@ -88,13 +95,15 @@ class weight_gradients {
  private:
   static constexpr index_t least_tasks = 16;
 
-  [[nodiscard]] index_t channel_begin(index_t part) const { return part_begin(c_.terms, channel_parts_, part); }
+  [[nodiscard]] index_t channel_begin(index_t part) const {
+    return part_begin(c_.terms / unit_, channel_parts_, part) * unit_;
+  }
   /// Rows of the sums of `channels` input channels, the one of the bias included.
   [[nodiscard]] index_t block_rows(index_t channels) const { return taps_ * channels + 1; }
   /// Sums of a group: blocks of channels, each with its rows in panels.
   [[nodiscard]] index_t group_sums() const { return (taps_ * c_.terms + channel_parts_) * padded_; }
   [[nodiscard]] index_t block_sums(index_t part) const { return (taps_ * channel_begin(part) + part) * padded_; }
-  [[nodiscard]] index_t largest_block() const { return ceil_div(c_.terms, channel_parts_); }
+  [[nodiscard]] index_t largest_block() const { return ceil_div(c_.terms / unit_, channel_parts_) * unit_; }
   [[nodiscard]] std::size_t sums_bytes(index_t chunks) const {
     return (static_cast<std::size_t>(chunks * c_.groups * group_sums()) * sizeof(real) + 63) / 64 * 64;
   }
@@ -121,8 +130,15 @@ class weight_gradients {
   [[nodiscard]] std::size_t worker_bytes() const {
     scratch memory;
     static_cast<void>(take(memory));
+    if constexpr (std::is_same_v<Element, float>) {
+      if (winograd_) {
+        return std::max(memory.used(), winograd_sums().worker_bytes());
+      }
+    }
     return memory.used();
   }
+
+  [[nodiscard]] winograd_weight_sums winograd_sums() const { return {kernels_, c_, order_, largest_block()}; }
 
   /// Writes what some rows of results read of channels [begin, end) of a group, and ones.
   void copy_strip(index_t group, index_t begin, index_t end, index_t image, index_t row, index_t rows, const Element* x,
@@ -210,6 +226,21 @@ class weight_gradients {
 
   void sum_chunk(index_t group, index_t chunk, index_t part, index_t result_part, const Element* x, const Element* dy,
                  bool with_bias, real* sums, scratch memory) const {
+    const index_t panels = ceil_div(c_.results, kernels_.width);
+    const index_t first_result = part_begin(panels, result_parts_, result_part) * kernels_.width;
+    const index_t last_result =
+        std::min(c_.results, part_begin(panels, result_parts_, result_part + 1) * kernels_.width);
+    const chunk_of_results of{.first_image = part_begin(batch_, image_parts_, chunk / row_parts_),
+                              .last_image = part_begin(batch_, image_parts_, chunk / row_parts_ + 1),
+                              .first_row = part_begin(c_.rows, row_parts_, chunk % row_parts_),
+                              .last_row = part_begin(c_.rows, row_parts_, chunk % row_parts_ + 1)};
+    if constexpr (std::is_same_v<Element, float>) {
+      if (winograd_) {
+        winograd_sums().run(of, channel_begin(part), channel_begin(part + 1), first_result, last_result, x, dy,
+                            with_bias && part == 0, sums + block_sums(part), memory);
+        return;
+      }
+    }
     const worker_memory m = take(memory);
     const index_t begin = channel_begin(part);
     const index_t end = channel_begin(part + 1);
@@ -228,19 +259,11 @@ class weight_gradients {
       }
       *offset = channels;
     }
-    const index_t panels = ceil_div(c_.results, kernels_.width);
-    const index_t first_result = part_begin(panels, result_parts_, result_part) * kernels_.width;
-    const index_t last_result =
-        std::min(c_.results, part_begin(panels, result_parts_, result_part + 1) * kernels_.width);
-    const index_t first_image = part_begin(batch_, image_parts_, chunk / row_parts_);
-    const index_t last_image = part_begin(batch_, image_parts_, chunk / row_parts_ + 1);
-    const index_t first_row = part_begin(c_.rows, row_parts_, chunk % row_parts_);
-    const index_t last_row = part_begin(c_.rows, row_parts_, chunk % row_parts_ + 1);
     bool first = true;
-    for (index_t image = first_image; image < last_image || first; image += piece_images_) {
-      const index_t images = std::clamp<index_t>(last_image - image, 0, piece_images_);
-      for (index_t row = first_row; row < last_row; row += piece_rows_) {
-        const index_t rows = std::min(piece_rows_, last_row - row);
+    for (index_t image = of.first_image; image < of.last_image || first; image += piece_images_) {
+      const index_t images = std::clamp<index_t>(of.last_image - image, 0, piece_images_);
+      for (index_t row = of.first_row; row < of.last_row; row += piece_rows_) {
+        const index_t rows = std::min(piece_rows_, of.last_row - row);
         const index_t strip_rows = c_.source_rows(rows);
         index_t segments = 0;
         for (index_t i = 0; i < images; ++i) {
@@ -333,8 +356,10 @@ class weight_gradients {
   channel_order order_;
   index_t batch_;
   index_t threads_;
+  bool winograd_;
   index_t taps_;
   index_t padded_;         // results of a group, in whole panels
+  index_t unit_;           // blocks of input channels are multiples of it
   index_t channel_parts_;  // blocks of input channels
   index_t most_chunks_;
   index_t image_parts_;   // chunks: parts of the batch

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The gradient of 3x3 weights by minimal filtering: 36 products for 4 x 4 places of the output, where sums of terms
+// take 144. Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
+#include <array>      // std::array
+
+#include "gradus/core/index.hpp"                             // index_t
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, channel_order
+#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"     // winograd, winograd_image
+#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
+#include "gradus/kernels/cpu/simd_winograd.hpp"              // winograd_kernels
+
+namespace gradus::kernels::detail {
+
+/// Some rows of results of some images.
+struct chunk_of_results {
+  index_t first_image = 0;
+  index_t last_image = 0;
+  index_t first_row = 0;
+  index_t last_row = 0;
+};
+
+/// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied for every place of the
+/// square, added over its tiles, and turned into gradients of taps.
+class winograd_weight_sums {
+ public:
+  /// @param channels  input channels of a block at most
+  winograd_weight_sums(const tile_kernels<float>& kernels, const correlation& c, channel_order order, index_t channels)
+      : kernels_{kernels}, transforms_{winograd_kernels_for<float>(kernels.set)}, c_{c}, order_{order} {
+    constexpr index_t most_results = 128;
+    constexpr index_t piece_bytes = 1024 * 1024;  // of transformed places
+    channels_ = channels;
+    results_ = std::min(padded_columns(kernels, c.results), std::max(kernels.width, most_results));
+    tiles_high_ = ceil_div(c.rows, winograd::results);
+    tiles_wide_ = ceil_div(c.columns, winograd::results);
+    const index_t tile_bytes = winograd::products * (channels_ + results_) * static_cast<index_t>(sizeof(float));
+    const index_t tiles = std::clamp<index_t>(piece_bytes / tile_bytes, 32, 128);
+    piece_images_ = std::max<index_t>(1, tiles / (tiles_high_ * tiles_wide_));
+    piece_rows_ = std::clamp<index_t>(tiles / tiles_wide_, 1, tiles_high_);
+    piece_tiles_ = piece_images_ * piece_rows_ * tiles_wide_;
+  }
+
+  [[nodiscard]] std::size_t worker_bytes() const {
+    scratch memory;
+    static_cast<void>(take(memory));
+    return memory.used();
+  }
+
+  /// Sums of channels [begin, end) and results [first_result, last_result), which begin with a panel.
+  /// @param bias  whether the gradient of the bias is added up too
+  /// @param sums  panel after panel of all results: (tap, channel) and one row of the bias
+  void run(const chunk_of_results& chunk, index_t begin, index_t end, index_t first_result, index_t last_result,
+           const float* x, const float* dy, bool bias, float* sums, scratch memory) const {
+    const worker_memory m = take(memory);
+    std::fill_n(m.zeros, std::max(channels_, results_), 0.0F);
+    std::fill_n(m.ones, c_.columns, 1.0F);
+    for (index_t i = 0; i < end - begin; ++i) {
+      m.a_row[i] = i;
+    }
+    const index_t rows_of_sums = winograd::taps * (end - begin) + 1;
+    for (index_t result = first_result; result < last_result; result += results_) {
+      const block b{.begin = begin,
+                    .channels = end - begin,
+                    .result = result,
+                    .results = std::min(results_, last_result - result),
+                    .bias = bias};
+      sum_block(chunk, b, x, dy, sums + result * rows_of_sums, m);
+    }
+  }
+
+ private:
+  struct block {
+    index_t begin;     ///< the first input channel
+    index_t channels;  ///< how many
+    index_t result;    ///< the first output channel
+    index_t results;   ///< how many
+    bool bias;
+  };
+  struct worker_memory {
+    float* zeros;
+    float* ones;
+    float* strip;     ///< nchw: some rows of x with the channels last
+    float* gradient;  ///< nchw: the same of dy
+    float* input;     ///< (product, tile, channel)
+    float* output;    ///< (product, panel, tile, result of the panel)
+    float* sums;      ///< (product, panel, channel, result of the panel)
+    float* tile;
+    index_t* a_row;
+  };
+
+  [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
+  [[nodiscard]] index_t input_pitch() const { return winograd_pitch<float>(channels_); }
+  [[nodiscard]] index_t input_step() const { return winograd_step<float>(piece_tiles_, input_pitch()); }
+  [[nodiscard]] index_t output_step() const { return winograd_step<float>(piece_tiles_, results_); }
+  [[nodiscard]] index_t sums_step() const { return winograd_step<float>(channels_, results_); }
+
+  [[nodiscard]] worker_memory take(scratch& memory) const {
+    const index_t rows = piece_rows_ * winograd::results;
+    worker_memory m{};
+    m.zeros = memory.take<float>(std::max(channels_, results_));
+    m.ones = memory.take<float>(c_.columns);
+    m.strip = memory.take<float>(
+        channels_last() ? 0 : piece_images_ * std::min(rows + 2, c_.source_height) * c_.source_width * channels_);
+    m.gradient = memory.take<float>(channels_last() ? 0 : piece_images_ * rows * c_.columns * results_);
+    m.input = memory.take<float>(winograd::products * input_step());
+    m.output = memory.take<float>(winograd::products * output_step());
+    m.sums = memory.take<float>(winograd::products * sums_step());
+    m.tile = memory.take<float>(2 * kernels_.rows * kernels_.width);
+    m.a_row = memory.take<index_t>(channels_);
+    return m;
+  }
+
+  /// Calls body(first, columns, width) for the panels of a block.
+  template <class Body>
+  void for_each_panel(const block& b, const Body& body) const {
+    for (index_t first = 0; first < b.results; first += kernels_.width) {
+      const index_t left = b.results - first;
+      body(first, std::min(left, kernels_.width), next_panel_width(kernels_, left));
+    }
+  }
+
+  void sum_block(const chunk_of_results& chunk, const block& b, const float* x, const float* dy, float* sums,
+                 const worker_memory& m) const {
+    bool first = true;
+    const index_t rows_of_sums = winograd::taps * b.channels + 1;
+    for_each_panel(b, [&](index_t panel, index_t, index_t width) {
+      std::fill_n(sums + panel * rows_of_sums + (rows_of_sums - 1) * width, width, 0.0F);
+    });
+    for (index_t image = chunk.first_image; image < chunk.last_image || first; image += piece_images_) {
+      for (index_t row = chunk.first_row; row < chunk.last_row; row += piece_rows_ * winograd::results) {
+        const chunk_of_results piece{.first_image = image,
+                                     .last_image = std::clamp(chunk.last_image, image, image + piece_images_),
+                                     .first_row = row,
+                                     .last_row = std::min(chunk.last_row, row + piece_rows_ * winograd::results)};
+        const index_t tiles = transform_input(piece, b, x, m);
+        transform_output(piece, b, dy, sums, m);
+        multiply(b, tiles, first, m);
+        first = false;
+      }
+    }
+    std::array<const float*, winograd::products> from;
+    std::array<float*, winograd::taps> to;
+    for_each_panel(b, [&](index_t panel, index_t, index_t width) {
+      for (index_t i = 0; i < winograd::products; ++i) {
+        from[static_cast<std::size_t>(i)] = m.sums + i * sums_step() + panel * b.channels;
+      }
+      for (index_t i = 0; i < winograd::taps; ++i) {
+        to[static_cast<std::size_t>(i)] = sums + panel * rows_of_sums + i * b.channels * width;
+      }
+      transforms_.transform_weight_sums(from.data(), 0, to.data(), 0, b.channels * width);
+    });
+  }
+
+  /// Calls body(image, row, column of the first result, number of the tile) for the tiles of a piece.
+  /// @return how many there are
+  template <class Body>
+  index_t for_each_tile(const chunk_of_results& piece, const Body& body) const {
+    index_t tile = 0;
+    for (index_t n = piece.first_image; n < piece.last_image; ++n) {
+      for (index_t row = piece.first_row; row < piece.last_row; row += winograd::results) {
+        for (index_t column = 0; column < c_.columns; column += winograd::results) {
+          body(n, row, column, tile++);
+        }
+      }
+    }
+    return tile;
+  }
+
+  index_t transform_input(const chunk_of_results& piece, const block& b, const float* x, const worker_memory& m) const {
+    const index_t plane = c_.source_height * c_.source_width;
+    const index_t first = channels_last() ? 0 : std::max<index_t>(0, c_.origin_height + piece.first_row);
+    const index_t last =
+        std::min(c_.source_height, c_.origin_height + round_up(piece.last_row - piece.first_row, winograd::results) +
+                                       piece.first_row + 2);
+    const index_t strip = (last - first) * c_.source_width * b.channels;
+    if (!channels_last()) {
+      for (index_t n = piece.first_image; n < piece.last_image; ++n) {
+        kernels_.transpose(x + (n * c_.terms + b.begin) * plane + first * c_.source_width, plane, b.channels,
+                           (last - first) * c_.source_width, b.channels, m.strip + (n - piece.first_image) * strip);
+      }
+    }
+    winograd_image<float> image{.first_row = first,
+                                .height = c_.source_height,
+                                .width = c_.source_width,
+                                .pitch = channels_last() ? c_.terms : b.channels,
+                                .zeros = m.zeros};
+    std::array<const float*, winograd::products> from;
+    std::array<float*, winograd::products> to;
+    for (index_t i = 0; i < winograd::products; ++i) {
+      to[static_cast<std::size_t>(i)] = m.input + i * input_step();
+    }
+    return for_each_tile(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
+      image.first = channels_last() ? x + n * plane * c_.terms + b.begin : m.strip + (n - piece.first_image) * strip;
+      image.list(winograd::places, c_.origin_height + row, c_.origin_width + column, from);
+      transforms_.transform_input(from.data(), 0, to.data(), tile * input_pitch(), b.channels);
+    });
+  }
+
+  void transform_output(const chunk_of_results& piece, const block& b, const float* dy, float* sums,
+                        const worker_memory& m) const {
+    const index_t plane = c_.rows * c_.columns;
+    const index_t pixels = (piece.last_row - piece.first_row) * c_.columns;
+    if (!channels_last()) {
+      for (index_t n = piece.first_image; n < piece.last_image; ++n) {
+        kernels_.transpose(dy + (n * c_.results + b.result) * plane + piece.first_row * c_.columns, plane, b.results,
+                           pixels, b.results, m.gradient + (n - piece.first_image) * pixels * b.results);
+      }
+    }
+    const index_t pitch = channels_last() ? c_.results : b.results;
+    const auto first_of = [&](index_t n) {  // place (first_row, 0)
+      return channels_last() ? dy + (n * plane + piece.first_row * c_.columns) * c_.results + b.result
+                             : m.gradient + (n - piece.first_image) * pixels * b.results;
+    };
+    winograd_image<float> image{
+        .first_row = piece.first_row, .height = piece.last_row, .width = c_.columns, .pitch = pitch, .zeros = m.zeros};
+    std::array<const float*, winograd::results * winograd::results> from;
+    std::array<float*, winograd::products> to;
+    for (index_t i = 0; i < winograd::products; ++i) {
+      to[static_cast<std::size_t>(i)] = m.output + i * output_step();
+    }
+    for_each_tile(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
+      image.first = first_of(n);
+      image.list(winograd::results, row, column, from);
+      for_each_panel(b, [&](index_t panel, index_t, index_t width) {
+        transforms_.transform_gradient(from.data(), panel, to.data(), panel * piece_tiles_ + tile * width, width);
+      });
+    });
+    if (b.bias) {
+      const index_t rows_of_sums = winograd::taps * b.channels + 1;
+      for (index_t n = piece.first_image; n < piece.last_image; ++n) {
+        for (index_t row = 0; row < piece.last_row - piece.first_row; ++row) {
+          for_each_panel(b, [&](index_t panel, index_t columns, index_t width) {
+            kernels_.add_rows(m.ones, first_of(n) + row * c_.columns * pitch + panel, pitch, c_.columns, columns,
+                              sums + panel * rows_of_sums + (rows_of_sums - 1) * width);
+          });
+        }
+      }
+    }
+  }
+
+  void multiply(const block& b, index_t tiles, bool first, const worker_memory& m) const {
+    const index_t zero = 0;
+    for (index_t i = 0; i < winograd::products; ++i) {
+      for_each_panel(b, [&](index_t begin, index_t columns, index_t) {
+        panel_rows<float> panel;
+        panel.rows = b.channels;
+        panel.columns = columns;
+        panel.terms = tiles;
+        panel.sums = m.sums + i * sums_step() + begin * b.channels;
+        panel.tile = m.tile;
+        panel.first = first;
+        panel.last = false;
+        tile_call<float> call;
+        call.a = m.input + i * input_step();
+        call.a_row = m.a_row;
+        call.a_step = input_pitch();
+        call.segments = &zero;
+        call.segment_count = 1;
+        call.segment_length = tiles;
+        call.b = m.output + i * output_step() + begin * piece_tiles_;
+        call.c_row = m.a_row;  // not used: the sums stay partial
+        multiply_rows(kernels_, call, panel, tile_output<float>{});
+      });
+    }
+  }
+
+  const tile_kernels<float>& kernels_;
+  const winograd_kernels<float>& transforms_;
+  correlation c_;
+  channel_order order_;
+  index_t channels_;
+  index_t results_;  // of a block at most
+  index_t tiles_high_;
+  index_t tiles_wide_;
+  index_t piece_images_;
+  index_t piece_rows_;  // of tiles
+  index_t piece_tiles_;
+};
+
+}  // namespace gradus::kernels::detail
