@@ -65,7 +65,7 @@ template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
                                    index_t threads, index_t batch, const Use& use) {
   if constexpr (std::is_same_v<Element, float>) {
-    if (winograd::gains(g)) {
+    if (winograd_kind_of(g) != winograd_kind::none) {
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The transforms of Winograd's minimal filtering F(4 x 4, 3 x 3), compiled once for every instruction set.
+// The transforms of Winograd's minimal filtering, compiled once for every instruction set.
 // Module: kernels. Depends on: core.
 #pragma once
 
+#include <array>    // std::array
 #include <cstddef>  // std::size_t
 
 #include "gradus/core/config.hpp"            // GRADUS_ALWAYS_INLINE
@@ -13,44 +14,106 @@
 
 namespace gradus::kernels::detail {
 
-/// Transforms squares of numbers, one square for every k < count (a multiple of 16):
+/// F(4, Taps) along one axis by the points 0, +-points and infinity (Toom-Cook): 4 results from 3 + Taps products.
+/// The points are exact in a float and chosen for small errors (as Barabasz et al. 2020 do): those of sums of float
+/// are, root mean square, 2 times those of the definition in squares of 3, 5 times in squares of 5 and lines of 7. The
+/// customary points 1 and 2 leave 4.5 times in squares of 3.
+template <int Taps>
+struct winograd_axis {
+  static constexpr int results = 4;
+  static constexpr int places = results + Taps - 1;
+  static constexpr std::size_t pairs = (places - 2) / 2;
+  using per_pair = std::array<double, pairs>;
+
+  static constexpr per_pair points = [] {
+    if constexpr (Taps == 3) {
+      return per_pair{0.625, 1.5};
+    } else if constexpr (Taps == 5) {
+      return per_pair{0.5, 1.0, 2.0};
+    } else {
+      static_assert(Taps == 7);
+      return per_pair{0.375, 0.75, 1.25, 2.5};
+    }
+  }();
+  /// powers[k][i]: points[k] to the power i
+  static constexpr auto powers = [] {
+    std::array<std::array<double, 8>, pairs> all_powers{};
+    for (std::size_t k = 0; k < pairs; ++k) {
+      all_powers[k][0] = 1.0;
+      for (std::size_t i = 1; i < 8; ++i) {
+        all_powers[k][i] = all_powers[k][i - 1] * points[k];
+      }
+    }
+    return all_powers;
+  }();
+
+  /// Coefficients of the product of (x^2 - p^2) for all points p but `but`, from the lowest.
+  template <std::size_t Count>
+  static constexpr std::array<double, Count> product_without(std::size_t but) {
+    std::array<double, Count> product{1.0};
+    for (std::size_t k = 0; k < pairs; ++k) {
+      for (std::size_t i = Count; k != but && i-- > 0;) {
+        product[i] = (i > 0 ? product[i - 1] : 0.0) - powers[k][2] * product[i];
+      }
+    }
+    return product;
+  }
+  static constexpr std::array<double, pairs + 1> all = product_without<pairs + 1>(pairs);
+  static constexpr std::array<per_pair, pairs> others = [] {
+    std::array<per_pair, pairs> products{};
+    for (std::size_t k = 0; k < pairs; ++k) {
+      products[k] = product_without<pairs>(k);
+    }
+    return products;
+  }();
+
+  // What the weights are multiplied by at each point.
+  static constexpr double of_zero = 1 / all[0];
+  static constexpr per_pair of_pair = [] {
+    per_pair factors{};
+    for (std::size_t k = 0; k < pairs; ++k) {
+      double divisor = 2 * powers[k][2];
+      for (std::size_t j = 0; j < pairs; ++j) {
+        divisor *= j == k ? 1.0 : powers[k][2] - powers[j][2];
+      }
+      factors[k] = 1 / divisor;
+    }
+    return factors;
+  }();
+};
+
+/// Transforms squares or lines of numbers, one for every k < count (a multiple of the lanes of a vector):
 ///
 ///   place p of square k:  from[p][from_offset + k]  ->  to[p][to_offset + k]     rows of the square one after another
 template <class Element>
 using winograd_transform = void (*)(const Element* const* from, index_t from_offset, Element* const* to,
                                     index_t to_offset, index_t count);
 
-/// The points of F(4, 3): 0, a, -a, b, -b and infinity. All their powers are exact in a float, and sums of float come
-/// out with half the error that the usual 1 and 2 leave: about twice that of the definition, root mean square (Barabasz
-/// et al. 2020 on the choice of points).
+/// What lies around the products of minimal filtering (Lavin & Gray 2015): with d some places of the input and g the
+/// weights, results are A^T ((B^T d B) * (G g G^T)) A, * entry by entry; the gradient of the weights, with y that of
+/// the results, is G^T ((B^T d B) * (A y A^T)) G. Lines have the left factors alone.
 template <class Element>
-struct winograd_points {
-  static constexpr Element a = static_cast<Element>(0.625);
-  static constexpr Element b = static_cast<Element>(1.5);
-  static constexpr Element a2 = a * a;
-  static constexpr Element b2 = b * b;
-  // What the weights are divided by at each of them.
-  static constexpr Element of_zero = 1 / (a2 * b2);
-  static constexpr Element of_a = 1 / (2 * a2 * (a2 - b2));
-  static constexpr Element of_b = 1 / (2 * b2 * (b2 - a2));
+struct winograd_transforms {
+  winograd_transform<Element> input;        ///< d to B^T d B
+  winograd_transform<Element> weights;      ///< g to G g G^T
+  winograd_transform<Element> sums;         ///< m to A^T m A
+  winograd_transform<Element> gradient;     ///< y to A y A^T
+  winograd_transform<Element> weight_sums;  ///< m to G^T m G
 };
 
-/// What lies around the products of minimal filtering (Lavin & Gray 2015): with d a square of 6 x 6 places of the input
-/// and g the weights, 4 x 4 places of the output are A^T ((B^T d B) * (G g G^T)) A, * entry by entry; the gradient of
-/// the weights, with y 4 x 4 places of that of the output, is G^T ((B^T d B) * (A y A^T)) G.
+/// By the taps of the kernel.
 template <class Element>
-struct winograd_kernels {
-  winograd_transform<Element> transform_input;        ///< d (6 x 6) to B^T d B (6 x 6)
-  winograd_transform<Element> transform_weights;      ///< g (3 x 3) to G g G^T (6 x 6)
-  winograd_transform<Element> transform_sums;         ///< m (6 x 6) to A^T m A (4 x 4)
-  winograd_transform<Element> transform_gradient;     ///< y (4 x 4) to A y A^T (6 x 6)
-  winograd_transform<Element> transform_weight_sums;  ///< m (6 x 6) to G^T m G (3 x 3)
+struct winograd_table {
+  winograd_transforms<Element> square_3;
+  winograd_transforms<Element> square_5;
+  winograd_transforms<Element> line_3;
+  winograd_transforms<Element> line_7;
 };
 
 }  // namespace gradus::kernels::detail
 
 #define GRADUS_WINOGRAD_NAMESPACE portable
-#include "gradus/kernels/cpu/simd_winograd_body.hpp"  // winograd_kernels_of
+#include "gradus/kernels/cpu/simd_winograd_body.hpp"  // winograd_transforms_of
 
 #if defined(__x86_64__)
 #if defined(__clang__)
@@ -82,16 +145,16 @@ namespace gradus::kernels::detail {
 
 /// The code of an instruction set.
 template <class Element>
-[[nodiscard]] const winograd_kernels<Element>& winograd_kernels_for([[maybe_unused]] instruction_set which) {
+[[nodiscard]] const winograd_table<Element>& winograd_transforms_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
   if (which >= instruction_set::avx512) {
-    return avx512::winograd_kernels_of<Element>;
+    return avx512::winograd_transforms_of<Element>;
   }
   if (which == instruction_set::avx2) {
-    return avx2::winograd_kernels_of<Element>;
+    return avx2::winograd_transforms_of<Element>;
   }
 #endif
-  return portable::winograd_kernels_of<Element>;
+  return portable::winograd_transforms_of<Element>;
 }
 
 }  // namespace gradus::kernels::detail

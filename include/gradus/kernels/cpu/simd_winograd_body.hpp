@@ -9,135 +9,120 @@
 
 namespace gradus::kernels::detail::GRADUS_WINOGRAD_NAMESPACE {
 
-/// B^T: six places of the input.
-template <class Element>
+/// sum over i of factors[i] * x[First + 2 * i]
+template <class Element, int First, std::size_t Count>
+GRADUS_ALWAYS_INLINE typename vector_of<Element>::type every_second(const std::array<double, Count>& factors,
+                                                                    const typename vector_of<Element>::type* x) {
+  typename vector_of<Element>::type sum = static_cast<Element>(factors[0]) * x[First];
+#pragma GCC unroll 8
+  for (std::size_t i = 1; i < Count; ++i) {
+    sum += static_cast<Element>(factors[i]) * x[First + 2 * static_cast<int>(i)];
+  }
+  return sum;
+}
+
+/// B^T: the places of the input.
+template <class Element, class Axis>
 struct winograd_input {
   using vector = typename vector_of<Element>::type;
-  using points = winograd_points<Element>;
-  static constexpr int from = 6;
-  static constexpr int to = 6;
+  static constexpr int from = Axis::places;
+  static constexpr int to = Axis::places;
   GRADUS_ALWAYS_INLINE static void apply(const vector* d, vector* v) {
-    constexpr Element both = points::a2 + points::b2;
-    constexpr Element product = points::a2 * points::b2;
-    const vector even_a = d[4] - points::b2 * d[2];
-    const vector odd_a = points::a * (d[3] - points::b2 * d[1]);
-    const vector even_b = d[4] - points::a2 * d[2];
-    const vector odd_b = points::b * (d[3] - points::a2 * d[1]);
-    v[0] = product * d[0] + (d[4] - both * d[2]);
-    v[1] = even_a + odd_a;
-    v[2] = even_a - odd_a;
-    v[3] = even_b + odd_b;
-    v[4] = even_b - odd_b;
-    v[5] = product * d[1] + (d[5] - both * d[3]);
+    v[0] = every_second<Element, 0>(Axis::all, d);
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < Axis::pairs; ++k) {
+      const vector even = every_second<Element, 2>(Axis::others[k], d);
+      const vector odd = static_cast<Element>(Axis::points[k]) * every_second<Element, 1>(Axis::others[k], d);
+      v[1 + 2 * k] = even + odd;
+      v[2 + 2 * k] = even - odd;
+    }
+    v[Axis::places - 1] = every_second<Element, 1>(Axis::all, d);
   }
 };
 
-/// G: three weights.
-template <class Element>
-struct winograd_weights {
+/// The polynomial of `Count` coefficients at every point: A of the gradient of the output, and G of the weights, which
+/// are divided at each.
+template <class Element, class Axis, int Count, bool Divided>
+struct winograd_evaluation {
   using vector = typename vector_of<Element>::type;
-  using points = winograd_points<Element>;
-  static constexpr int from = 3;
-  static constexpr int to = 6;
-  GRADUS_ALWAYS_INLINE static void apply(const vector* g, vector* u) {
-    const vector even_a = points::of_a * (g[0] + points::a2 * g[2]);
-    const vector odd_a = points::of_a * points::a * g[1];
-    const vector even_b = points::of_b * (g[0] + points::b2 * g[2]);
-    const vector odd_b = points::of_b * points::b * g[1];
-    u[0] = points::of_zero * g[0];
-    u[1] = even_a + odd_a;
-    u[2] = even_a - odd_a;
-    u[3] = even_b + odd_b;
-    u[4] = even_b - odd_b;
-    u[5] = g[2];
+  static constexpr int from = Count;
+  static constexpr int to = Axis::places;
+  GRADUS_ALWAYS_INLINE static void apply(const vector* x, vector* v) {
+    v[0] = Divided ? static_cast<Element>(Axis::of_zero) * x[0] : x[0];
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < Axis::pairs; ++k) {
+      vector even = x[0];
+      vector odd = x[1];
+#pragma GCC unroll 8
+      for (int i = 2; i < Count; ++i) {
+        const vector term = static_cast<Element>(Axis::powers[k][static_cast<std::size_t>(i - i % 2)]) * x[i];
+        (i % 2 == 0 ? even : odd) += term;
+      }
+      odd *= static_cast<Element>(Divided ? Axis::of_pair[k] * Axis::points[k] : Axis::points[k]);
+      even *= static_cast<Element>(Divided ? Axis::of_pair[k] : 1.0);
+      v[1 + 2 * k] = even + odd;
+      v[2 + 2 * k] = even - odd;
+    }
+    v[Axis::places - 1] = x[Count - 1];
   }
 };
 
-/// A^T: six sums.
-template <class Element>
-struct winograd_sums {
+/// The transpose of the same: A^T of sums, and G^T of sums of gradients of weights.
+template <class Element, class Axis, int Count, bool Divided>
+struct winograd_combination {
   using vector = typename vector_of<Element>::type;
-  using points = winograd_points<Element>;
-  static constexpr int from = 6;
-  static constexpr int to = 4;
-  GRADUS_ALWAYS_INLINE static void apply(const vector* m, vector* y) {
-    const vector even_a = m[1] + m[2];
-    const vector odd_a = points::a * (m[1] - m[2]);
-    const vector even_b = m[3] + m[4];
-    const vector odd_b = points::b * (m[3] - m[4]);
-    y[0] = m[0] + even_a + even_b;
-    y[1] = odd_a + odd_b;
-    y[2] = points::a2 * even_a + points::b2 * even_b;
-    y[3] = m[5] + points::a2 * odd_a + points::b2 * odd_b;
+  static constexpr int from = Axis::places;
+  static constexpr int to = Count;
+  GRADUS_ALWAYS_INLINE static void apply(const vector* m, vector* x) {
+    vector even[Axis::pairs];
+    vector odd[Axis::pairs];
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < Axis::pairs; ++k) {
+      const auto factor = static_cast<Element>(Divided ? Axis::of_pair[k] : 1.0);
+      even[k] = factor * (m[1 + 2 * k] + m[2 + 2 * k]);
+      odd[k] = static_cast<Element>(Axis::points[k]) * factor * (m[1 + 2 * k] - m[2 + 2 * k]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) {
+      vector sum = i == Count - 1 ? m[Axis::places - 1] : vector{};
+      if (i == 0) {
+        sum = (Divided ? static_cast<Element>(Axis::of_zero) : Element{1}) * m[0];
+      }
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < Axis::pairs; ++k) {
+        sum += static_cast<Element>(Axis::powers[k][static_cast<std::size_t>(i - i % 2)]) *
+               (i % 2 == 0 ? even[k] : odd[k]);
+      }
+      x[i] = sum;
+    }
   }
 };
 
-/// A: four places of the gradient of the output.
-template <class Element>
-struct winograd_gradient {
-  using vector = typename vector_of<Element>::type;
-  using points = winograd_points<Element>;
-  static constexpr int from = 4;
-  static constexpr int to = 6;
-  GRADUS_ALWAYS_INLINE static void apply(const vector* y, vector* z) {
-    const vector even_a = y[0] + points::a2 * y[2];
-    const vector odd_a = points::a * (y[1] + points::a2 * y[3]);
-    const vector even_b = y[0] + points::b2 * y[2];
-    const vector odd_b = points::b * (y[1] + points::b2 * y[3]);
-    z[0] = y[0];
-    z[1] = even_a + odd_a;
-    z[2] = even_a - odd_a;
-    z[3] = even_b + odd_b;
-    z[4] = even_b - odd_b;
-    z[5] = y[3];
-  }
-};
-
-/// G^T: six sums of gradients of weights.
-template <class Element>
-struct winograd_weight_sums {
-  using vector = typename vector_of<Element>::type;
-  using points = winograd_points<Element>;
-  static constexpr int from = 6;
-  static constexpr int to = 3;
-  GRADUS_ALWAYS_INLINE static void apply(const vector* m, vector* w) {
-    const vector even_a = points::of_a * (m[1] + m[2]);
-    const vector odd_a = points::of_a * (m[1] - m[2]);
-    const vector even_b = points::of_b * (m[3] + m[4]);
-    const vector odd_b = points::of_b * (m[3] - m[4]);
-    w[0] = points::of_zero * m[0] + even_a + even_b;
-    w[1] = points::a * odd_a + points::b * odd_b;
-    w[2] = m[5] + points::a2 * even_a + points::b2 * even_b;
-  }
-};
-
-/// As winograd_transform: the columns of the square, then its rows.
-template <class Axis, class Element>
-void transform_square(const Element* const* from, index_t from_offset, Element* const* to, index_t to_offset,
-                      index_t count) {
+/// As winograd_transform, of squares: their columns, then their rows.
+template <class Element, class Axis>
+void transform_squares(const Element* const* from, index_t from_offset, Element* const* to, index_t to_offset,
+                       index_t count) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   for (index_t k = 0; k < count; k += vector_of<Element>::lanes) {
     vector half[Axis::to][Axis::from];
-#pragma GCC unroll 6
     for (int j = 0; j < Axis::from; ++j) {
       vector column[Axis::from];
       vector transformed[Axis::to];
-#pragma GCC unroll 6
+#pragma GCC unroll 16
       for (int i = 0; i < Axis::from; ++i) {
         column[i] = *reinterpret_cast<const stored*>(from[i * Axis::from + j] + from_offset + k);
       }
       Axis::apply(column, transformed);
-#pragma GCC unroll 6
+#pragma GCC unroll 16
       for (int i = 0; i < Axis::to; ++i) {
         half[i][j] = transformed[i];
       }
     }
-#pragma GCC unroll 6
     for (int i = 0; i < Axis::to; ++i) {
       vector transformed[Axis::to];
       Axis::apply(half[i], transformed);
-#pragma GCC unroll 6
+#pragma GCC unroll 16
       for (int j = 0; j < Axis::to; ++j) {
         *reinterpret_cast<stored*>(to[i * Axis::to + j] + to_offset + k) = transformed[j];
       }
@@ -145,13 +130,53 @@ void transform_square(const Element* const* from, index_t from_offset, Element* 
   }
 }
 
+/// The same of lines.
+template <class Element, class Axis>
+void transform_lines(const Element* const* from, index_t from_offset, Element* const* to, index_t to_offset,
+                     index_t count) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  for (index_t k = 0; k < count; k += vector_of<Element>::lanes) {
+    vector line[Axis::from];
+    vector transformed[Axis::to];
+#pragma GCC unroll 16
+    for (int i = 0; i < Axis::from; ++i) {
+      line[i] = *reinterpret_cast<const stored*>(from[i] + from_offset + k);
+    }
+    Axis::apply(line, transformed);
+#pragma GCC unroll 16
+    for (int i = 0; i < Axis::to; ++i) {
+      *reinterpret_cast<stored*>(to[i] + to_offset + k) = transformed[i];
+    }
+  }
+}
+
+template <class Element, int Taps>
+constexpr winograd_transforms<Element> winograd_squares() {
+  using axis = winograd_axis<Taps>;
+  constexpr int results = axis::results;
+  return {.input = &transform_squares<Element, winograd_input<Element, axis>>,
+          .weights = &transform_squares<Element, winograd_evaluation<Element, axis, Taps, true>>,
+          .sums = &transform_squares<Element, winograd_combination<Element, axis, results, false>>,
+          .gradient = &transform_squares<Element, winograd_evaluation<Element, axis, results, false>>,
+          .weight_sums = &transform_squares<Element, winograd_combination<Element, axis, Taps, true>>};
+}
+template <class Element, int Taps>
+constexpr winograd_transforms<Element> winograd_lines() {
+  using axis = winograd_axis<Taps>;
+  constexpr int results = axis::results;
+  return {.input = &transform_lines<Element, winograd_input<Element, axis>>,
+          .weights = &transform_lines<Element, winograd_evaluation<Element, axis, Taps, true>>,
+          .sums = &transform_lines<Element, winograd_combination<Element, axis, results, false>>,
+          .gradient = &transform_lines<Element, winograd_evaluation<Element, axis, results, false>>,
+          .weight_sums = &transform_lines<Element, winograd_combination<Element, axis, Taps, true>>};
+}
+
 template <class Element>
-inline constexpr winograd_kernels<Element> winograd_kernels_of{
-    .transform_input = &transform_square<winograd_input<Element>, Element>,
-    .transform_weights = &transform_square<winograd_weights<Element>, Element>,
-    .transform_sums = &transform_square<winograd_sums<Element>, Element>,
-    .transform_gradient = &transform_square<winograd_gradient<Element>, Element>,
-    .transform_weight_sums = &transform_square<winograd_weight_sums<Element>, Element>};
+inline constexpr winograd_table<Element> winograd_transforms_of{.square_3 = winograd_squares<Element, 3>(),
+                                                                .square_5 = winograd_squares<Element, 5>(),
+                                                                .line_3 = winograd_lines<Element, 3>(),
+                                                                .line_7 = winograd_lines<Element, 7>()};
 
 }  // namespace gradus::kernels::detail::GRADUS_WINOGRAD_NAMESPACE
 

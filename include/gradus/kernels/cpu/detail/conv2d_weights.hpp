@@ -34,7 +34,7 @@ class weight_gradients {
         order_{order},
         batch_{batch},
         threads_{threads},
-        winograd_{std::is_same_v<Element, float> && winograd::gains(g)} {
+        winograd_{std::is_same_v<Element, float> && winograd_kind_of(g) != winograd_kind::none} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
     unit_ = c_.terms % 16 == 0 ? 16 : 1;

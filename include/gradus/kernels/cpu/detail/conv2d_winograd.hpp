@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Correlations of 3x3 taps by minimal filtering: 4 x 4 results for 36 products a pair of channels, where sums of terms
-// take 144.
+// Correlations by minimal filtering: tiles of results from fewer products than their sums have terms.
 // Module: kernels. Depends on: tensor.
 #pragma once
 
@@ -16,29 +15,69 @@
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, store_planes
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
 #include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
-#include "gradus/kernels/cpu/simd_winograd.hpp"              // winograd_kernels
+#include "gradus/kernels/cpu/simd_winograd.hpp"              // winograd_transforms_for
 
 namespace gradus::kernels::detail {
 
-/// Sizes of F(4 x 4, 3 x 3).
-struct winograd {
-  static constexpr index_t results = 4;  ///< a side of a tile of results
-  static constexpr index_t places = 6;   ///< a side of what they read of the source
-  static constexpr index_t taps = 9;
-  static constexpr index_t products = places * places;
+/// The kernels of a convolution that minimal filtering gains by.
+enum class winograd_kind : unsigned char { none, square_3, square_5, line_3, line_7 };
 
-  /// Whether a convolution gains: squares of taps without strides, channels that fill vectors and are many enough to
-  /// pay for the transforms, and tiles that lie inside the image for the most part. Of the shape alone, so that a
-  /// network computes the same however it is run.
-  [[nodiscard]] static constexpr bool gains(const conv2d_geometry& g) noexcept {
-    constexpr index_t unit = 16;
-    constexpr index_t least_channels = 32;
-    const index_t tiles = ceil_div(g.out_height, results) * ceil_div(g.out_width, results);
-    return g.kernel_height == 3 && g.kernel_width == 3 && g.stride_height == 1 && g.stride_width == 1 &&
-           g.groups == 1 && g.in_channels % unit == 0 && g.out_channels % unit == 0 &&
-           std::min(g.in_channels, g.out_channels) >= least_channels &&
-           2 * products * tiles <= taps * g.out_height * g.out_width;
+/// Kernels without strides, channels that fill vectors and are many enough to pay for the transforms, and tiles that
+/// lie inside the image for the most part. Of the shape alone, so that a network computes the same however it is run.
+[[nodiscard]] constexpr winograd_kind winograd_kind_of(const conv2d_geometry& g) noexcept {
+  constexpr index_t unit = 16;
+  constexpr index_t least_channels = 32;
+  constexpr index_t results = winograd_axis<3>::results;
+  if (g.stride_height != 1 || g.stride_width != 1 || g.groups != 1 || g.in_channels % unit != 0 ||
+      g.out_channels % unit != 0 || std::min(g.in_channels, g.out_channels) < least_channels) {
+    return winograd_kind::none;
   }
+  const index_t most = std::max(g.kernel_height, g.kernel_width);
+  const index_t least = std::min(g.kernel_height, g.kernel_width);
+  const auto filtered = [](index_t taps, index_t size) {
+    return taps == 1 ? size : ceil_div(size, results) * (results - 1 + taps);
+  };
+  if (2 * filtered(g.kernel_height, g.out_height) * filtered(g.kernel_width, g.out_width) >
+      g.kernel_height * g.kernel_width * g.out_height * g.out_width) {
+    return winograd_kind::none;
+  }
+  return least == 3 && most == 3   ? winograd_kind::square_3
+         : least == 5 && most == 5 ? winograd_kind::square_5
+         : least == 1 && most == 3 ? winograd_kind::line_3
+         : least == 1 && most == 7 ? winograd_kind::line_7
+                                   : winograd_kind::none;
+}
+
+/// The tiles of minimal filtering for a kernel.
+template <class Element>
+struct winograd_filter {
+  static constexpr std::size_t most_results = 16;
+  static constexpr std::size_t most_taps = 25;
+  static constexpr std::size_t most_products = 64;
+
+  winograd_filter(instruction_set set, const correlation& c)
+      : taps{c.taps_height * c.taps_width},
+        results_high{c.taps_height == 1 ? 1 : winograd_axis<3>::results},
+        results_wide{c.taps_width == 1 ? 1 : winograd_axis<3>::results},
+        places_high{results_high + c.taps_height - 1},
+        places_wide{results_wide + c.taps_width - 1},
+        products{places_high * places_wide} {
+    const winograd_table<Element>& table = winograd_transforms_for<Element>(set);
+    const bool square = c.taps_height == c.taps_width;
+    transforms = taps == 9 ? &table.square_3 : square ? &table.square_5 : taps == 3 ? &table.line_3 : &table.line_7;
+  }
+  [[nodiscard]] index_t tile_rows(index_t rows) const noexcept { return ceil_div(rows, results_high); }
+  [[nodiscard]] index_t tile_columns(index_t columns) const noexcept { return ceil_div(columns, results_wide); }
+  /// Rows of the source that rows of tiles read.
+  [[nodiscard]] index_t source_rows(index_t tiles) const noexcept { return (tiles - 1) * results_high + places_high; }
+
+  const winograd_transforms<Element>* transforms;
+  index_t taps;
+  index_t results_high;  ///< of a tile
+  index_t results_wide;
+  index_t places_high;  ///< that they read of the source
+  index_t places_wide;
+  index_t products;  ///< of a tile and a pair of channels
 };
 
 /// Images with the channels last, or rows of one: what tiles read.
@@ -51,13 +90,11 @@ struct winograd_image {
   index_t pitch = 0;               ///< elements from a place to the next
   const Element* zeros = nullptr;  ///< what lies outside
 
-  /// Where a square of places begins, row by row.
-  template <std::size_t Places>
-  void list(index_t side, index_t row, index_t column, std::array<const Element*, Places>& places) const noexcept {
-    auto* place = places.data();
-    for (index_t h = row; h < row + side; ++h) {
+  /// Where some places begin, row by row.
+  void list(index_t row, index_t rows, index_t column, index_t columns, const Element** place) const noexcept {
+    for (index_t h = row; h < row + rows; ++h) {
       const bool inside = h >= 0 && h < height;
-      for (index_t w = column; w < column + side; ++w) {
+      for (index_t w = column; w < column + columns; ++w) {
         *place++ = inside && w >= 0 && w < width ? first + ((h - first_row) * width + w) * pitch : zeros;
       }
     }
@@ -86,14 +123,14 @@ class winograd_correlations final : public correlations<Element> {
   /// @param batch  images at most
   winograd_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                         index_t threads, index_t batch)
-      : base{kernels, g, order, which, threads, batch}, transforms_{winograd_kernels_for<real>(kernels.set)} {}
+      : base{kernels, g, order, which, threads, batch}, filter_{kernels.set, base::at(0)} {}
 
  private:
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
-  [[nodiscard]] static index_t tile_rows(const correlation& c) noexcept { return ceil_div(c.rows, winograd::results); }
-  [[nodiscard]] static index_t tile_columns(const correlation& c) noexcept {
-    return ceil_div(c.columns, winograd::results);
-  }
+  [[nodiscard]] index_t tile_rows(const correlation& c) const noexcept { return filter_.tile_rows(c.rows); }
+  [[nodiscard]] index_t tile_columns(const correlation& c) const noexcept { return filter_.tile_columns(c.columns); }
+  /// Results of a tile.
+  [[nodiscard]] index_t squares() const noexcept { return filter_.results_high * filter_.results_wide; }
 
   /// How much a block takes at most.
   struct limits {
@@ -102,7 +139,7 @@ class winograd_correlations final : public correlations<Element> {
   };
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t block_bytes = 1024 * 1024;  // of transformed places and sums
-    const index_t tile_bytes = winograd::products * (c.terms + c.results) * static_cast<index_t>(sizeof(real));
+    const index_t tile_bytes = filter_.products * (c.terms + c.results) * static_cast<index_t>(sizeof(real));
     const index_t tiles = std::clamp<index_t>(block_bytes / tile_bytes, 2 * kernels_.rows, 96);
     const index_t of_image = tile_rows(c) * tile_columns(c);
     return {.images = std::clamp<index_t>(tiles / of_image, 1, std::max<index_t>(1, batch_)),
@@ -129,9 +166,7 @@ class winograd_correlations final : public correlations<Element> {
   [[nodiscard]] index_t weight_step(const correlation& c) const {
     return winograd_step<real>(c.terms, padded_columns(kernels_, c.results));
   }
-  [[nodiscard]] index_t group_weights(const correlation& c) const override {
-    return winograd::products * weight_step(c);
-  }
+  [[nodiscard]] index_t group_weights(const correlation& c) const override { return filter_.products * weight_step(c); }
 
   struct worker_memory {
     real* zeros;
@@ -149,23 +184,20 @@ class winograd_correlations final : public correlations<Element> {
     const limits most = limits_of(c);
     return most.images * most.rows * tile_columns(c);
   }
-  /// Rows of the source that rows of tiles read.
-  [[nodiscard]] static index_t source_rows(index_t rows) noexcept { return winograd::results * rows + 2; }
   [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
     const limits most = limits_of(c);
     const index_t tiles = most_tiles(c);
     const index_t results = most_results(c);
-    const index_t squares = winograd::results * winograd::results;
-    const index_t pixels = channels_last() ? 0 : tiles * squares;
+    const index_t pixels = channels_last() ? 0 : tiles * squares();
     worker_memory m{};
     m.zeros = memory.template take<real>(c.terms);
-    m.strip = memory.template take<real>(
-        channels_last() ? 0
-                        : most.images * std::min(source_rows(most.rows), c.source_height) * c.source_width * c.terms);
-    m.input =
-        memory.template take<real>(winograd::products * winograd_step<real>(tiles, winograd_pitch<real>(c.terms)));
-    m.sums = memory.template take<real>(winograd::products * winograd_step<real>(tiles, winograd_pitch<real>(results)));
-    m.results = memory.template take<real>(channels_last() ? squares * results : pixels * kernels_.width);
+    m.strip = memory.template take<real>(channels_last()
+                                             ? 0
+                                             : most.images * std::min(filter_.source_rows(most.rows), c.source_height) *
+                                                   c.source_width * c.terms);
+    m.input = memory.template take<real>(filter_.products * winograd_step<real>(tiles, winograd_pitch<real>(c.terms)));
+    m.sums = memory.template take<real>(filter_.products * winograd_step<real>(tiles, winograd_pitch<real>(results)));
+    m.results = memory.template take<real>(channels_last() ? squares() * results : pixels * kernels_.width);
     m.spare = memory.template take<real>(results);
     m.planes = memory.template take<real>(pixels * kernels_.width);
     m.tile = memory.template take<real>(2 * kernels_.rows * results);
@@ -174,7 +206,7 @@ class winograd_correlations final : public correlations<Element> {
     return m;
   }
   /// What a worker packs weights in.
-  [[nodiscard]] index_t taps_of_planes() const { return channels_last() ? 0 : winograd::taps * kernels_.width; }
+  [[nodiscard]] index_t taps_of_planes() const { return channels_last() ? 0 : filter_.taps * kernels_.width; }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
     scratch packing;
     static_cast<void>(packing.template take<real>(taps_of_planes()));
@@ -193,17 +225,17 @@ class winograd_correlations final : public correlations<Element> {
     if (channels_last()) {
       pack_weights(kernels_, c, term_order::channels_last, w, group, result, columns, width, panel);
     } else {
-      pack_weights_of_planes(kernels_, c, winograd::taps, w, group, result, columns, width, taps, panel);
+      pack_weights_of_planes(kernels_, c, filter_.taps, w, group, result, columns, width, taps, panel);
     }
-    std::array<const real*, winograd::taps> from;
-    std::array<real*, winograd::products> places;
-    for (index_t i = 0; i < winograd::taps; ++i) {
+    std::array<const real*, winograd_filter<real>::most_taps> from;
+    std::array<real*, winograd_filter<real>::most_products> places;
+    for (index_t i = 0; i < filter_.taps; ++i) {
       from[static_cast<std::size_t>(i)] = panel + i * c.terms * width;
     }
-    for (index_t i = 0; i < winograd::products; ++i) {
+    for (index_t i = 0; i < filter_.products; ++i) {
       places[static_cast<std::size_t>(i)] = to + i * weight_step(c) + result * c.terms;
     }
-    transforms_.transform_weights(from.data(), 0, places.data(), 0, c.terms * width);
+    filter_.transforms->weights(from.data(), 0, places.data(), 0, c.terms * width);
   }
 
   void run_block(const correlation& c, index_t /*group*/, index_t task, const Element* x, const real* packed,
@@ -232,7 +264,7 @@ class winograd_correlations final : public correlations<Element> {
     for (index_t n = block.image; n < block.image + block.images; ++n) {
       for (index_t row = block.row; row < block.row + block.rows; ++row) {
         for (index_t column = 0; column < tile_columns(c); ++column) {
-          body(n, row * winograd::results, column * winograd::results, tile++);
+          body(n, row * filter_.results_high, column * filter_.results_wide, tile++);
         }
       }
     }
@@ -252,9 +284,9 @@ class winograd_correlations final : public correlations<Element> {
     std::fill_n(m.zeros, c.terms, real{});
     const index_t plane = c.source_height * c.source_width;
     winograd_image<real> image{.height = c.source_height, .width = c.source_width, .pitch = c.terms, .zeros = m.zeros};
-    const index_t first = std::max<index_t>(0, c.origin_height + block.row * winograd::results);
+    const index_t first = std::max<index_t>(0, c.origin_height + block.row * filter_.results_high);
     const index_t last =
-        std::min(c.source_height, c.origin_height + block.row * winograd::results + source_rows(block.rows));
+        std::min(c.source_height, c.origin_height + block.row * filter_.results_high + filter_.source_rows(block.rows));
     if (!channels_last()) {
       image.first_row = first;
       for (index_t n = 0; n < block.images; ++n) {
@@ -263,16 +295,16 @@ class winograd_correlations final : public correlations<Element> {
                         m.strip + n * (last - first) * c.source_width * c.terms);
       }
     }
-    std::array<const real*, winograd::products> from;
-    std::array<real*, winograd::products> to;
-    for (index_t i = 0; i < winograd::products; ++i) {
+    std::array<const real*, winograd_filter<real>::most_products> from;
+    std::array<real*, winograd_filter<real>::most_products> to;
+    for (index_t i = 0; i < filter_.products; ++i) {
       to[static_cast<std::size_t>(i)] = m.input + i * input_step(c);
     }
     for_each_tile(c, block, [&](index_t n, index_t row, index_t column, index_t tile) {
       image.first = channels_last() ? x + n * plane * c.terms
                                     : m.strip + (n - block.image) * (last - first) * c.source_width * c.terms;
-      image.list(winograd::places, c.origin_height + row, c.origin_width + column, from);
-      transforms_.transform_input(from.data(), 0, to.data(), tile * input_pitch(c), c.terms);
+      image.list(c.origin_height + row, filter_.places_high, c.origin_width + column, filter_.places_wide, from.data());
+      filter_.transforms->input(from.data(), 0, to.data(), tile * input_pitch(c), c.terms);
     });
   }
 
@@ -287,7 +319,7 @@ class winograd_correlations final : public correlations<Element> {
     const index_t zero = 0;
     const index_t panel_bytes = kernels_.width * c.terms * static_cast<index_t>(sizeof(real));
     const index_t group = std::max<index_t>(1, group_bytes / panel_bytes) * kernels_.width;
-    for (index_t i = 0; i < winograd::products; ++i) {
+    for (index_t i = 0; i < filter_.products; ++i) {
       for (index_t result = 0; result < results; result += group) {
         panel_rows<real> panel;
         panel.rows = tiles;
@@ -309,8 +341,8 @@ class winograd_correlations final : public correlations<Element> {
 
   /// Where the squares of sums of the first tile lie.
   void list_sums(const correlation& c, const worker_memory& m,
-                 std::array<const real*, winograd::products>& from) const {
-    for (index_t i = 0; i < winograd::products; ++i) {
+                 std::array<const real*, winograd_filter<real>::most_products>& from) const {
+    for (index_t i = 0; i < filter_.products; ++i) {
       from[static_cast<std::size_t>(i)] = m.sums + i * sums_step(c);
     }
   }
@@ -319,15 +351,15 @@ class winograd_correlations final : public correlations<Element> {
   void store_pixels(const correlation& c, const result_block& block, index_t results,
                     const tile_output<Element>& output, const worker_memory& m) const {
     const bool plain = output.simple() && output.bias == nullptr && !output.relu;
-    std::array<const real*, winograd::products> from;
+    std::array<const real*, winograd_filter<real>::most_products> from;
     list_sums(c, m, from);
     for_each_tile(c, block, [&](index_t n, index_t row, index_t column, index_t tile) {
-      std::array<real*, winograd::results * winograd::results> to;
-      std::array<index_t, winograd::results * winograd::results> c_row;
+      std::array<real*, winograd_filter<real>::most_results> to;
+      std::array<index_t, winograd_filter<real>::most_results> c_row;
       std::size_t place = 0;
       index_t inside = 0;
-      for (index_t h = row; h < row + winograd::results; ++h) {
-        for (index_t w = column; w < column + winograd::results; ++w, ++place) {
+      for (index_t h = row; h < row + filter_.results_high; ++h) {
+        for (index_t w = column; w < column + filter_.results_wide; ++w, ++place) {
           to[place] = m.spare;
           if (h < c.rows && w < c.columns) {
             const index_t pixel = ((n * c.rows + h) * c.columns + w) * c.results;
@@ -336,7 +368,7 @@ class winograd_correlations final : public correlations<Element> {
           }
         }
       }
-      transforms_.transform_sums(from.data(), tile * sums_pitch(c), to.data(), 0, results);
+      filter_.transforms->sums(from.data(), tile * sums_pitch(c), to.data(), 0, results);
       if (!plain) {
         kernels_.finish(m.results, inside, results, results, c_row.data(), output);
       }
@@ -347,23 +379,23 @@ class winograd_correlations final : public correlations<Element> {
   void store_channels(const correlation& c, const result_block& block, index_t results,
                       const tile_output<Element>& output, const worker_memory& m) const {
     const index_t plane = c.rows * c.columns;
-    const index_t first = block.row * winograd::results;
-    const index_t pixels = (std::min(c.rows, first + block.rows * winograd::results) - first) * c.columns;
-    std::array<const real*, winograd::products> from;
+    const index_t first = block.row * filter_.results_high;
+    const index_t pixels = (std::min(c.rows, first + block.rows * filter_.results_high) - first) * c.columns;
+    std::array<const real*, winograd_filter<real>::most_products> from;
     list_sums(c, m, from);
     std::array<index_t, 64> c_row{};
     for (index_t result = 0; result < results; result += kernels_.width) {
       const index_t columns = std::min(results - result, kernels_.width);
       for_each_tile(c, block, [&](index_t n, index_t row, index_t column, index_t tile) {
-        std::array<real*, winograd::results * winograd::results> to;
+        std::array<real*, winograd_filter<real>::most_results> to;
         std::size_t place = 0;
-        for (index_t h = row; h < row + winograd::results; ++h) {
-          for (index_t w = column; w < column + winograd::results; ++w, ++place) {
+        for (index_t h = row; h < row + filter_.results_high; ++h) {
+          for (index_t w = column; w < column + filter_.results_wide; ++w, ++place) {
             const index_t pixel = (n - block.image) * pixels + (h - first) * c.columns + w;
             to[place] = h < c.rows && w < c.columns ? m.results + pixel * columns : m.spare;
           }
         }
-        transforms_.transform_sums(from.data(), tile * sums_pitch(c) + result, to.data(), 0, columns);
+        filter_.transforms->sums(from.data(), tile * sums_pitch(c) + result, to.data(), 0, columns);
       });
       for (index_t j = 0; j < columns; ++j) {
         c_row[static_cast<std::size_t>(j)] = (result + j) * plane;
@@ -379,7 +411,7 @@ class winograd_correlations final : public correlations<Element> {
     }
   }
 
-  const winograd_kernels<real>& transforms_;
+  winograd_filter<real> filter_;
 };
 
 }  // namespace gradus::kernels::detail

@@ -9,9 +9,8 @@
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, channel_order
-#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"     // winograd, winograd_image
+#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"     // winograd_filter, winograd_image
 #include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
-#include "gradus/kernels/cpu/simd_winograd.hpp"              // winograd_kernels
 
 namespace gradus::kernels::detail {
 
@@ -29,14 +28,14 @@ class winograd_weight_sums {
  public:
   /// @param channels  input channels of a block at most
   winograd_weight_sums(const tile_kernels<float>& kernels, const correlation& c, channel_order order, index_t channels)
-      : kernels_{kernels}, transforms_{winograd_kernels_for<float>(kernels.set)}, c_{c}, order_{order} {
+      : kernels_{kernels}, filter_{kernels.set, c}, c_{c}, order_{order} {
     constexpr index_t most_results = 128;
     constexpr index_t piece_bytes = 1024 * 1024;  // of transformed places
     channels_ = channels;
     results_ = std::min(padded_columns(kernels, c.results), std::max(kernels.width, most_results));
-    tiles_high_ = ceil_div(c.rows, winograd::results);
-    tiles_wide_ = ceil_div(c.columns, winograd::results);
-    const index_t tile_bytes = winograd::products * (channels_ + results_) * static_cast<index_t>(sizeof(float));
+    tiles_high_ = filter_.tile_rows(c.rows);
+    tiles_wide_ = filter_.tile_columns(c.columns);
+    const index_t tile_bytes = filter_.products * (channels_ + results_) * static_cast<index_t>(sizeof(float));
     const index_t tiles = std::clamp<index_t>(piece_bytes / tile_bytes, 32, 128);
     piece_images_ = std::max<index_t>(1, tiles / (tiles_high_ * tiles_wide_));
     piece_rows_ = std::clamp<index_t>(tiles / tiles_wide_, 1, tiles_high_);
@@ -60,7 +59,7 @@ class winograd_weight_sums {
     for (index_t i = 0; i < end - begin; ++i) {
       m.a_row[i] = i;
     }
-    const index_t rows_of_sums = winograd::taps * (end - begin) + 1;
+    const index_t rows_of_sums = filter_.taps * (end - begin) + 1;
     for (index_t result = first_result; result < last_result; result += results_) {
       const block b{.begin = begin,
                     .channels = end - begin,
@@ -98,16 +97,18 @@ class winograd_weight_sums {
   [[nodiscard]] index_t sums_step() const { return winograd_step<float>(channels_, results_); }
 
   [[nodiscard]] worker_memory take(scratch& memory) const {
-    const index_t rows = piece_rows_ * winograd::results;
+    const index_t rows = piece_rows_ * filter_.results_high;
     worker_memory m{};
     m.zeros = memory.take<float>(std::max(channels_, results_));
     m.ones = memory.take<float>(c_.columns);
-    m.strip = memory.take<float>(
-        channels_last() ? 0 : piece_images_ * std::min(rows + 2, c_.source_height) * c_.source_width * channels_);
+    m.strip = memory.take<float>(channels_last()
+                                     ? 0
+                                     : piece_images_ * std::min(filter_.source_rows(piece_rows_), c_.source_height) *
+                                           c_.source_width * channels_);
     m.gradient = memory.take<float>(channels_last() ? 0 : piece_images_ * rows * c_.columns * results_);
-    m.input = memory.take<float>(winograd::products * input_step());
-    m.output = memory.take<float>(winograd::products * output_step());
-    m.sums = memory.take<float>(winograd::products * sums_step());
+    m.input = memory.take<float>(filter_.products * input_step());
+    m.output = memory.take<float>(filter_.products * output_step());
+    m.sums = memory.take<float>(filter_.products * sums_step());
     m.tile = memory.take<float>(2 * kernels_.rows * kernels_.width);
     m.a_row = memory.take<index_t>(channels_);
     return m;
@@ -125,32 +126,32 @@ class winograd_weight_sums {
   void sum_block(const chunk_of_results& chunk, const block& b, const float* x, const float* dy, float* sums,
                  const worker_memory& m) const {
     bool first = true;
-    const index_t rows_of_sums = winograd::taps * b.channels + 1;
+    const index_t rows_of_sums = filter_.taps * b.channels + 1;
     for_each_panel(b, [&](index_t panel, index_t, index_t width) {
       std::fill_n(sums + panel * rows_of_sums + (rows_of_sums - 1) * width, width, 0.0F);
     });
     for (index_t image = chunk.first_image; image < chunk.last_image || first; image += piece_images_) {
-      for (index_t row = chunk.first_row; row < chunk.last_row; row += piece_rows_ * winograd::results) {
+      for (index_t row = chunk.first_row; row < chunk.last_row; row += piece_rows_ * filter_.results_high) {
         const chunk_of_results piece{.first_image = image,
                                      .last_image = std::clamp(chunk.last_image, image, image + piece_images_),
                                      .first_row = row,
-                                     .last_row = std::min(chunk.last_row, row + piece_rows_ * winograd::results)};
+                                     .last_row = std::min(chunk.last_row, row + piece_rows_ * filter_.results_high)};
         const index_t tiles = transform_input(piece, b, x, m);
         transform_output(piece, b, dy, sums, m);
         multiply(b, tiles, first, m);
         first = false;
       }
     }
-    std::array<const float*, winograd::products> from;
-    std::array<float*, winograd::taps> to;
+    std::array<const float*, winograd_filter<float>::most_products> from;
+    std::array<float*, winograd_filter<float>::most_taps> to;
     for_each_panel(b, [&](index_t panel, index_t, index_t width) {
-      for (index_t i = 0; i < winograd::products; ++i) {
+      for (index_t i = 0; i < filter_.products; ++i) {
         from[static_cast<std::size_t>(i)] = m.sums + i * sums_step() + panel * b.channels;
       }
-      for (index_t i = 0; i < winograd::taps; ++i) {
+      for (index_t i = 0; i < filter_.taps; ++i) {
         to[static_cast<std::size_t>(i)] = sums + panel * rows_of_sums + i * b.channels * width;
       }
-      transforms_.transform_weight_sums(from.data(), 0, to.data(), 0, b.channels * width);
+      filter_.transforms->weight_sums(from.data(), 0, to.data(), 0, b.channels * width);
     });
   }
 
@@ -160,8 +161,8 @@ class winograd_weight_sums {
   index_t for_each_tile(const chunk_of_results& piece, const Body& body) const {
     index_t tile = 0;
     for (index_t n = piece.first_image; n < piece.last_image; ++n) {
-      for (index_t row = piece.first_row; row < piece.last_row; row += winograd::results) {
-        for (index_t column = 0; column < c_.columns; column += winograd::results) {
+      for (index_t row = piece.first_row; row < piece.last_row; row += filter_.results_high) {
+        for (index_t column = 0; column < c_.columns; column += filter_.results_wide) {
           body(n, row, column, tile++);
         }
       }
@@ -173,7 +174,7 @@ class winograd_weight_sums {
     const index_t plane = c_.source_height * c_.source_width;
     const index_t first = channels_last() ? 0 : std::max<index_t>(0, c_.origin_height + piece.first_row);
     const index_t last =
-        std::min(c_.source_height, c_.origin_height + round_up(piece.last_row - piece.first_row, winograd::results) +
+        std::min(c_.source_height, c_.origin_height + round_up(piece.last_row - piece.first_row, filter_.results_high) +
                                        piece.first_row + 2);
     const index_t strip = (last - first) * c_.source_width * b.channels;
     if (!channels_last()) {
@@ -187,15 +188,16 @@ class winograd_weight_sums {
                                 .width = c_.source_width,
                                 .pitch = channels_last() ? c_.terms : b.channels,
                                 .zeros = m.zeros};
-    std::array<const float*, winograd::products> from;
-    std::array<float*, winograd::products> to;
-    for (index_t i = 0; i < winograd::products; ++i) {
+    std::array<const float*, winograd_filter<float>::most_products> from;
+    std::array<float*, winograd_filter<float>::most_products> to;
+    for (index_t i = 0; i < filter_.products; ++i) {
       to[static_cast<std::size_t>(i)] = m.input + i * input_step();
     }
     return for_each_tile(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
       image.first = channels_last() ? x + n * plane * c_.terms + b.begin : m.strip + (n - piece.first_image) * strip;
-      image.list(winograd::places, c_.origin_height + row, c_.origin_width + column, from);
-      transforms_.transform_input(from.data(), 0, to.data(), tile * input_pitch(), b.channels);
+      image.list(c_.origin_height + row, filter_.places_high, c_.origin_width + column, filter_.places_wide,
+                 from.data());
+      filter_.transforms->input(from.data(), 0, to.data(), tile * input_pitch(), b.channels);
     });
   }
 
@@ -216,20 +218,20 @@ class winograd_weight_sums {
     };
     winograd_image<float> image{
         .first_row = piece.first_row, .height = piece.last_row, .width = c_.columns, .pitch = pitch, .zeros = m.zeros};
-    std::array<const float*, winograd::results * winograd::results> from;
-    std::array<float*, winograd::products> to;
-    for (index_t i = 0; i < winograd::products; ++i) {
+    std::array<const float*, winograd_filter<float>::most_results> from;
+    std::array<float*, winograd_filter<float>::most_products> to;
+    for (index_t i = 0; i < filter_.products; ++i) {
       to[static_cast<std::size_t>(i)] = m.output + i * output_step();
     }
     for_each_tile(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
       image.first = first_of(n);
-      image.list(winograd::results, row, column, from);
+      image.list(row, filter_.results_high, column, filter_.results_wide, from.data());
       for_each_panel(b, [&](index_t panel, index_t, index_t width) {
-        transforms_.transform_gradient(from.data(), panel, to.data(), panel * piece_tiles_ + tile * width, width);
+        filter_.transforms->gradient(from.data(), panel, to.data(), panel * piece_tiles_ + tile * width, width);
       });
     });
     if (b.bias) {
-      const index_t rows_of_sums = winograd::taps * b.channels + 1;
+      const index_t rows_of_sums = filter_.taps * b.channels + 1;
       for (index_t n = piece.first_image; n < piece.last_image; ++n) {
         for (index_t row = 0; row < piece.last_row - piece.first_row; ++row) {
           for_each_panel(b, [&](index_t panel, index_t columns, index_t width) {
@@ -243,7 +245,7 @@ class winograd_weight_sums {
 
   void multiply(const block& b, index_t tiles, bool first, const worker_memory& m) const {
     const index_t zero = 0;
-    for (index_t i = 0; i < winograd::products; ++i) {
+    for (index_t i = 0; i < filter_.products; ++i) {
       for_each_panel(b, [&](index_t begin, index_t columns, index_t) {
         panel_rows<float> panel;
         panel.rows = b.channels;
@@ -268,7 +270,7 @@ class winograd_weight_sums {
   }
 
   const tile_kernels<float>& kernels_;
-  const winograd_kernels<float>& transforms_;
+  winograd_filter<float> filter_;
   correlation c_;
   channel_order order_;
   index_t channels_;
