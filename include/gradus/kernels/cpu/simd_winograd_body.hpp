@@ -98,33 +98,58 @@ struct winograd_combination {
   }
 };
 
+/// One column of squares, from memory into `half`.
+template <class Element, class Axis>
+GRADUS_ALWAYS_INLINE void transform_column(const Element* const* from, index_t offset, int column,
+                                           typename vector_of<Element>::type (*half)[Axis::from]) {
+  using stored = typename vector_of<Element>::stored;
+  typename vector_of<Element>::type places[Axis::from];
+  typename vector_of<Element>::type transformed[Axis::to];
+#pragma GCC unroll 16
+  for (int i = 0; i < Axis::from; ++i) {
+    places[i] = *reinterpret_cast<const stored*>(from[i * Axis::from + column] + offset);
+  }
+  Axis::apply(places, transformed);
+#pragma GCC unroll 16
+  for (int i = 0; i < Axis::to; ++i) {
+    half[i][column] = transformed[i];
+  }
+}
+
+/// One row, from there into memory.
+template <class Element, class Axis>
+GRADUS_ALWAYS_INLINE void transform_row(const typename vector_of<Element>::type (*half)[Axis::from], int row,
+                                        Element* const* to, index_t offset) {
+  using stored = typename vector_of<Element>::stored;
+  typename vector_of<Element>::type transformed[Axis::to];
+  Axis::apply(half[row], transformed);
+#pragma GCC unroll 16
+  for (int j = 0; j < Axis::to; ++j) {
+    *reinterpret_cast<stored*>(to[row * Axis::to + j] + offset) = transformed[j];
+  }
+}
+
 /// As winograd_transform, of squares: their columns, then their rows.
 template <class Element, class Axis>
 void transform_squares(const Element* const* from, index_t from_offset, Element* const* to, index_t to_offset,
                        index_t count) {
-  using vector = typename vector_of<Element>::type;
-  using stored = typename vector_of<Element>::stored;
   for (index_t k = 0; k < count; k += vector_of<Element>::lanes) {
-    vector half[Axis::to][Axis::from];
-    for (int j = 0; j < Axis::from; ++j) {
-      vector column[Axis::from];
-      vector transformed[Axis::to];
-#pragma GCC unroll 16
-      for (int i = 0; i < Axis::from; ++i) {
-        column[i] = *reinterpret_cast<const stored*>(from[i * Axis::from + j] + from_offset + k);
+    typename vector_of<Element>::type half[Axis::to][Axis::from];
+    if constexpr (Axis::from <= 6 && Axis::to <= 6) {
+#pragma GCC unroll 6
+      for (int j = 0; j < Axis::from; ++j) {
+        transform_column<Element, Axis>(from, from_offset + k, j, half);
       }
-      Axis::apply(column, transformed);
-#pragma GCC unroll 16
+#pragma GCC unroll 6
       for (int i = 0; i < Axis::to; ++i) {
-        half[i][j] = transformed[i];
+        transform_row<Element, Axis>(half, i, to, to_offset + k);
       }
-    }
-    for (int i = 0; i < Axis::to; ++i) {
-      vector transformed[Axis::to];
-      Axis::apply(half[i], transformed);
-#pragma GCC unroll 16
-      for (int j = 0; j < Axis::to; ++j) {
-        *reinterpret_cast<stored*>(to[i * Axis::to + j] + to_offset + k) = transformed[j];
+    } else {  // more than the registers hold anyway
+      for (int j = 0; j < Axis::from; ++j) {
+        transform_column<Element, Axis>(from, from_offset + k, j, half);
+      }
+      for (int i = 0; i < Axis::to; ++i) {
+        transform_row<Element, Axis>(half, i, to, to_offset + k);
       }
     }
   }

@@ -30,7 +30,7 @@ class winograd_weight_sums {
   winograd_weight_sums(const tile_kernels<float>& kernels, const correlation& c, channel_order order, index_t channels)
       : kernels_{kernels}, filter_{kernels.set, c}, c_{c}, order_{order} {
     constexpr index_t most_results = 128;
-    constexpr index_t piece_bytes = 1024 * 1024;  // of transformed places
+    constexpr index_t piece_bytes = 2 * 1024 * 1024;  // of transformed places
     channels_ = channels;
     results_ = std::min(padded_columns(kernels, c.results), std::max(kernels.width, most_results));
     tiles_high_ = filter_.tile_rows(c.rows);
