@@ -33,15 +33,19 @@ constexpr double tolerance = gradus::real_element<Element>              ? 1e-6
                              : std::is_same_v<Element, gradus::float16> ? 1.0 / 2048
                                                                         : 1.0 / 256;
 
-/// The same for a problem: minimal filtering adds up what it then takes away again, with errors of the size of its
-/// results.
+/// Whether a problem is for minimal filtering.
+template <class Element>
+bool is_filtered(const conv::problem& p) {
+  namespace detail = gradus::kernels::detail;
+  return std::is_same_v<Element, float> && detail::winograd_kind_of(p.geometry) != detail::winograd_kind::none;
+}
+
+/// The tolerance for a problem: filtering adds up what it then takes away again, with errors of the size of results.
 template <class Element>
 double tolerance_of(const conv::problem& p) {
-  const bool filtered = std::is_same_v<Element, float> && gradus::kernels::detail::winograd_kind_of(p.geometry) !=
-                                                              gradus::kernels::detail::winograd_kind::none;
-  return filtered ? 4e-5 * std::max({conv::root_mean_square(p.product), conv::root_mean_square(p.dx),
-                                     conv::root_mean_square(p.dw)})
-                  : tolerance<Element>;
+  return is_filtered<Element>(p) ? 4e-5 * std::max({conv::root_mean_square(p.product), conv::root_mean_square(p.dx),
+                                                    conv::root_mean_square(p.dw)})
+                                 : tolerance<Element>;
 }
 
 /// Two numbers, of rows and of columns.
@@ -154,6 +158,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
   using layout = typename Case::layout;
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
+  gradus::cpu direct{{.intra_op_threads = 1, .allow_winograd = false}};
   for (const conv::shape& s : shapes) {
     const conv::problem p{s};
     for_each_instruction_set([&](gradus::kernels::instruction_set set) {
@@ -165,6 +170,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
         BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
         BOOST_TEST(conv::same_bits(result.dw, again.dw));
         BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
+        if (is_filtered<element>(p)) {
+          const auto added = conv::run<element, layout>(p, direct, s.batch);
+          BOOST_TEST(conv::worst<layout>(p, added) < tolerance<element>);
+          BOOST_TEST(!conv::same_bits(result.y_plain, added.y_plain));
+        }
       }
     });
   }

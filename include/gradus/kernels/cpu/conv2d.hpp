@@ -60,12 +60,23 @@ template <class Element>
   }
 }
 
+/// Whether a convolution runs by minimal filtering. Not in 16 bits: transformed numbers need more.
+template <class Element>
+[[nodiscard]] bool takes_winograd([[maybe_unused]] const cpu& device, [[maybe_unused]] const conv2d_geometry& g) {
+  if constexpr (std::is_same_v<Element, float>) {
+    return device.allows_winograd() && winograd_kind_of(g) != winograd_kind::none;
+  } else {
+    return false;
+  }
+}
+
 /// Calls use(correlations) with the loops for the layout and the shape.
 template <class Layout, class Element, class Use>
-GRADUS_COLD auto with_correlations(const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g, pass which,
-                                   index_t threads, index_t batch, const Use& use) {
+GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<computed<Element>>& kernels,
+                                   const conv2d_geometry& g, pass which, index_t batch, const Use& use) {
+  const index_t threads = device.threads();
   if constexpr (std::is_same_v<Element, float>) {
-    if (winograd_kind_of(g) != winograd_kind::none) {
+    if (takes_winograd<Element>(device, g)) {
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
@@ -83,7 +94,7 @@ template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
   with_correlations<Layout, Element>(
-      current_storage_kernels<Element>(), g, which, device.threads(), batch,
+      device, current_storage_kernels<Element>(), g, which, batch,
       [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
 }
 
@@ -100,12 +111,16 @@ template <network_element Element, detail::convolution_layout Layout>
   using real = parameter_element_t<Element>;
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
-      return detail::weight_gradients<Element>{detail::tile_kernels_for<real>(kernels.set), geometry,
-                                               detail::channel_order_of<Layout>, batch, device.threads()}
+      return detail::weight_gradients<Element>{detail::tile_kernels_for<real>(kernels.set),
+                                               geometry,
+                                               detail::channel_order_of<Layout>,
+                                               batch,
+                                               device.threads(),
+                                               detail::takes_winograd<Element>(device, geometry)}
           .workspace_bytes();
     }
     return detail::with_correlations<Layout, Element>(
-        kernels, geometry, which, device.threads(), batch,
+        device, kernels, geometry, which, batch,
         [](const detail::correlations<Element>& correlations) { return correlations.workspace_bytes(); });
   });
 }
@@ -136,8 +151,11 @@ void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image
                              image_view<parameter_element_t<Element>, Layout, cpu> dw,
                              parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
   const detail::weight_gradients<Element> gradients{detail::current_tile_kernels<parameter_element_t<Element>>(),
-                                                    geometry, detail::channel_order_of<Layout>, x.extent(axis::n),
-                                                    device.threads()};
+                                                    geometry,
+                                                    detail::channel_order_of<Layout>,
+                                                    x.extent(axis::n),
+                                                    device.threads(),
+                                                    detail::takes_winograd<Element>(device, geometry)};
   gradients.run(device, x.data(), dy.data(), dw.data(), dbias, workspace.data());
 }
 

@@ -27,14 +27,15 @@ class weight_gradients {
   using real = computed<Element>;  // of gradients, sums, and what tiles read
 
  public:
+  /// @param winograd  by minimal filtering, for a geometry that has a winograd_kind
   GRADUS_COLD weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
-                               index_t batch, index_t threads)
+                               index_t batch, index_t threads, bool winograd)
       : kernels_{kernels},
         c_{forward_correlation(g, order)},
         order_{order},
         batch_{batch},
         threads_{threads},
-        winograd_{std::is_same_v<Element, float> && winograd_kind_of(g) != winograd_kind::none} {
+        winograd_{winograd} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
     unit_ = c_.terms % 16 == 0 ? 16 : 1;
