@@ -158,6 +158,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
   using layout = typename Case::layout;
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu three{{.intra_op_threads = 3}};
+  gradus::cpu twenty{{.intra_op_threads = 20}};
   gradus::cpu direct{{.intra_op_threads = 1, .allow_winograd = false}};
   for (const conv::shape& s : shapes) {
     const conv::problem p{s};
@@ -171,6 +172,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
         BOOST_TEST(conv::same_bits(result.dw, again.dw));
         BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
         if (is_filtered<element>(p)) {
+          const auto by_many = conv::run<element, layout>(p, twenty, s.batch);
+          BOOST_TEST(conv::same_bits(result.y_fused, by_many.y_fused));
+          BOOST_TEST(conv::same_bits(result.dx_fused, by_many.dx_fused));
+          BOOST_TEST(conv::same_bits(result.dw, by_many.dw));
           const auto added = conv::run<element, layout>(p, direct, s.batch);
           BOOST_TEST(conv::worst<layout>(p, added) < tolerance<element>);
           BOOST_TEST(!conv::same_bits(result.y_plain, added.y_plain));

@@ -140,24 +140,26 @@ class winograd_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t block_bytes = 1024 * 1024;  // of transformed places and sums
     const index_t tile_bytes = filter_.products * (c.terms + c.results) * static_cast<index_t>(sizeof(real));
-    const index_t tiles = std::clamp<index_t>(block_bytes / tile_bytes, 2 * kernels_.rows, 96);
+    const index_t tiles = std::clamp<index_t>(block_bytes / tile_bytes, least_tiles(), 96);
     const index_t of_image = tile_rows(c) * tile_columns(c);
     return {.images = std::clamp<index_t>(tiles / of_image, 1, std::max<index_t>(1, batch_)),
             .rows = std::clamp<index_t>(tiles / tile_columns(c), 1, tile_rows(c))};
   }
+  /// Fewer tiles than this make a block that reads all weights for too few products.
+  [[nodiscard]] index_t least_tiles() const noexcept { return 2 * kernels_.rows; }
   /// Blocks of tiles: their rows are rows of tiles.
   [[nodiscard]] result_blocks blocks(const correlation& c) const {
     const limits most = limits_of(c);
-    return {batch_, tile_rows(c), most.images, most.rows, threads_};
+    const index_t tiles = batch_ * tile_rows(c) * tile_columns(c);
+    return {batch_, tile_rows(c), most.images, most.rows, std::clamp<index_t>(tiles / least_tiles(), 1, threads_)};
   }
-  /// Parts of the results that are tasks of their own, where there are few blocks.
+  /// Parts of the results that are tasks of their own, where there are few blocks. Each transforms the source again.
   [[nodiscard]] index_t result_parts(const correlation& c) const {
-    constexpr index_t least_results = 128;
-    return std::clamp<index_t>(ceil_div(4 * threads_, blocks(c).count()), 1,
-                               std::max<index_t>(1, c.results / least_results));
-  }
-  [[nodiscard]] index_t most_results(const correlation& c) const {
-    return std::min(c.results, ceil_div(ceil_div(c.results, kernels_.width), result_parts(c)) * kernels_.width);
+    constexpr index_t many_results = 128;  // pay for that
+    const index_t count = std::max<index_t>(1, blocks(c).count());
+    const index_t even = std::min(ceil_div(4 * threads_, count), c.results / many_results);
+    const index_t busy = std::min(ceil_div(threads_, count), ceil_div(c.results, kernels_.width));
+    return std::max<index_t>({1, even, busy});
   }
   [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count() * result_parts(c); }
 
@@ -187,7 +189,6 @@ class winograd_correlations final : public correlations<Element> {
   [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
     const limits most = limits_of(c);
     const index_t tiles = most_tiles(c);
-    const index_t results = most_results(c);
     const index_t pixels = channels_last() ? 0 : tiles * squares();
     worker_memory m{};
     m.zeros = memory.template take<real>(c.terms);
@@ -195,12 +196,12 @@ class winograd_correlations final : public correlations<Element> {
                                              ? 0
                                              : most.images * std::min(filter_.source_rows(most.rows), c.source_height) *
                                                    c.source_width * c.terms);
-    m.input = memory.template take<real>(filter_.products * winograd_step<real>(tiles, winograd_pitch<real>(c.terms)));
-    m.sums = memory.template take<real>(filter_.products * winograd_step<real>(tiles, winograd_pitch<real>(results)));
-    m.results = memory.template take<real>(channels_last() ? squares() * results : pixels * kernels_.width);
-    m.spare = memory.template take<real>(results);
+    m.input = memory.template take<real>(filter_.products * input_step(c));
+    m.sums = memory.template take<real>(filter_.products * sums_step(c));
+    m.results = memory.template take<real>(channels_last() ? squares() * c.results : pixels * kernels_.width);
+    m.spare = memory.template take<real>(c.results);
     m.planes = memory.template take<real>(pixels * kernels_.width);
-    m.tile = memory.template take<real>(2 * kernels_.rows * results);
+    m.tile = memory.template take<real>(2 * kernels_.rows * c.results);
     m.a_row = memory.template take<index_t>(tiles);
     m.c_row = memory.template take<index_t>(tiles);
     return m;
@@ -274,7 +275,7 @@ class winograd_correlations final : public correlations<Element> {
   [[nodiscard]] index_t input_step(const correlation& c) const {
     return winograd_step<real>(most_tiles(c), input_pitch(c));
   }
-  [[nodiscard]] index_t sums_pitch(const correlation& c) const { return winograd_pitch<real>(most_results(c)); }
+  [[nodiscard]] index_t sums_pitch(const correlation& c) const { return winograd_pitch<real>(c.results); }
   [[nodiscard]] index_t sums_step(const correlation& c) const {
     return winograd_step<real>(most_tiles(c), sums_pitch(c));
   }
