@@ -345,7 +345,9 @@ struct panel_rows {
   index_t skipped = 0;       ///< terms of each panel before those of the segments
   index_t b_step = 0;        ///< not 0: one full panel that is not packed, its terms these elements apart
   index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile;
-                             ///< else the sums that the next tile begins with are
+                             ///< else the sums that the next tile begins with are,
+  const Element* next = nullptr;  ///< or, where not null, these lines of the cache, little by little by all tiles
+  index_t next_lines = 0;
 };
 
 /// Multiplies all rows with some panels over one block of terms.
@@ -365,6 +367,7 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
   const real* const b = call.b;
   real* sums = panel.sums;
   index_t rows = 0;
+  index_t fetched = 0;  // elements from panel.next on
   for (index_t row = 0; row < panel.rows; row += rows) {
     rows = next_tile_rows(kernels, panel.rows - row);
     if (panel.packed_terms != 0) {
@@ -385,7 +388,11 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
       const index_t next_rows = std::min(rows, panel.rows - row - rows);
       const index_t times = std::max<index_t>(
           1, wide_panels * call.segment_count * ceil_div(call.segment_length, tile_call<real>::ahead_terms));
-      if (panel.ahead != 0) {
+      if (panel.next != nullptr) {
+        call.ahead_lines = ceil_div(panel.next_lines * rows, times * panel.rows);
+        call.ahead = panel.next + fetched;
+        fetched += call.ahead_lines * times * line;
+      } else if (panel.ahead != 0) {
         call.ahead = call.a + call.a_row[0] + panel.ahead * rows;
         call.ahead_lines = ceil_div(panel.ahead * next_rows, times * line);
       } else if (!panel.first) {

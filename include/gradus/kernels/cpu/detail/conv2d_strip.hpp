@@ -4,7 +4,8 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
+#include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
+#include <type_traits>  // std::is_same_v
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
@@ -35,6 +36,50 @@ void copy_strip_row(const correlation& c, const Element* plane, index_t h, index
     read_every(source + left * step, step, right - left, to + left);
   }
   std::fill_n(to + right, columns - right, real{});
+}
+
+/// Writes pixels with few channels beside each other and a one behind them: to[j * (channels + 1) + i] =
+/// from[j * pixel_step + i * channel_step]. By vectors for the one or three channels of images.
+template <class Element>
+void copy_pixels_and_ones(const Element* from, index_t channel_step, index_t pixel_step, index_t channels,
+                          index_t pixels, computed<Element>* to) {
+  index_t j = 0;
+  if constexpr (std::is_same_v<Element, float>) {
+    typedef float four __attribute__((vector_size(16), aligned(sizeof(float)), may_alias));
+    const four ones{1.0F, 1.0F, 1.0F, 1.0F};
+    const auto read = [&](index_t i) -> four { return *reinterpret_cast<const four*>(from + i); };
+    const auto write = [&](index_t i, const four& value) { *reinterpret_cast<four*>(to + i) = value; };
+    if (channels == 1 && pixel_step == 1) {
+      for (; j + 4 <= pixels; j += 4) {
+        write(2 * j, __builtin_shufflevector(read(j), ones, 0, 4, 1, 5));
+        write(2 * j + 4, __builtin_shufflevector(read(j), ones, 2, 6, 3, 7));
+      }
+    } else if (channels == 3 && pixel_step == 1) {
+      for (; j + 4 <= pixels; j += 4) {
+        const four first = read(j);
+        const four second = read(channel_step + j);
+        const four third = read(2 * channel_step + j);
+        const four low = __builtin_shufflevector(first, second, 0, 4, 1, 5);
+        const four high = __builtin_shufflevector(first, second, 2, 6, 3, 7);
+        const four low_ones = __builtin_shufflevector(third, ones, 0, 4, 1, 5);
+        const four high_ones = __builtin_shufflevector(third, ones, 2, 6, 3, 7);
+        write(4 * j, __builtin_shufflevector(low, low_ones, 0, 1, 4, 5));
+        write(4 * j + 4, __builtin_shufflevector(low, low_ones, 2, 3, 6, 7));
+        write(4 * j + 8, __builtin_shufflevector(high, high_ones, 0, 1, 4, 5));
+        write(4 * j + 12, __builtin_shufflevector(high, high_ones, 2, 3, 6, 7));
+      }
+    } else if (channels == 3 && channel_step == 1 && pixel_step == 3) {
+      for (; j + 2 <= pixels; ++j) {  // reads the first channel of the next pixel too
+        write(4 * j, __builtin_shufflevector(read(3 * j), ones, 0, 1, 2, 4));
+      }
+    }
+  }
+  for (; j < pixels; ++j) {
+    for (index_t i = 0; i < channels; ++i) {
+      to[j * (channels + 1) + i] = static_cast<computed<Element>>(from[j * pixel_step + i * channel_step]);
+    }
+    to[j * (channels + 1) + channels] = computed<Element>{1};
+  }
 }
 
 /// A strip in which rows of results are joined: for every column of taps the pixels that it meets lie together, row

@@ -13,6 +13,7 @@
 #include "gradus/device/cpu.hpp"                                  // cpu
 #include "gradus/kernels/conv2d.hpp"                              // conv2d_geometry
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"       // correlation
+#include "gradus/kernels/cpu/detail/conv2d_strip.hpp"             // copy_pixels_and_ones
 #include "gradus/kernels/cpu/detail/conv2d_winograd_weights.hpp"  // winograd_weight_sums
 #include "gradus/kernels/cpu/simd_panels.hpp"                     // multiply_rows, read_run, scratch, for_each_task
 
@@ -64,6 +65,13 @@ class weight_gradients {
     piece_rows_ = ceil_div(c_.rows, ceil_div(c_.rows, piece_rows_));
     piece_images_ = piece_rows_ == c_.rows ? std::max<index_t>(1, most_pixels / (c_.rows * c_.columns)) : 1;
     piece_images_ = std::min(piece_images_, std::max<index_t>(1, batch));
+    // Whole images of few channels in nchw: the dy of one follows that of the other.
+    constexpr index_t most_bytes_of_image = 192 * 1024;
+    fetches_ = order == channel_order::first && c_.groups == 1 &&
+               c_.rows * c_.columns * (c_.terms + 1 + kernels.width) * static_cast<index_t>(sizeof(real)) <=
+                   most_bytes_of_image &&
+               (piece_rows_ == c_.rows || c_.terms <= 4) && piece_images_ == 1;
+    piece_rows_ = fetches_ ? c_.rows : piece_rows_;
   }
 
   [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
@@ -152,13 +160,19 @@ class weight_gradients {
     const index_t all_channels = c_.groups * c_.terms;
     const index_t first = group * c_.terms + begin;
     const index_t plane = c_.source_height * c_.source_width;
-    if (order_ == channel_order::first && c_.whole_rows(row, rows)) {
+    constexpr index_t few_channels = 4;
+    const bool planes = order_ == channel_order::first;
+    const index_t channel_step = planes ? plane : 1;
+    const index_t pixel_step = planes ? 1 : all_channels;
+    if (planes && c_.whole_rows(row, rows)) {
       const index_t pixels = c_.source_rows(rows) * width;
       const index_t h = c_.origin_height + row * c_.step_height;
-      read_transposed(kernels_, x + (image * all_channels + first) * plane + h * c_.source_width, plane, channels,
-                      pixels, pitch, strip);
-      for (index_t j = 0; j < pixels; ++j) {
-        strip[j * pitch + channels] = real{1};
+      const Element* const source = x + (image * all_channels + first) * plane + h * c_.source_width;
+      if (channels <= few_channels) {
+        copy_pixels_and_ones(source, channel_step, pixel_step, channels, pixels, strip);
+      } else {
+        read_transposed(kernels_, source, plane, channels, pixels, pitch, strip);
+        write_ones(pixels, channels, strip);
       }
       return;
     }
@@ -168,30 +182,31 @@ class weight_gradients {
       const index_t from = outside ? width : left;
       const index_t to = outside ? width : right;
       std::fill_n(strip, from * pitch, real{});
+      std::fill_n(strip + to * pitch, (width - to) * pitch, real{});
       if (from < to) {
-        if (order_ == channel_order::last) {
-          const Element* source =
-              x + ((image * c_.source_height + h) * c_.source_width + c_.origin_width + from) * all_channels + first;
-          for (index_t j = from; j < to; ++j, source += all_channels) {
-            if (channels <= 4) {
-              for (index_t k = 0; k < channels; ++k) {
-                strip[j * pitch + k] = source[k];
-              }
-            } else {
-              read_run(source, channels, strip + j * pitch);
-            }
-          }
+        const index_t pixel = h * c_.source_width + c_.origin_width + from;
+        const Element* source = x + image * all_channels * plane + first * channel_step + pixel * pixel_step;
+        if (channels <= few_channels) {
+          copy_pixels_and_ones(source, channel_step, pixel_step, channels, to - from, strip + from * pitch);
+        } else if (planes) {
+          read_transposed(kernels_, source, plane, channels, to - from, pitch, strip + from * pitch);
         } else {
-          read_transposed(
-              kernels_,
-              x + ((image * all_channels + first) * c_.source_height + h) * c_.source_width + c_.origin_width + from,
-              plane, channels, to - from, pitch, strip + from * pitch);
+          for (index_t j = from; j < to; ++j, source += all_channels) {
+            read_run(source, channels, strip + j * pitch);
+          }
         }
       }
-      std::fill_n(strip + to * pitch, (width - to) * pitch, real{});
-      for (index_t j = 0; j < width; ++j) {
-        strip[j * pitch + channels] = real{1};
+      if (channels <= few_channels) {
+        write_ones(from, channels, strip);
+        write_ones(width - to, channels, strip + to * pitch);
+      } else {
+        write_ones(width, channels, strip);
       }
+    }
+  }
+  static void write_ones(index_t pixels, index_t channels, real* strip) {
+    for (index_t j = 0; j < pixels; ++j) {
+      strip[j * (channels + 1) + channels] = real{1};
     }
   }
 
@@ -300,6 +315,15 @@ class weight_gradients {
           call.segment_length = c_.columns;
           call.b = gradient;
           call.c_row = m.a_row;  // not used: the sums stay partial
+          if constexpr (std::is_same_v<Element, real>) {
+            if (fetches_) {
+              const bool other = result + kernels_.width >= last_result;
+              const index_t channel =
+                  (image + (other ? 1 : 0)) * c_.results + (other ? first_result : result + kernels_.width);
+              panel.next = dy + (channel * c_.rows + row) * c_.columns;
+              panel.next_lines = panel.columns * rows * c_.columns / (64 / static_cast<index_t>(sizeof(real)));
+            }
+          }
           multiply_rows(kernels_, call, panel, tile_output<real>{});
         }
         first = false;
@@ -368,6 +392,7 @@ class weight_gradients {
   index_t result_parts_;  // tasks of a block: parts of its panels
   index_t piece_rows_;
   index_t piece_images_;
+  bool fetches_;  // the next dy
 };
 
 }  // namespace gradus::kernels::detail

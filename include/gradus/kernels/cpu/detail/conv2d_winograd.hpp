@@ -101,13 +101,13 @@ struct winograd_image {
   }
 };
 
-/// Elements between the rows of products, so that neither they nor the 36 squares of one place collide in the caches.
+/// Elements from a row of products to the next, so that rows do not collide in the caches.
 template <class Element>
 [[nodiscard]] constexpr index_t winograd_pitch(index_t channels) noexcept {
   constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
   return channels + (channels / line % 2 == 0 ? line : 0);
 }
-/// The same between the squares, of `rows` such rows.
+/// The same from one place to the next, each of `rows` such rows.
 template <class Element>
 [[nodiscard]] constexpr index_t winograd_step(index_t rows, index_t pitch) noexcept {
   return winograd_pitch<Element>(round_up(rows * pitch, 64 / static_cast<index_t>(sizeof(Element))));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The gradient of 3x3 weights by minimal filtering: 36 products for 4 x 4 places of the output, where sums of terms
-// take 144. Module: kernels. Depends on: tensor.
+// The gradient of a convolution's weights by minimal filtering.
+// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
 #include <array>      // std::array
+#include <cstddef>    // std::size_t
 
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, channel_order
@@ -22,8 +23,8 @@ struct chunk_of_results {
   index_t last_row = 0;
 };
 
-/// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied for every place of the
-/// square, added over its tiles, and turned into gradients of taps.
+/// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied place by place, added over
+/// the tiles, and turned into gradients of taps.
 class winograd_weight_sums {
  public:
   /// @param channels  input channels of a block at most
