@@ -172,13 +172,31 @@ template <class Element, class Layout>
   return memory;
 }
 
-/// The largest |memory - wanted| / (1 + |wanted|).
+/// What differences are measured by.
+enum class measure {
+  entry,  ///< 1 + |entry|
+  all,    ///< the root mean square of all entries: of results that are sums of larger numbers
+};
+
+/// The root mean square of values.
+[[nodiscard]] inline double root_mean_square(const images& of) {
+  double sum = 0;
+  for (const double value : of.values) {
+    sum += value * value;
+  }
+  return of.values.empty() ? 0.0 : std::sqrt(sum / static_cast<double>(of.values.size()));
+}
+
+/// The largest |memory - wanted| over the measure.
 template <class Layout, class Element>
-[[nodiscard]] double difference(const std::vector<Element>& memory, const images& wanted) {
+[[nodiscard]] double difference(const std::vector<Element>& memory, const images& wanted, measure by = measure::entry) {
   const std::vector<double> right = stored<double, Layout>(wanted);
+  const double size = root_mean_square(wanted);
+  const double all = size > 0 ? size : 1.0;
   double worst = memory.size() == right.size() ? 0.0 : INFINITY;
   for (std::size_t i = 0; i < std::min(memory.size(), right.size()); ++i) {
-    const double apart = std::abs(static_cast<double>(memory[i]) - right[i]) / (1 + std::abs(right[i]));
+    const double apart =
+        std::abs(static_cast<double>(memory[i]) - right[i]) / (by == measure::all ? all : 1 + std::abs(right[i]));
     worst = apart <= worst ? worst : apart;
     if (std::isnan(apart)) {
       return INFINITY;
@@ -190,15 +208,6 @@ template <class Layout, class Element>
 template <class Element>
 [[nodiscard]] bool same_bits(const std::vector<Element>& a, const std::vector<Element>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Element)) == 0);
-}
-
-/// The root mean square of values.
-[[nodiscard]] inline double root_mean_square(const images& of) {
-  double sum = 0;
-  for (const double value : of.values) {
-    sum += value * value;
-  }
-  return of.values.empty() ? 0.0 : std::sqrt(sum / static_cast<double>(of.values.size()));
 }
 
 /// What the kernels gave.
@@ -265,7 +274,7 @@ template <class Element, class Layout>
 
 /// The worst difference of any result from the definition.
 template <class Layout, class Element>
-[[nodiscard]] double worst(const problem& p, const results<Element>& r) {
+[[nodiscard]] double worst(const problem& p, const results<Element>& r, measure by = measure::entry) {
   images fused = p.product;
   for (index_t n = 0; n < fused.shape.n; ++n) {
     for (index_t c = 0; c < fused.shape.c; ++c) {
@@ -281,11 +290,11 @@ template <class Layout, class Element>
   for (std::size_t i = 0; i < masked.values.size(); ++i) {
     masked.values[i] = p.mask.values[i] > 0 ? masked.values[i] + p.old_dx.values[i] : 0.0;
   }
-  double result = difference<Layout>(r.y_plain, p.product);
-  result = std::max(result, difference<Layout>(r.y_fused, fused));
-  result = std::max(result, difference<Layout>(r.dx_plain, p.dx));
-  result = std::max(result, difference<Layout>(r.dx_fused, masked));
-  result = std::max(result, difference<Layout>(r.dw, p.dw));
+  double result = difference<Layout>(r.y_plain, p.product, by);
+  result = std::max(result, difference<Layout>(r.y_fused, fused, by));
+  result = std::max(result, difference<Layout>(r.dx_plain, p.dx, by));
+  result = std::max(result, difference<Layout>(r.dx_fused, masked, by));
+  result = std::max(result, difference<Layout>(r.dw, p.dw, by));
   for (std::size_t o = 0; o < p.dbias.size(); ++o) {
     result = std::max(result, std::abs(static_cast<double>(r.dbias[o]) - p.dbias[o]) / (1 + std::abs(p.dbias[o])));
   }

@@ -64,7 +64,7 @@ template <class Element>
 template <class Element>
 [[nodiscard]] bool takes_winograd([[maybe_unused]] const cpu& device, [[maybe_unused]] const conv2d_geometry& g) {
   if constexpr (std::is_same_v<Element, float>) {
-    return device.allows_winograd() && winograd_kind_of(g) != winograd_kind::none;
+    return device.allows_winograd() && gains_by_winograd(g);
   } else {
     return false;
   }

@@ -28,7 +28,7 @@ class weight_gradients {
   using real = computed<Element>;  // of gradients, sums, and what tiles read
 
  public:
-  /// @param winograd  by minimal filtering, for a geometry that has a winograd_kind
+  /// @param winograd  by minimal filtering, for a geometry that gains by it
   GRADUS_COLD weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
                                index_t batch, index_t threads, bool winograd)
       : kernels_{kernels},

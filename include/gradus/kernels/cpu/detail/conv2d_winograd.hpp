@@ -19,33 +19,25 @@
 
 namespace gradus::kernels::detail {
 
-/// The kernels of a convolution that minimal filtering gains by.
-enum class winograd_kind : unsigned char { none, square_3, square_5, line_3, line_7 };
-
-/// Kernels without strides, channels that fill vectors and are many enough to pay for the transforms, and tiles that
-/// lie inside the image for the most part. Of the shape alone, so that a network computes the same however it is run.
-[[nodiscard]] constexpr winograd_kind winograd_kind_of(const conv2d_geometry& g) noexcept {
+/// Whether a convolution gains by minimal filtering: kernels of 3x3, 5x5, 1x3, 1x7 and 7x1 without strides, channels
+/// that fill vectors and are many enough to pay for the transforms, and tiles that lie inside the image for the most
+/// part. Of the shape alone, so that a network computes the same however it is run.
+[[nodiscard]] constexpr bool gains_by_winograd(const conv2d_geometry& g) noexcept {
   constexpr index_t unit = 16;
   constexpr index_t least_channels = 32;
   constexpr index_t results = winograd_axis<3>::results;
-  if (g.stride_height != 1 || g.stride_width != 1 || g.groups != 1 || g.in_channels % unit != 0 ||
-      g.out_channels % unit != 0 || std::min(g.in_channels, g.out_channels) < least_channels) {
-    return winograd_kind::none;
-  }
   const index_t most = std::max(g.kernel_height, g.kernel_width);
   const index_t least = std::min(g.kernel_height, g.kernel_width);
+  const bool square = least == most && (most == 3 || most == 5);
+  const bool line = least == 1 && (most == 3 || most == 7);
   const auto filtered = [](index_t taps, index_t size) {
     return taps == 1 ? size : ceil_div(size, results) * (results - 1 + taps);
   };
-  if (2 * filtered(g.kernel_height, g.out_height) * filtered(g.kernel_width, g.out_width) >
-      g.kernel_height * g.kernel_width * g.out_height * g.out_width) {
-    return winograd_kind::none;
-  }
-  return least == 3 && most == 3   ? winograd_kind::square_3
-         : least == 5 && most == 5 ? winograd_kind::square_5
-         : least == 1 && most == 3 ? winograd_kind::line_3
-         : least == 1 && most == 7 ? winograd_kind::line_7
-                                   : winograd_kind::none;
+  const index_t products = filtered(g.kernel_height, g.out_height) * filtered(g.kernel_width, g.out_width);
+  return (square || line) && g.stride_height == 1 && g.stride_width == 1 && g.groups == 1 &&
+         g.in_channels % unit == 0 && g.out_channels % unit == 0 &&
+         std::min(g.in_channels, g.out_channels) >= least_channels &&
+         2 * products <= g.kernel_height * g.kernel_width * g.out_height * g.out_width;
 }
 
 /// The tiles of minimal filtering for a kernel.
