@@ -34,10 +34,10 @@ struct cpu_options {
   /// alone is shared by all intra_op_threads * inter_op_threads threads, the caller included.
   int inter_op_threads = 1;
   bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of lanes
-  /// Convolutions of float run by Winograd's minimal filtering where that is faster: kernels of 3x3, 5x5, 1x3 and 1x7
-  /// without strides, on enough channels. Takes 2 to 4.8 times fewer products; root mean square errors of sums are 2 to
-  /// 5 times those of adding up their terms, and an infinity in x makes numbers near it NaN. Without it the terms are
-  /// added up.
+  /// Convolutions of float run by Winograd's minimal filtering where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7
+  /// and 7x1 without strides, on enough channels. Takes 2 to 6 times fewer products; root mean square errors of sums
+  /// are 2 to 5 times those of adding up their terms, and an infinity in x makes numbers near it NaN. Without it the
+  /// terms are added up.
   bool allow_winograd = true;
 };
 

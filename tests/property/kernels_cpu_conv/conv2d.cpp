@@ -117,11 +117,15 @@ const std::vector<conv::shape> filtered_shapes{
     {.batch = 0, .in = 32, .height = 8, .width = 8, .out = 32, .kernel_height = 3, .kernel_width = 3},
     padded({.batch = 3, .in = 32, .height = 16, .width = 12, .out = 48}, {3, 3}, {1, 1}),
     padded({.batch = 7, .in = 48, .height = 7, .width = 7, .out = 32}, {3, 3}, {1, 1}),
-    padded({.batch = 1, .in = 32, .height = 33, .width = 47, .out = 32}, {3, 3}, {1, 1}),
+    padded({.batch = 1, .in = 32, .height = 41, .width = 53, .out = 32}, {3, 3}, {1, 1}),
     padded({.batch = 1, .in = 32, .height = 9, .width = 13, .out = 272}, {3, 3}, {0, 0}),
     padded({.batch = 1, .in = 272, .height = 8, .width = 8, .out = 48}, {3, 3}, {1, 1}),
     padded({.batch = 2, .in = 32, .height = 14, .width = 15, .out = 48}, {5, 5}, {2, 2}),
+    padded({.batch = 3, .in = 32, .height = 12, .width = 12, .out = 32}, {5, 5}, {0, 0}),
+    padded({.batch = 1, .in = 32, .height = 41, .width = 53, .out = 32}, {5, 5}, {2, 2}),
     padded({.batch = 2, .in = 48, .height = 17, .width = 16, .out = 32}, {1, 7}, {0, 3}),
+    padded({.batch = 1, .in = 32, .height = 37, .width = 16, .out = 32}, {1, 7}, {0, 3}),
+    padded({.batch = 2, .in = 32, .height = 16, .width = 14, .out = 48}, {7, 1}, {3, 0}),
     padded({.batch = 2, .in = 32, .height = 17, .width = 14, .out = 80}, {7, 1}, {3, 0}),
     padded({.batch = 2, .in = 32, .height = 9, .width = 8, .out = 48}, {1, 3}, {0, 1}),
     padded({.batch = 2, .in = 48, .height = 12, .width = 9, .out = 32}, {3, 1}, {1, 0}),
@@ -176,7 +180,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(minimal_filtering_agrees_with_the_definition, Layo
     for_each_instruction_set([&](gradus::kernels::instruction_set set) {
       const auto result = conv::run<float, Layout>(p, one, s.batch);
       BOOST_TEST_CONTEXT(Layout::name << ", " << gradus::kernels::name_of(set) << ": " << s) {
-        BOOST_TEST(conv::worst<Layout>(p, result, conv::measure::all) < 3e-5);
+        BOOST_TEST(conv::worst<Layout>(p, result, conv::measure::all) < 5e-5);
         const auto again = conv::run<float, Layout>(p, nine, s.batch + 2);
         BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
         BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));

@@ -21,8 +21,9 @@ namespace gradus::kernels::detail {
 
 /// Pixels are cut into chunks and input channels into blocks; a task sums one block over one chunk into memory of its
 /// own, and the chunks are then added in their order. How the work is cut depends on the shape alone, so the sums do
-/// not depend on the number of threads. In a task, some rows of x lie in a strip (rows, columns, channels) with the
-/// padding written out and one more channel of ones, whose gradient is that of the bias; dy lies in panels.
+/// not depend on the number of threads. In a task, unless it is for minimal filtering, some rows of x lie in a strip
+/// (rows, columns, channels) with the padding written out and one more channel of ones, whose gradient is that of the
+/// bias; dy lies in panels.
 template <class Element>
 class weight_gradients {
   using real = computed<Element>;  // of gradients, sums, and what tiles read
@@ -66,11 +67,12 @@ class weight_gradients {
     piece_images_ = piece_rows_ == c_.rows ? std::max<index_t>(1, most_pixels / (c_.rows * c_.columns)) : 1;
     piece_images_ = std::min(piece_images_, std::max<index_t>(1, batch));
     // Whole images of few channels in nchw: the dy of one follows that of the other.
+    constexpr index_t few_channels = 4;
     constexpr index_t most_bytes_of_image = 192 * 1024;
-    fetches_ = order == channel_order::first && c_.groups == 1 &&
-               c_.rows * c_.columns * (c_.terms + 1 + kernels.width) * static_cast<index_t>(sizeof(real)) <=
-                   most_bytes_of_image &&
-               (piece_rows_ == c_.rows || c_.terms <= 4) && piece_images_ == 1;
+    const index_t image_bytes =
+        c_.rows * c_.columns * (c_.terms + 1 + kernels.width) * static_cast<index_t>(sizeof(real));
+    fetches_ = std::is_same_v<Element, real> && order == channel_order::first && c_.groups == 1 &&
+               c_.terms <= few_channels && image_bytes <= most_bytes_of_image && piece_images_ == 1;
     piece_rows_ = fetches_ ? c_.rows : piece_rows_;
   }
 

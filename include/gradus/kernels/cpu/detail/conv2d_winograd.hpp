@@ -4,15 +4,13 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <algorithm>    // std::clamp, std::max, std::min
-#include <array>        // std::array
-#include <cstddef>      // std::size_t
-#include <type_traits>  // std::is_same_v
+#include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
+#include <array>      // std::array
+#include <cstddef>    // std::size_t
 
-#include "gradus/core/config.hpp"                            // GRADUS_COLD
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, store_planes
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
 #include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
 #include "gradus/kernels/cpu/simd_winograd.hpp"              // winograd_transforms_for
@@ -25,6 +23,7 @@ namespace gradus::kernels::detail {
 [[nodiscard]] constexpr bool gains_by_winograd(const conv2d_geometry& g) noexcept {
   constexpr index_t unit = 16;
   constexpr index_t least_channels = 32;
+  constexpr index_t most_columns = 1024;
   constexpr index_t results = winograd_axis<3>::results;
   const index_t most = std::max(g.kernel_height, g.kernel_width);
   const index_t least = std::min(g.kernel_height, g.kernel_width);
@@ -37,6 +36,7 @@ namespace gradus::kernels::detail {
   return (square || line) && g.stride_height == 1 && g.stride_width == 1 && g.groups == 1 &&
          g.in_channels % unit == 0 && g.out_channels % unit == 0 &&
          std::min(g.in_channels, g.out_channels) >= least_channels &&
+         std::max(g.in_width, g.out_width) <= most_columns && products > 0 &&
          2 * products <= g.kernel_height * g.kernel_width * g.out_height * g.out_width;
 }
 
@@ -124,7 +124,7 @@ class winograd_correlations final : public correlations<Element> {
   /// Results of a tile.
   [[nodiscard]] index_t squares() const noexcept { return filter_.results_high * filter_.results_wide; }
 
-  /// How much a block takes at most.
+  /// How much a block takes at most: a row of tiles at least.
   struct limits {
     index_t images;
     index_t rows;  ///< of tiles
@@ -148,6 +148,9 @@ class winograd_correlations final : public correlations<Element> {
   /// Parts of the results that are tasks of their own, where there are few blocks. Each transforms the source again.
   [[nodiscard]] index_t result_parts(const correlation& c) const {
     constexpr index_t many_results = 128;  // pay for that
+    if (threads_ == 1) {
+      return 1;
+    }
     const index_t count = std::max<index_t>(1, blocks(c).count());
     const index_t even = std::min(ceil_div(4 * threads_, count), c.results / many_results);
     const index_t busy = std::min(ceil_div(threads_, count), ceil_div(c.results, kernels_.width));
@@ -279,7 +282,8 @@ class winograd_correlations final : public correlations<Element> {
     winograd_image<real> image{.height = c.source_height, .width = c.source_width, .pitch = c.terms, .zeros = m.zeros};
     const index_t first = std::max<index_t>(0, c.origin_height + block.row * filter_.results_high);
     const index_t last =
-        std::min(c.source_height, c.origin_height + block.row * filter_.results_high + filter_.source_rows(block.rows));
+        std::clamp(c.origin_height + block.row * filter_.results_high + filter_.source_rows(block.rows), first,
+                   std::max(first, c.source_height));
     if (!channels_last()) {
       image.first_row = first;
       for (index_t n = 0; n < block.images; ++n) {

@@ -174,9 +174,9 @@ class winograd_weight_sums {
   index_t transform_input(const chunk_of_results& piece, const block& b, const float* x, const worker_memory& m) const {
     const index_t plane = c_.source_height * c_.source_width;
     const index_t first = channels_last() ? 0 : std::max<index_t>(0, c_.origin_height + piece.first_row);
+    const index_t source_rows = filter_.source_rows(filter_.tile_rows(piece.last_row - piece.first_row));
     const index_t last =
-        std::min(c_.source_height, c_.origin_height + round_up(piece.last_row - piece.first_row, filter_.results_high) +
-                                       piece.first_row + 2);
+        std::clamp(c_.origin_height + piece.first_row + source_rows, first, std::max(first, c_.source_height));
     const index_t strip = (last - first) * c_.source_width * b.channels;
     if (!channels_last()) {
       for (index_t n = piece.first_image; n < piece.last_image; ++n) {
