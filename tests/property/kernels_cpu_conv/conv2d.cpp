@@ -3,7 +3,6 @@
 // Every pass of the convolution against its definition, over shapes that reach every path.
 #include <boost/test/unit_test.hpp>
 
-#include <algorithm>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -142,6 +141,14 @@ const std::vector<conv::shape> filtered_shapes{
      .pad_right = 2},
 };
 
+template <class Element>
+void check_same_bits(const conv::results<Element>& a, const conv::results<Element>& b) {
+  BOOST_TEST(conv::same_bits(a.y_fused, b.y_fused));
+  BOOST_TEST(conv::same_bits(a.dx_fused, b.dx_fused));
+  BOOST_TEST(conv::same_bits(a.dw, b.dw));
+  BOOST_TEST(conv::same_bits(a.dbias, b.dbias));
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(kernels_cpu_conv2d)
@@ -158,10 +165,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
       BOOST_TEST_CONTEXT(layout::name << ", " << gradus::kernels::name_of(set) << ": " << s) {
         BOOST_TEST(conv::worst<layout>(p, result) < tolerance<element>);
         const auto again = conv::run<element, layout>(p, three, s.batch + 2);
-        BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
-        BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
-        BOOST_TEST(conv::same_bits(result.dw, again.dw));
-        BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
+        check_same_bits(result, again);
       }
     });
   }
@@ -182,10 +186,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(minimal_filtering_agrees_with_the_definition, Layo
       BOOST_TEST_CONTEXT(Layout::name << ", " << gradus::kernels::name_of(set) << ": " << s) {
         BOOST_TEST(conv::worst<Layout>(p, result, conv::measure::all) < 5e-5);
         const auto again = conv::run<float, Layout>(p, nine, s.batch + 2);
-        BOOST_TEST(conv::same_bits(result.y_fused, again.y_fused));
-        BOOST_TEST(conv::same_bits(result.dx_fused, again.dx_fused));
-        BOOST_TEST(conv::same_bits(result.dw, again.dw));
-        BOOST_TEST(conv::same_bits(result.dbias, again.dbias));
+        check_same_bits(result, again);
         const auto added = conv::run<float, Layout>(p, direct, s.batch);
         BOOST_TEST(conv::worst<Layout>(p, added) < tolerance<float>);
         BOOST_TEST((s.batch == 0 || !conv::same_bits(result.y_plain, added.y_plain)));

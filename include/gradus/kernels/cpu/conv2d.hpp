@@ -8,18 +8,19 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                         // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                        // network_element, real_element
-#include "gradus/core/index.hpp"                          // index_t
-#include "gradus/device/cpu.hpp"                          // cpu
-#include "gradus/kernels/conv2d.hpp"                      // conv2d_geometry and what may be fused
-#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"    // correlations
-#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"    // pixel_correlations
-#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"    // plane_correlations
-#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"   // weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"  // winograd_correlations
-#include "gradus/layout/layouts.hpp"                      // nchw, nhwc
-#include "gradus/tensor/tensor_view.hpp"                  // image_view
+#include "gradus/core/config.hpp"                               // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"                              // network_element, real_element
+#include "gradus/core/index.hpp"                                // index_t
+#include "gradus/device/cpu.hpp"                                // cpu
+#include "gradus/kernels/conv2d.hpp"                            // conv2d_geometry and what may be fused
+#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"          // correlations
+#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"          // pixel_correlations
+#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"          // plane_correlations
+#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"         // weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"        // winograd_correlations
+#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"  // gains_by_winograd
+#include "gradus/layout/layouts.hpp"                            // nchw, nhwc
+#include "gradus/tensor/tensor_view.hpp"                        // image_view
 
 namespace gradus::kernels {
 

@@ -15,9 +15,8 @@
 namespace gradus::kernels::detail {
 
 /// F(4, Taps) along one axis by the points 0, +-points and infinity (Toom-Cook): 4 results from 3 + Taps products.
-/// The points are exact in a float and chosen for small errors (as Barabasz et al. 2020 do): those of sums of float
-/// are, root mean square, 2 times those of the definition in squares of 3, 5 times in squares of 5 and lines of 7. The
-/// customary points 1 and 2 leave 4.5 times in squares of 3.
+/// The points are exact in a float and chosen for small errors (as Barabasz et al. 2020 do): with 3 taps the customary
+/// 1 and 2 leave twice as much.
 template <int Taps>
 struct winograd_axis {
   static constexpr int results = 4;

@@ -40,7 +40,6 @@ class weight_gradients {
         winograd_{winograd} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
-    unit_ = c_.terms % 16 == 0 ? 16 : 1;
     // Channels of a block: a strip stays in the second cache, and the larger the block the seldomer dy is packed.
     const index_t most_channels = taps_ * c_.step_height * c_.step_width == 1 ? 256 : 128;
     channel_parts_ = std::max<index_t>(1, ceil_div(c_.terms, most_channels));
@@ -106,15 +105,17 @@ class weight_gradients {
  private:
   static constexpr index_t least_tasks = 16;
 
+  /// Blocks of input channels are multiples of it: minimal filtering takes whole vectors.
+  [[nodiscard]] index_t unit() const { return winograd_ ? 16 : 1; }
   [[nodiscard]] index_t channel_begin(index_t part) const {
-    return part_begin(c_.terms / unit_, channel_parts_, part) * unit_;
+    return part_begin(c_.terms / unit(), channel_parts_, part) * unit();
   }
   /// Rows of the sums of `channels` input channels, the one of the bias included.
   [[nodiscard]] index_t block_rows(index_t channels) const { return taps_ * channels + 1; }
   /// Sums of a group: blocks of channels, each with its rows in panels.
   [[nodiscard]] index_t group_sums() const { return (taps_ * c_.terms + channel_parts_) * padded_; }
   [[nodiscard]] index_t block_sums(index_t part) const { return (taps_ * channel_begin(part) + part) * padded_; }
-  [[nodiscard]] index_t largest_block() const { return ceil_div(c_.terms / unit_, channel_parts_) * unit_; }
+  [[nodiscard]] index_t largest_block() const { return ceil_div(c_.terms / unit(), channel_parts_) * unit(); }
   [[nodiscard]] std::size_t sums_bytes(index_t chunks) const {
     return (static_cast<std::size_t>(chunks * c_.groups * group_sums()) * sizeof(real) + 63) / 64 * 64;
   }
@@ -248,10 +249,12 @@ class weight_gradients {
     const index_t first_result = part_begin(panels, result_parts_, result_part) * kernels_.width;
     const index_t last_result =
         std::min(c_.results, part_begin(panels, result_parts_, result_part + 1) * kernels_.width);
-    const chunk_of_results of{.first_image = part_begin(batch_, image_parts_, chunk / row_parts_),
-                              .last_image = part_begin(batch_, image_parts_, chunk / row_parts_ + 1),
-                              .first_row = part_begin(c_.rows, row_parts_, chunk % row_parts_),
-                              .last_row = part_begin(c_.rows, row_parts_, chunk % row_parts_ + 1)};
+    const index_t first_image = part_begin(batch_, image_parts_, chunk / row_parts_);
+    const index_t first_row = part_begin(c_.rows, row_parts_, chunk % row_parts_);
+    const result_block of{.image = first_image,
+                          .images = part_begin(batch_, image_parts_, chunk / row_parts_ + 1) - first_image,
+                          .row = first_row,
+                          .rows = part_begin(c_.rows, row_parts_, chunk % row_parts_ + 1) - first_row};
     if constexpr (std::is_same_v<Element, float>) {
       if (winograd_) {
         winograd_sums().run(of, channel_begin(part), channel_begin(part + 1), first_result, last_result, x, dy,
@@ -278,10 +281,10 @@ class weight_gradients {
       *offset = channels;
     }
     bool first = true;
-    for (index_t image = of.first_image; image < of.last_image || first; image += piece_images_) {
-      const index_t images = std::clamp<index_t>(of.last_image - image, 0, piece_images_);
-      for (index_t row = of.first_row; row < of.last_row; row += piece_rows_) {
-        const index_t rows = std::min(piece_rows_, of.last_row - row);
+    for (index_t image = of.image; image < of.image + of.images || first; image += piece_images_) {
+      const index_t images = std::clamp<index_t>(of.image + of.images - image, 0, piece_images_);
+      for (index_t row = of.row; row < of.row + of.rows; row += piece_rows_) {
+        const index_t rows = std::min(piece_rows_, of.row + of.rows - row);
         const index_t strip_rows = c_.source_rows(rows);
         index_t segments = 0;
         for (index_t i = 0; i < images; ++i) {
@@ -386,7 +389,6 @@ class weight_gradients {
   bool winograd_;
   index_t taps_;
   index_t padded_;         // results of a group, in whole panels
-  index_t unit_;           // blocks of input channels are multiples of it
   index_t channel_parts_;  // blocks of input channels
   index_t most_chunks_;
   index_t image_parts_;   // chunks: parts of the batch

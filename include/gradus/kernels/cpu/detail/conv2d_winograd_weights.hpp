@@ -8,20 +8,12 @@
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, channel_order
-#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"     // winograd_filter, winograd_image
-#include "gradus/kernels/cpu/simd_panels.hpp"                // multiply_rows, scratch
+#include "gradus/core/index.hpp"                                // index_t
+#include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"     // correlation, result_block
+#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"  // winograd_tiles, winograd_image
+#include "gradus/kernels/cpu/simd_panels.hpp"                   // multiply_rows, scratch
 
 namespace gradus::kernels::detail {
-
-/// Some rows of results of some images.
-struct chunk_of_results {
-  index_t first_image = 0;
-  index_t last_image = 0;
-  index_t first_row = 0;
-  index_t last_row = 0;
-};
 
 /// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied place by place, added over
 /// the tiles, and turned into gradients of taps.
@@ -29,18 +21,16 @@ class winograd_weight_sums {
  public:
   /// @param channels  input channels of a block at most
   winograd_weight_sums(const tile_kernels<float>& kernels, const correlation& c, channel_order order, index_t channels)
-      : kernels_{kernels}, filter_{kernels.set, c}, c_{c}, order_{order} {
+      : kernels_{kernels}, tiles_{kernels, c, order}, c_{c}, order_{order} {
     constexpr index_t most_results = 128;
     constexpr index_t piece_bytes = 2 * 1024 * 1024;  // of transformed places
     channels_ = channels;
     results_ = std::min(padded_columns(kernels, c.results), std::max(kernels.width, most_results));
-    tiles_high_ = filter_.tile_rows(c.rows);
-    tiles_wide_ = filter_.tile_columns(c.columns);
-    const index_t tile_bytes = filter_.products * (channels_ + results_) * static_cast<index_t>(sizeof(float));
+    const index_t tile_bytes = tiles_.products * (channels_ + results_) * static_cast<index_t>(sizeof(float));
     const index_t tiles = std::clamp<index_t>(piece_bytes / tile_bytes, 32, 128);
-    piece_images_ = std::max<index_t>(1, tiles / (tiles_high_ * tiles_wide_));
-    piece_rows_ = std::clamp<index_t>(tiles / tiles_wide_, 1, tiles_high_);
-    piece_tiles_ = piece_images_ * piece_rows_ * tiles_wide_;
+    piece_images_ = std::max<index_t>(1, tiles / (tiles_.rows * tiles_.columns));
+    piece_rows_ = std::clamp<index_t>(tiles / tiles_.columns, 1, tiles_.rows);
+    piece_tiles_ = piece_images_ * piece_rows_ * tiles_.columns;
   }
 
   [[nodiscard]] std::size_t worker_bytes() const {
@@ -52,7 +42,7 @@ class winograd_weight_sums {
   /// Sums of channels [begin, end) and results [first_result, last_result), which begin with a panel.
   /// @param bias  whether the gradient of the bias is added up too
   /// @param sums  panel after panel of all results: (tap, channel) and one row of the bias
-  void run(const chunk_of_results& chunk, index_t begin, index_t end, index_t first_result, index_t last_result,
+  void run(const result_block& chunk, index_t begin, index_t end, index_t first_result, index_t last_result,
            const float* x, const float* dy, bool bias, float* sums, scratch memory) const {
     const worker_memory m = take(memory);
     std::fill_n(m.zeros, std::max(channels_, results_), 0.0F);
@@ -60,7 +50,7 @@ class winograd_weight_sums {
     for (index_t i = 0; i < end - begin; ++i) {
       m.a_row[i] = i;
     }
-    const index_t rows_of_sums = filter_.taps * (end - begin) + 1;
+    const index_t rows_of_sums = tiles_.taps * (end - begin) + 1;
     for (index_t result = first_result; result < last_result; result += results_) {
       const block b{.begin = begin,
                     .channels = end - begin,
@@ -98,18 +88,15 @@ class winograd_weight_sums {
   [[nodiscard]] index_t sums_step() const { return winograd_step<float>(channels_, results_); }
 
   [[nodiscard]] worker_memory take(scratch& memory) const {
-    const index_t rows = piece_rows_ * filter_.results_high;
+    const index_t rows = piece_rows_ * tiles_.results_high;
     worker_memory m{};
     m.zeros = memory.take<float>(std::max(channels_, results_));
     m.ones = memory.take<float>(c_.columns);
-    m.strip = memory.take<float>(channels_last()
-                                     ? 0
-                                     : piece_images_ * std::min(filter_.source_rows(piece_rows_), c_.source_height) *
-                                           c_.source_width * channels_);
+    m.strip = memory.take<float>(tiles_.strip_elements(piece_images_, piece_rows_, channels_));
     m.gradient = memory.take<float>(channels_last() ? 0 : piece_images_ * rows * c_.columns * results_);
-    m.input = memory.take<float>(filter_.products * input_step());
-    m.output = memory.take<float>(filter_.products * output_step());
-    m.sums = memory.take<float>(filter_.products * sums_step());
+    m.input = memory.take<float>(tiles_.products * input_step());
+    m.output = memory.take<float>(tiles_.products * output_step());
+    m.sums = memory.take<float>(tiles_.products * sums_step());
     m.tile = memory.take<float>(2 * kernels_.rows * kernels_.width);
     m.a_row = memory.take<index_t>(channels_);
     return m;
@@ -124,117 +111,72 @@ class winograd_weight_sums {
     }
   }
 
-  void sum_block(const chunk_of_results& chunk, const block& b, const float* x, const float* dy, float* sums,
+  void sum_block(const result_block& chunk, const block& b, const float* x, const float* dy, float* sums,
                  const worker_memory& m) const {
     bool first = true;
-    const index_t rows_of_sums = filter_.taps * b.channels + 1;
+    const index_t rows_of_sums = tiles_.taps * b.channels + 1;
     for_each_panel(b, [&](index_t panel, index_t, index_t width) {
       std::fill_n(sums + panel * rows_of_sums + (rows_of_sums - 1) * width, width, 0.0F);
     });
-    for (index_t image = chunk.first_image; image < chunk.last_image || first; image += piece_images_) {
-      for (index_t row = chunk.first_row; row < chunk.last_row; row += piece_rows_ * filter_.results_high) {
-        const chunk_of_results piece{.first_image = image,
-                                     .last_image = std::clamp(chunk.last_image, image, image + piece_images_),
-                                     .first_row = row,
-                                     .last_row = std::min(chunk.last_row, row + piece_rows_ * filter_.results_high)};
-        const index_t tiles = transform_input(piece, b, x, m);
+    const index_t end_of_images = chunk.image + chunk.images;
+    const index_t rows = piece_rows_ * tiles_.results_high;
+    for (index_t image = chunk.image; image < end_of_images || first; image += piece_images_) {
+      for (index_t row = chunk.row; row < chunk.row + chunk.rows; row += rows) {
+        const result_block piece{.image = image,
+                                 .images = std::clamp<index_t>(end_of_images - image, 0, piece_images_),
+                                 .row = row,
+                                 .rows = std::min(chunk.row + chunk.rows - row, rows)};
+        const index_t tiles = tiles_.transform_input(
+            piece, x, b.begin, b.channels,
+            {.zeros = m.zeros, .strip = m.strip, .places = m.input, .pitch = input_pitch(), .step = input_step()});
         transform_output(piece, b, dy, sums, m);
         multiply(b, tiles, first, m);
         first = false;
       }
     }
-    std::array<const float*, winograd_filter<float>::most_products> from;
-    std::array<float*, winograd_filter<float>::most_taps> to;
+    std::array<float*, winograd_tiles<float>::most_taps> to;
     for_each_panel(b, [&](index_t panel, index_t, index_t width) {
-      for (index_t i = 0; i < filter_.products; ++i) {
-        from[static_cast<std::size_t>(i)] = m.sums + i * sums_step() + panel * b.channels;
-      }
-      for (index_t i = 0; i < filter_.taps; ++i) {
+      const auto from = tiles_.planes<const float*>(m.sums + panel * b.channels, sums_step());
+      for (index_t i = 0; i < tiles_.taps; ++i) {
         to[static_cast<std::size_t>(i)] = sums + panel * rows_of_sums + i * b.channels * width;
       }
-      filter_.transforms->weight_sums(from.data(), 0, to.data(), 0, b.channels * width);
+      tiles_.transforms->weight_sums(from.data(), 0, to.data(), 0, b.channels * width);
     });
   }
 
-  /// Calls body(image, row, column of the first result, number of the tile) for the tiles of a piece.
-  /// @return how many there are
-  template <class Body>
-  index_t for_each_tile(const chunk_of_results& piece, const Body& body) const {
-    index_t tile = 0;
-    for (index_t n = piece.first_image; n < piece.last_image; ++n) {
-      for (index_t row = piece.first_row; row < piece.last_row; row += filter_.results_high) {
-        for (index_t column = 0; column < c_.columns; column += filter_.results_wide) {
-          body(n, row, column, tile++);
-        }
-      }
-    }
-    return tile;
-  }
-
-  index_t transform_input(const chunk_of_results& piece, const block& b, const float* x, const worker_memory& m) const {
-    const index_t plane = c_.source_height * c_.source_width;
-    const index_t first = channels_last() ? 0 : std::max<index_t>(0, c_.origin_height + piece.first_row);
-    const index_t source_rows = filter_.source_rows(filter_.tile_rows(piece.last_row - piece.first_row));
-    const index_t last =
-        std::clamp(c_.origin_height + piece.first_row + source_rows, first, std::max(first, c_.source_height));
-    const index_t strip = (last - first) * c_.source_width * b.channels;
-    if (!channels_last()) {
-      for (index_t n = piece.first_image; n < piece.last_image; ++n) {
-        kernels_.transpose(x + (n * c_.terms + b.begin) * plane + first * c_.source_width, plane, b.channels,
-                           (last - first) * c_.source_width, b.channels, m.strip + (n - piece.first_image) * strip);
-      }
-    }
-    winograd_image<float> image{.first_row = first,
-                                .height = c_.source_height,
-                                .width = c_.source_width,
-                                .pitch = channels_last() ? c_.terms : b.channels,
-                                .zeros = m.zeros};
-    std::array<const float*, winograd_filter<float>::most_products> from;
-    std::array<float*, winograd_filter<float>::most_products> to;
-    for (index_t i = 0; i < filter_.products; ++i) {
-      to[static_cast<std::size_t>(i)] = m.input + i * input_step();
-    }
-    return for_each_tile(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
-      image.first = channels_last() ? x + n * plane * c_.terms + b.begin : m.strip + (n - piece.first_image) * strip;
-      image.list(c_.origin_height + row, filter_.places_high, c_.origin_width + column, filter_.places_wide,
-                 from.data());
-      filter_.transforms->input(from.data(), 0, to.data(), tile * input_pitch(), b.channels);
-    });
-  }
-
-  void transform_output(const chunk_of_results& piece, const block& b, const float* dy, float* sums,
+  void transform_output(const result_block& piece, const block& b, const float* dy, float* sums,
                         const worker_memory& m) const {
     const index_t plane = c_.rows * c_.columns;
-    const index_t pixels = (piece.last_row - piece.first_row) * c_.columns;
+    const index_t pixels = piece.rows * c_.columns;
     if (!channels_last()) {
-      for (index_t n = piece.first_image; n < piece.last_image; ++n) {
-        kernels_.transpose(dy + (n * c_.results + b.result) * plane + piece.first_row * c_.columns, plane, b.results,
-                           pixels, b.results, m.gradient + (n - piece.first_image) * pixels * b.results);
+      for (index_t n = piece.image; n < piece.image + piece.images; ++n) {
+        kernels_.transpose(dy + (n * c_.results + b.result) * plane + piece.row * c_.columns, plane, b.results, pixels,
+                           b.results, m.gradient + (n - piece.image) * pixels * b.results);
       }
     }
     const index_t pitch = channels_last() ? c_.results : b.results;
     const auto first_of = [&](index_t n) {  // place (first_row, 0)
-      return channels_last() ? dy + (n * plane + piece.first_row * c_.columns) * c_.results + b.result
-                             : m.gradient + (n - piece.first_image) * pixels * b.results;
+      return channels_last() ? dy + (n * plane + piece.row * c_.columns) * c_.results + b.result
+                             : m.gradient + (n - piece.image) * pixels * b.results;
     };
-    winograd_image<float> image{
-        .first_row = piece.first_row, .height = piece.last_row, .width = c_.columns, .pitch = pitch, .zeros = m.zeros};
-    std::array<const float*, winograd_filter<float>::most_results> from;
-    std::array<float*, winograd_filter<float>::most_products> to;
-    for (index_t i = 0; i < filter_.products; ++i) {
-      to[static_cast<std::size_t>(i)] = m.output + i * output_step();
-    }
-    for_each_tile(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
+    winograd_image<float> image{.first_row = piece.row,
+                                .height = piece.row + piece.rows,
+                                .width = c_.columns,
+                                .pitch = pitch,
+                                .zeros = m.zeros};
+    std::array<const float*, winograd_tiles<float>::most_results> from;
+    const auto to = tiles_.planes(m.output, output_step());
+    tiles_.for_each(piece, [&](index_t n, index_t row, index_t column, index_t tile) {
       image.first = first_of(n);
-      image.list(row, filter_.results_high, column, filter_.results_wide, from.data());
+      image.list(row, tiles_.results_high, column, tiles_.results_wide, from.data());
       for_each_panel(b, [&](index_t panel, index_t, index_t width) {
-        filter_.transforms->gradient(from.data(), panel, to.data(), panel * piece_tiles_ + tile * width, width);
+        tiles_.transforms->gradient(from.data(), panel, to.data(), panel * piece_tiles_ + tile * width, width);
       });
     });
     if (b.bias) {
-      const index_t rows_of_sums = filter_.taps * b.channels + 1;
-      for (index_t n = piece.first_image; n < piece.last_image; ++n) {
-        for (index_t row = 0; row < piece.last_row - piece.first_row; ++row) {
+      const index_t rows_of_sums = tiles_.taps * b.channels + 1;
+      for (index_t n = piece.image; n < piece.image + piece.images; ++n) {
+        for (index_t row = 0; row < piece.rows; ++row) {
           for_each_panel(b, [&](index_t panel, index_t columns, index_t width) {
             kernels_.add_rows(m.ones, first_of(n) + row * c_.columns * pitch + panel, pitch, c_.columns, columns,
                               sums + panel * rows_of_sums + (rows_of_sums - 1) * width);
@@ -246,7 +188,7 @@ class winograd_weight_sums {
 
   void multiply(const block& b, index_t tiles, bool first, const worker_memory& m) const {
     const index_t zero = 0;
-    for (index_t i = 0; i < filter_.products; ++i) {
+    for (index_t i = 0; i < tiles_.products; ++i) {
       for_each_panel(b, [&](index_t begin, index_t columns, index_t) {
         panel_rows<float> panel;
         panel.rows = b.channels;
@@ -271,13 +213,11 @@ class winograd_weight_sums {
   }
 
   const tile_kernels<float>& kernels_;
-  winograd_filter<float> filter_;
+  winograd_tiles<float> tiles_;
   correlation c_;
   channel_order order_;
   index_t channels_;
   index_t results_;  // of a block at most
-  index_t tiles_high_;
-  index_t tiles_wide_;
   index_t piece_images_;
   index_t piece_rows_;  // of tiles
   index_t piece_tiles_;
