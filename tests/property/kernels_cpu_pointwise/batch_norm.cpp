@@ -15,9 +15,9 @@ namespace {
 using namespace pointwise;
 using gradus::kernels::activation;
 
-const std::vector<image_extents> batch_norm_shapes{{1, 1, 1, 1},   {0, 3, 2, 2},   {2, 1, 1, 1},    {7, 3, 1, 1},
-                                                   {2, 3, 5, 7},   {3, 17, 3, 3},  {4, 32, 4, 4},   {70, 5, 6, 5},
-                                                   {2, 70, 13, 9}, {1, 2, 64, 65}, {130, 130, 1, 1}};
+const std::vector<image_extents> batch_norm_shapes{{1, 1, 1, 1},   {0, 3, 2, 2},   {2, 1, 1, 1},     {7, 3, 1, 1},
+                                                   {2, 3, 5, 7},   {3, 17, 3, 3},  {4, 32, 4, 4},    {70, 5, 6, 5},
+                                                   {2, 70, 13, 9}, {1, 2, 64, 65}, {130, 130, 1, 1}, {5, 2053, 2, 2}};
 
 struct options {
   bool affine = true;

@@ -4,10 +4,10 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <algorithm>    // std::min
+#include <algorithm>    // std::fill_n, std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
-#include <type_traits>  // std::bool_constant, std::integral_constant
+#include <type_traits>  // std::bool_constant
 
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet
@@ -101,35 +101,31 @@ void sum_terms(index_t runs, index_t count, double& first, double& second, const
 }
 
 /// The same for every channel of rows of adjacent channels: term(packet, row, channel) gives (a, b).
+///
+/// Memory is read in its order, row after row: down the columns, each line would be far from the last one.
 template <class Element, class Term>
 void sum_rows_of_terms(index_t rows, index_t channels, double* first, double* second, const Term& term) noexcept {
-  const auto add_block = [=, &term]<class Packet, std::size_t Block>(Packet, std::integral_constant<std::size_t, Block>,
-                                                                     index_t top, index_t bottom, index_t c) {
-    std::array<lane_sums<Packet>, Block> parts{};
-    for (index_t row = top; row < bottom; ++row) {
-      for (std::size_t j = 0; j < Block; ++j) {
-        const auto terms = term(Packet{}, row, c + static_cast<index_t>(j) * Packet::lanes);
-        parts[j].add(terms.first, terms.second);
+  using real = computed<Element>;
+  constexpr index_t strip = 2048;                              // channels whose short sums stay in the first cache
+  std::array<real, static_cast<std::size_t>(2 * strip)> sums;  // a vector of the first ones, a vector of the second
+  for (index_t left = 0; left < channels; left += strip) {
+    const index_t width = std::min(strip, channels - left);
+    for (index_t top = 0; top < rows; top += short_sum) {
+      std::fill_n(sums.data(), 2 * width, real{});
+      for (index_t row = top; row < std::min(rows, top + short_sum); ++row) {
+        for_each_packet<Element>(0, width, [&]<class Packet>(Packet, index_t c) {
+          using reals = packet<real, static_cast<int>(Packet::lanes)>;
+          const auto next = term(Packet{}, row, left + c);
+          real* const place = sums.data() + 2 * c;
+          reals::store(place, reals::load(place) + next.first);
+          reals::store(place + reals::lanes, reals::load(place + reals::lanes) + next.second);
+        });
       }
-    }
-    for (std::size_t j = 0; j < Block; ++j) {
-      Packet::add_to(first + c + static_cast<index_t>(j) * Packet::lanes, parts[j].first);
-      Packet::add_to(second + c + static_cast<index_t>(j) * Packet::lanes, parts[j].second);
-    }
-  };
-  using full = full_packet<Element>;
-  constexpr std::size_t block = 4;  // packets whose sums stay in registers
-  for (index_t top = 0; top < rows; top += short_sum) {
-    const index_t bottom = std::min(rows, top + short_sum);
-    index_t c = 0;
-    for (; c + static_cast<index_t>(block) * full::lanes <= channels; c += static_cast<index_t>(block) * full::lanes) {
-      add_block(full{}, std::integral_constant<std::size_t, block>{}, top, bottom, c);
-    }
-    for (; c + full::lanes <= channels; c += full::lanes) {
-      add_block(full{}, std::integral_constant<std::size_t, 1>{}, top, bottom, c);
-    }
-    for (; c < channels; ++c) {
-      add_block(packet<Element, 1>{}, std::integral_constant<std::size_t, 1>{}, top, bottom, c);
+      for_each_packet<real>(0, width, [&]<class Packet>(Packet, index_t c) {
+        const real* const place = sums.data() + 2 * c;
+        Packet::add_to(first + left + c, Packet::load(place));
+        Packet::add_to(second + left + c, Packet::load(place + Packet::lanes));
+      });
     }
   }
 }
