@@ -167,6 +167,7 @@ void require_same_options(const settings& chosen, gradus::comm::any_group& group
                                       {"trace file", chosen.trace_file},
                                       {"device", chosen.device},
                                       {"precision", chosen.precision},
+                                      {"winograd", number(int{chosen.winograd})},
                                       {"recorded step", number(int{chosen.record_step})},
                                       {"optimizer", chosen.optimizer},
                                       {"warm-up batches", number(chosen.warmup_batches)},
@@ -224,6 +225,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.threads = all.threads();
   found.device = chosen.device;
   found.precision = chosen.precision;
+  found.winograd = chosen.winograd;
   found.data_format = chosen.nhwc ? "NHWC" : "NCHW";
   found.variable_update = name_of(chosen.update);
   found.dataset = input->name();

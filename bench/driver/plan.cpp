@@ -122,6 +122,9 @@ settings completed(settings chosen) {
 
 void require_supported(const settings& chosen) {
   if (chosen.device == "cuda") {
+    if (!chosen.winograd) {
+      throw std::invalid_argument{"--winograd: expected --device cpu, got --device cuda, where cuDNN chooses"};
+    }
     require_supported_on_cuda(chosen);
   } else if (chosen.precision != "fp32" || chosen.record_step) {
     throw std::invalid_argument{std::string{chosen.record_step ? "--record-step" : "--precision"} +

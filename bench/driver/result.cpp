@@ -81,6 +81,7 @@ void write_json(const result& found, const std::string& path) {
                                    {"threads", found.threads},
                                    {"device", found.device},
                                    {"precision", found.precision},
+                                   {"winograd", found.winograd},
                                    {"data_format", found.data_format},
                                    {"variable_update", found.variable_update},
                                    {"dataset", found.dataset},

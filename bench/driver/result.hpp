@@ -44,6 +44,7 @@ struct result {
   int threads = 1;
   std::string device;
   std::string precision;
+  bool winograd = true;
   std::string data_format;
   std::string variable_update;
   std::string dataset;

@@ -57,7 +57,7 @@ void run_rank(Communicator& world, const settings& given, bool in_process, int l
   settings chosen = given;
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
-  gradus::cpu device{{.intra_op_threads = chosen.threads}};
+  gradus::cpu device{{.intra_op_threads = chosen.threads, .allow_winograd = chosen.winograd}};
   run_rank_on(device, world, world.duplicate(), chosen, in_process);
 }
 

@@ -107,6 +107,9 @@ void add_measurement(CLI::App& app, settings& chosen) {
          "16 bits, parameters in 32)")
       ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
       ->capture_default_str();
+  app.add_option("--winograd,--winograd-nonfused", chosen.winograd,
+                 "of cpu: convolutions by minimal filtering where that is faster; false: their terms are added up")
+      ->capture_default_str();
   app.add_flag("--record-step", chosen.record_step,
                "of cuda: launch forward, loss and backward as one graph; their time is then that of forward");
   app.add_option("--data-dir", chosen.data_dir, "a folder of images, or a record file (default: synthetic images)");

@@ -119,8 +119,21 @@ double now(bool one_thread) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+/// Runs for a while. @return seconds of a run
+double seconds_of_run(const std::function<void()>& run, double least, bool one_thread) {
+  const double begin = now(one_thread);
+  double end = begin;
+  int runs = 0;
+  do {
+    run();
+    ++runs;
+    end = now(one_thread);
+  } while (end - begin < least);
+  return (end - begin) / runs;
+}
+
 /// Rounds in which everybody takes a turn: other work on the machine meets all alike. A pause lets the threads of the
-/// one before go to sleep.
+/// one before go to sleep, and those of the next wake up before they are timed.
 void race(std::vector<contestant>& contestants, int rounds, bool pause) {
   for (contestant& c : contestants) {
     c.run();
@@ -128,12 +141,10 @@ void race(std::vector<contestant>& contestants, int rounds, bool pause) {
   for (int round = 0; round < rounds; ++round) {
     for (contestant& c : contestants) {
       if (pause) {
-        std::this_thread::sleep_for(std::chrono::milliseconds{3});
-        c.run();
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        seconds_of_run(c.run, 3e-3, false);
       }
-      const double begin = now(!pause);
-      c.run();
-      c.seconds.push_back(now(!pause) - begin);
+      c.seconds.push_back(seconds_of_run(c.run, pause ? 2e-3 : 0.0, !pause));
     }
   }
 }

@@ -80,6 +80,13 @@ class Measurement(unittest.TestCase):
         # Images a second and the time of a step are two measurements of the same thing.
         self.assertLess(abs(2e3 / result["images_per_second"] / step["mean"] - 1), 0.5)
 
+    def test_convolutions_add_up_terms_on_request(self):
+        _, filtered = self.measure()  # lenet has a convolution of 5 x 5 on 32 channels
+        _, added = self.measure("--winograd_nonfused=false")
+        self.assertEqual((filtered["winograd"], added["winograd"]), (True, False))
+        self.assertNotEqual(filtered["loss"], added["loss"])
+        self.assertAlmostEqual(filtered["loss"], added["loss"], delta=1e-3)
+
     def test_every_way_of_updating_trains(self):
         losses = {}
         for mode in ("independent", "replicated", "all_reduce", "horovod"):
@@ -178,6 +185,7 @@ class Measurement(unittest.TestCase):
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
                 (["--device", "tpu"], r"--device: .*tpu.*cuda"),
                 (["--precision", "bf16"], r"--precision: expected --device cuda, got --device cpu"),
+                (["--winograd=false", "--device=cuda"], r"--winograd: expected --device cpu, got --device cuda"),
                 (["--record-step"], r"--record-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),

@@ -14,8 +14,8 @@
 #include <utility>    // std::exchange
 
 #if defined(__linux__)
-#include <pthread.h>  // pthread_setaffinity_np
-#include <sched.h>    // cpu_set_t, sched_getaffinity
+#include <pthread.h>  // pthread_getaffinity_np, pthread_setaffinity_np
+#include <sched.h>    // cpu_set_t, sched_getaffinity, sched_getcpu
 #endif
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
@@ -125,8 +125,7 @@ class thread_pool {
     call_.store(call, std::memory_order_relaxed);
     const std::uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32U) + 1;
     ticket_.store((generation << 32U) | tasks, std::memory_order_release);
-    wake_.fetch_add(1, std::memory_order_release);
-    wake_.notify_all();
+    wake_workers();
     take_tasks();
     for (int spins = 0;; ++spins) {
       const std::uint32_t finished = finished_.load(std::memory_order_acquire);
@@ -186,7 +185,9 @@ class thread_pool {
         if (spins < spin_limit) {
           spin_pause();
         } else {
+          sleeping_.fetch_add(1, std::memory_order_relaxed);
           wake_.wait(seen, std::memory_order_acquire);
+          sleeping_.fetch_sub(1, std::memory_order_relaxed);
         }
         now = wake_.load(std::memory_order_acquire);
       }
@@ -198,10 +199,51 @@ class thread_pool {
     }
   }
 
-  GRADUS_COLD void stop() noexcept {
-    stopping_.store(true, std::memory_order_release);
+  /// Linux in a virtual machine takes a processor that has been idle for some milliseconds for one that the host has
+  /// taken away, and wakes a worker on the processor of this thread, where both stay for five milliseconds and more. So
+  /// workers that sleep are kept away from it while they are woken.
+  void wake_workers() noexcept {
+    if (sleeping_.load(std::memory_order_relaxed) == 0) {
+      wake_all();
+    } else {
+      wake_elsewhere();
+    }
+  }
+
+  GRADUS_NEVER_INLINE void wake_elsewhere() noexcept {
+#if defined(__linux__)
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    const int here = sched_getcpu();
+    if (here >= 0 && pthread_getaffinity_np(workers_.front().native_handle(), sizeof(allowed), &allowed) == 0 &&
+        CPU_COUNT(&allowed) >= threads()) {  // not where they are pinned
+      cpu_set_t others = allowed;
+      CPU_CLR(static_cast<std::size_t>(here), &others);
+      allow(others);
+      wake_all();
+      allow(allowed);
+      return;
+    }
+#endif
+    wake_all();
+  }
+
+#if defined(__linux__)
+  void allow(const cpu_set_t& processors) noexcept {
+    for (std::thread& worker : workers_) {
+      pthread_setaffinity_np(worker.native_handle(), sizeof(processors), &processors);
+    }
+  }
+#endif
+
+  void wake_all() noexcept {
     wake_.fetch_add(1, std::memory_order_release);
     wake_.notify_all();
+  }
+
+  GRADUS_COLD void stop() noexcept {
+    stopping_.store(true, std::memory_order_release);
+    wake_all();
     for (std::thread& worker : workers_) {
       worker.join();
     }
@@ -229,6 +271,7 @@ class thread_pool {
   }
 
   gradus::detail::vector<std::thread> workers_;
+  std::atomic<int> sleeping_{0};  // workers
   std::atomic<bool> in_use_{false};
   std::exception_ptr failure_;
   std::mutex failure_mutex_;

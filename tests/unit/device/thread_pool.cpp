@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Loops over threads: every index once, exceptions, loops in loops, callers at the same time, many short loops.
+#include <algorithm>
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#endif
 
 #include "gradus/device/cpu.hpp"
 
@@ -109,6 +118,44 @@ BOOST_AUTO_TEST_CASE(many_short_loops) {
   }
   BOOST_TEST(count == 9000);
 }
+
+#if defined(__linux__)
+// Workers that are kept away from a processor while they are woken may run on it afterwards.
+BOOST_AUTO_TEST_CASE(workers_may_run_where_the_process_may) {
+  const auto processors_of_threads = [](gradus::cpu& device) {
+    std::mutex mutex;
+    std::map<std::thread::id, int> counts;
+    for (int loop = 0; loop < 5; ++loop) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{5});  // the workers fall asleep
+      std::atomic<int> arrived{0};
+      device.parallel_tasks(device.threads(), [&](index_t) {
+        ++arrived;
+        while (arrived < device.threads()) {  // every thread takes one
+          std::this_thread::yield();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});  // the masks are set back behind the call
+        cpu_set_t allowed;
+        CPU_ZERO(&allowed);
+        sched_getaffinity(0, sizeof(allowed), &allowed);
+        const std::scoped_lock lock{mutex};
+        counts[std::this_thread::get_id()] = CPU_COUNT(&allowed);
+      });
+    }
+    return counts;
+  };
+  const int all = gradus::available_processors();
+  gradus::cpu free{{.intra_op_threads = 2}};
+  const auto counts = processors_of_threads(free);
+  BOOST_TEST(counts.size() == 2U);
+  for (const auto& [thread, count] : counts) {
+    BOOST_TEST(count == all);
+  }
+  gradus::cpu pinned{{.intra_op_threads = std::max(2, std::min(all, 4)), .pin_threads = true}};
+  for (const auto& [thread, count] : processors_of_threads(pinned)) {
+    BOOST_TEST(count == (thread == std::this_thread::get_id() ? all : 1));
+  }
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(absurd_numbers_of_threads) {
   BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = -1}), gradus::configuration_error);

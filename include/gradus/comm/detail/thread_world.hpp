@@ -12,7 +12,7 @@
 #include <source_location>     // std::source_location
 #include <string>              // std::string
 #include <string_view>         // std::string_view
-#include <thread>              // std::thread::hardware_concurrency
+#include <thread>              // std::this_thread, std::thread::hardware_concurrency
 
 #include "gradus/comm/detail/call.hpp"  // call
 #include "gradus/comm/detail/wait.hpp"  // clock, reason_grace
@@ -26,12 +26,18 @@ namespace gradus::comm::detail {
 class thread_world {
  public:
   GRADUS_COLD explicit thread_world(int size)
-      : size_{size}, spins_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 2000 : 50} {}
+      : size_{size},
+        spins_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 2000 : 50},
+        yields_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 20000 : 0} {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
   /// Looks that follow each other at once before a waiting rank gives its processor away.
   [[nodiscard]] int spins() const noexcept { return spins_; }
+  /// Looks before it sleeps, between which others may have the processor. Not where ranks share processors; else a rank
+  /// that waits for one that computes for some milliseconds longer is there when that one comes: to wake it up takes
+  /// long, above all in a virtual machine, whose host has to give it a processor.
+  [[nodiscard]] int yields() const noexcept { return yields_; }
 
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_seq_cst); }
 
@@ -121,6 +127,7 @@ class thread_world {
 
   int size_;
   int spins_;
+  int yields_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;
@@ -133,7 +140,8 @@ class thread_world {
   alignas(64) std::atomic<int> sleepers_{0};
 };
 
-/// Calls look() until it is true: at once a few times, then asleep between changes. False when the limit is over.
+/// Calls look() until it is true: for some milliseconds at once, then asleep between changes. False when the limit is
+/// over.
 template <class Look, class Ready>
 bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, Ready&& ready) {
   for (int i = 0; i < world.spins(); ++i) {
@@ -141,6 +149,12 @@ bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, 
       return true;
     }
     pause_processor();
+  }
+  for (int i = 0; i < world.yields(); ++i) {
+    if (look()) {
+      return true;
+    }
+    std::this_thread::yield();
   }
   const clock::time_point deadline = clock::now() + limit;
   while (!look()) {
