@@ -8,19 +8,21 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                               // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                              // network_element, real_element
-#include "gradus/core/index.hpp"                                // index_t
-#include "gradus/device/cpu.hpp"                                // cpu
-#include "gradus/kernels/conv2d.hpp"                            // conv2d_geometry and what may be fused
-#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"          // correlations
-#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"          // pixel_correlations
-#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"          // plane_correlations
-#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"         // weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"        // winograd_correlations
-#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"  // gains_by_winograd
-#include "gradus/layout/layouts.hpp"                            // nchw, nhwc
-#include "gradus/tensor/tensor_view.hpp"                        // image_view
+#include "gradus/core/config.hpp"                                  // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"                                 // network_element, real_element
+#include "gradus/core/index.hpp"                                   // index_t
+#include "gradus/device/cpu.hpp"                                   // cpu
+#include "gradus/kernels/conv2d.hpp"                               // conv2d_geometry and what may be fused
+#include "gradus/kernels/cpu/detail/conv2d_depthwise.hpp"          // depthwise_correlations, is_depthwise
+#include "gradus/kernels/cpu/detail/conv2d_depthwise_weights.hpp"  // depthwise_weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"             // correlations
+#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"             // pixel_correlations
+#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"             // plane_correlations
+#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"            // weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"           // winograd_correlations
+#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"     // gains_by_winograd
+#include "gradus/layout/layouts.hpp"                               // nchw, nhwc
+#include "gradus/tensor/tensor_view.hpp"                           // image_view
 
 namespace gradus::kernels {
 
@@ -81,6 +83,9 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
+  if (is_depthwise(g)) {
+    return use(depthwise_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
+  }
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
@@ -88,6 +93,18 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
     }
   }
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
+}
+
+/// Calls use(gradients) with what computes the gradients of the weights.
+template <class Layout, class Element, class Use>
+GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
+                                       const conv2d_geometry& g, index_t batch, const Use& use) {
+  const index_t threads = device.threads();
+  if (is_depthwise(g)) {
+    return use(depthwise_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
+  }
+  return use(weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads,
+                                       takes_winograd<Element>(device, g)});
 }
 
 /// Runs a pass that is made of correlations.
@@ -112,13 +129,9 @@ template <network_element Element, detail::convolution_layout Layout>
   using real = parameter_element_t<Element>;
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<real>& kernels) {
     if (which == pass::backward_weights) {
-      return detail::weight_gradients<Element>{detail::tile_kernels_for<real>(kernels.set),
-                                               geometry,
-                                               detail::channel_order_of<Layout>,
-                                               batch,
-                                               device.threads(),
-                                               detail::takes_winograd<Element>(device, geometry)}
-          .workspace_bytes();
+      return detail::with_weight_gradients<Layout, Element>(
+          device, detail::tile_kernels_for<real>(kernels.set), geometry, batch,
+          [](const auto& gradients) { return gradients.workspace_bytes(); });
     }
     return detail::with_correlations<Layout, Element>(
         device, kernels, geometry, which, batch,
@@ -151,13 +164,9 @@ void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image
                              image_view<const Element, Layout, cpu> dy,
                              image_view<parameter_element_t<Element>, Layout, cpu> dw,
                              parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
-  const detail::weight_gradients<Element> gradients{detail::current_tile_kernels<parameter_element_t<Element>>(),
-                                                    geometry,
-                                                    detail::channel_order_of<Layout>,
-                                                    x.extent(axis::n),
-                                                    device.threads(),
-                                                    detail::takes_winograd<Element>(device, geometry)};
-  gradients.run(device, x.data(), dy.data(), dw.data(), dbias, workspace.data());
+  detail::with_weight_gradients<Layout, Element>(
+      device, detail::current_tile_kernels<parameter_element_t<Element>>(), geometry, x.extent(axis::n),
+      [&](const auto& gradients) { gradients.run(device, x.data(), dy.data(), dw.data(), dbias, workspace.data()); });
 }
 
 }  // namespace gradus::kernels

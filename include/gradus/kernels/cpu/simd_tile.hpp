@@ -85,6 +85,24 @@ struct plane_call {
   index_t ahead_terms = 1;  ///< a row every so many terms
 };
 
+/// Pixels whose channels are correlated with a kernel each, adjacent in x, w and the results:
+///
+///   to[p * channels + j] = sum over r < rows, s < columns of
+///                          x[p * x_pixel + r * x_row + s * x_column + j] * w[r * w_row + s * w_column + j]
+template <class Element>
+struct taps_call {
+  const Element* x = nullptr;
+  index_t x_pixel = 0;
+  index_t x_row = 0;
+  index_t x_column = 0;
+  const Element* w = nullptr;
+  index_t w_row = 0;
+  index_t w_column = 0;
+  index_t rows = 0;
+  index_t columns = 0;
+  index_t pixels = 0;
+};
+
 /// The code of one instruction set.
 template <class Element>
 struct tile_kernels {
@@ -107,6 +125,11 @@ struct tile_kernels {
   void (*dot_rows)(const Element* x, const Element* rows, index_t step, index_t count, index_t terms, Element* to);
   /// to[j] += sum over k < terms of x[k] * rows[k * step + j] for j < count
   void (*add_rows)(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to);
+  /// For p < pixels and j < channels.
+  void (*multiply_taps)(const taps_call<Element>& call, index_t channels, Element* to);
+  /// to[j] += sum over k < terms of x[k * x_step + j] * y[k * y_step + j] for j < count
+  void (*add_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
+                       Element* to);
   /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
   void (*copy_rows)(const Element* from, index_t step, index_t count, index_t width, Element* to);
   /// to[k * width + j] = from[j * step + k] for k < count, j < columns

@@ -8,17 +8,11 @@
 // applies to it.
 #if defined(GRADUS_TILE_NAMESPACE)
 
-#include "gradus/kernels/cpu/simd_transpose_body.hpp"  // quarter_of, transpose
+#include "gradus/kernels/cpu/simd_transpose_body.hpp"  // quarter_of, transpose, vector_of
+
+#include "gradus/kernels/cpu/simd_depthwise_body.hpp"  // add_products, multiply_taps
 
 namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
-
-template <class Element>
-struct vector_of {
-  typedef Element type __attribute__((vector_size(GRADUS_TILE_BYTES)));
-  /// The same anywhere in memory.
-  typedef Element stored __attribute__((vector_size(GRADUS_TILE_BYTES), aligned(sizeof(Element)), may_alias));
-  static constexpr index_t lanes = GRADUS_TILE_BYTES / static_cast<index_t>(sizeof(Element));
-};
 
 /// Elements of a line of the cache.
 template <class Element>
@@ -399,6 +393,8 @@ inline constexpr tile_kernels<Element> tile_kernels_of{
     .add = &add<Element>,
     .dot_rows = &dot_rows<Element>,
     .add_rows = &add_rows<Element>,
+    .multiply_taps = &multiply_taps<Element>,
+    .add_products = &add_products<Element>,
     .copy_rows = &copy_rows<Element>,
     .transpose = &transpose<Element>};
 

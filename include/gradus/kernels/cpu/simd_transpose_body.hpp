@@ -8,6 +8,15 @@
 
 namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
 
+/// Vectors of the instruction set.
+template <class Element>
+struct vector_of {
+  typedef Element type __attribute__((vector_size(GRADUS_TILE_BYTES)));
+  /// The same anywhere in memory.
+  typedef Element stored __attribute__((vector_size(GRADUS_TILE_BYTES), aligned(sizeof(Element)), may_alias));
+  static constexpr index_t lanes = GRADUS_TILE_BYTES / static_cast<index_t>(sizeof(Element));
+};
+
 /// Vectors of 16 bytes.
 template <class Element>
 struct quarter_of {

@@ -7,6 +7,7 @@
 
 #include <algorithm>  // std::max
 #include <cstddef>    // std::byte, std::size_t
+#include <utility>    // std::exchange
 
 #include "gradus/core/config.hpp"                            // GRADUS_COLD
 #include "gradus/core/element.hpp"                           // real_element
@@ -52,14 +53,16 @@ class correlations {
   }
 
  protected:
+  /// @param whole  all groups of one channel each are computed at once
   correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
-               index_t threads, index_t batch)
+               index_t threads, index_t batch, bool whole = false)
       : kernels_{kernels},
         geometry_{g},
         order_{order},
         which_{which},
         threads_{threads},
         batch_{batch},
+        whole_{whole},
         phases_{phase_count(g, order, which)} {}
   correlations(const correlations&) = delete;
   correlations& operator=(const correlations&) = delete;
@@ -67,6 +70,10 @@ class correlations {
 
   [[nodiscard]] GRADUS_COLD correlation at(index_t phase) const {
     correlation c = correlation_of(geometry_, order_, which_, phase);
+    if (whole_) {
+      c.terms = c.results = std::exchange(c.groups, 1);
+      return c;
+    }
     if constexpr (!real_element<Element>) {
       c.terms = packed_terms<Element>(kernels_, c.terms);
     }
@@ -91,6 +98,7 @@ class correlations {
   pass which_;
   index_t threads_;
   index_t batch_;
+  bool whole_;
   index_t phases_;
 
  private:
