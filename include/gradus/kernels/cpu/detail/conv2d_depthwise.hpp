@@ -121,8 +121,7 @@ class depthwise_correlations final : public correlations<Element> {
     const index_t last = std::clamp(begin + (block.rows - 1) * c.step_height + c.taps_height, first, c.source_height);
     const real* const source =
         with_channels_last(kernels_, order_, x + block.image * source_plane * c.terms, c.terms, source_plane,
-                           first * c.source_width, (last - first) * c.source_width, m.strip) -
-        first * c.source_width * c.terms;
+                           first * c.source_width, (last - first) * c.source_width, m.strip);
     const index_t plane = c.destination_height * c.destination_width;
     const auto place_of = [&](index_t row) {
       return (c.first_height + row * c.skip_height) * c.destination_width + c.first_width;
@@ -130,7 +129,7 @@ class depthwise_correlations final : public correlations<Element> {
     for (index_t t = 0; t < block.rows; ++t) {
       const index_t row = block.row + t;
       real* const results = m.results + (channels_last() ? 0 : t * c.columns * c.terms);
-      sum_row(c, row, source, packed, results);
+      sum_row(c, row, source, first, packed, results);
       if (channels_last()) {
         const index_t pixel = block.image * plane + place_of(row);
         for (index_t u = 0; u < c.columns; ++u) {
@@ -153,8 +152,9 @@ class depthwise_correlations final : public correlations<Element> {
   }
 
   /// The results of a row, one pixel after another.
-  /// @param source  row 0 of the image
-  void sum_row(const correlation& c, index_t row, const real* source, const real* packed, real* to) const {
+  /// @param source  the image from row `first` on
+  void sum_row(const correlation& c, index_t row, const real* source, index_t first, const real* packed,
+               real* to) const {
     const correlation::tap_range rows = c.rows_inside(row);
     taps_call<real> call;
     call.x_row = c.source_width * c.terms;
@@ -169,8 +169,8 @@ class depthwise_correlations final : public correlations<Element> {
       while (end < c.columns && c.columns_inside(end) == columns) {
         ++end;
       }
-      const index_t place = (c.origin_height + row * c.step_height + rows.begin) * c.source_width + c.origin_width +
-                            u * c.step_width + columns.begin;
+      const index_t place = (c.origin_height + row * c.step_height + rows.begin - first) * c.source_width +
+                            c.origin_width + u * c.step_width + columns.begin;
       call.x = source + place * c.terms;
       call.w = packed + (rows.begin * c.taps_width + columns.begin) * c.terms;
       call.columns = columns.end - columns.begin;

@@ -123,14 +123,14 @@ class depthwise_weight_gradients {
     const index_t last = std::clamp(top + (rows - 1) * c_.step_height + c_.taps_height, first, c_.source_height);
     const real* const source =
         with_channels_last(kernels_, order_, x + image * source_plane * channels_, channels_, source_plane,
-                           first * c_.source_width, (last - first) * c_.source_width, m.x) -
-        first * c_.source_width * channels_;
+                           first * c_.source_width, (last - first) * c_.source_width, m.x);
     const real* slope = with_channels_last(kernels_, order_, dy + image * plane * channels_, channels_, plane,
                                            row * c_.columns, rows * c_.columns, m.dy);
     for (index_t t = row; t < row + rows; ++t, slope += c_.columns * channels_) {
       const correlation::tap_range inside = c_.rows_inside(t);
       for (index_t r = inside.begin; r < inside.end; ++r) {
-        const real* const from = source + (c_.origin_height + t * c_.step_height + r) * c_.source_width * channels_;
+        const real* const from =
+            source + (c_.origin_height + t * c_.step_height + r - first) * c_.source_width * channels_;
         for (index_t s = 0; s < c_.taps_width; ++s) {
           const index_t left = c_.origin_width + s;  // the column that the first result reads
           const index_t u = left < 0 ? ceil_div(-left, c_.step_width) : 0;
