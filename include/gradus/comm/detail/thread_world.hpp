@@ -28,16 +28,16 @@ class thread_world {
   GRADUS_COLD explicit thread_world(int size)
       : size_{size},
         spins_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 2000 : 50},
-        yields_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 20000 : 0} {}
+        patience_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 10 : 0} {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
   /// Looks that follow each other at once before a waiting rank gives its processor away.
   [[nodiscard]] int spins() const noexcept { return spins_; }
-  /// Looks before it sleeps, between which others may have the processor. Not where ranks share processors; else a rank
-  /// that waits for one that computes for some milliseconds longer is there when that one comes: to wake it up takes
-  /// long, above all in a virtual machine, whose host has to give it a processor.
-  [[nodiscard]] int yields() const noexcept { return yields_; }
+  /// How long it then looks, and others may have the processor in between, before it sleeps. Not where ranks share
+  /// processors; else a rank that waits for one that computes for some milliseconds longer is there when that one
+  /// comes: to wake it up takes long, above all in a virtual machine, whose host has to give it a processor.
+  [[nodiscard]] std::chrono::milliseconds patience() const noexcept { return patience_; }
 
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_seq_cst); }
 
@@ -127,7 +127,7 @@ class thread_world {
 
   int size_;
   int spins_;
-  int yields_;
+  std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;
@@ -150,13 +150,13 @@ bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, 
     }
     pause_processor();
   }
-  for (int i = 0; i < world.yields(); ++i) {
+  const clock::time_point began = clock::now();
+  const clock::time_point deadline = began + limit;
+  for (const auto end = began + std::min(limit, world.patience()); clock::now() < end; std::this_thread::yield()) {
     if (look()) {
       return true;
     }
-    std::this_thread::yield();
   }
-  const clock::time_point deadline = clock::now() + limit;
   while (!look()) {
     if (clock::now() >= deadline) {
       return false;
