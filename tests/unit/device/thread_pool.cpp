@@ -130,10 +130,9 @@ BOOST_AUTO_TEST_CASE(workers_may_run_where_the_process_may) {
       std::atomic<int> arrived{0};
       device.parallel_tasks(device.threads(), [&](index_t) {
         ++arrived;
-        while (arrived < device.threads()) {  // every thread takes one
+        while (arrived < device.threads()) {  // every thread takes one, the caller when it has woken the others
           std::this_thread::yield();
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds{1});  // the masks are set back behind the call
         cpu_set_t allowed;
         CPU_ZERO(&allowed);
         sched_getaffinity(0, sizeof(allowed), &allowed);

@@ -26,18 +26,18 @@ namespace gradus::comm::detail {
 class thread_world {
  public:
   GRADUS_COLD explicit thread_world(int size)
-      : size_{size},
-        spins_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 2000 : 50},
-        patience_{static_cast<unsigned>(size) <= std::thread::hardware_concurrency() ? 10 : 0} {}
+      : size_{size}, crowded_{static_cast<unsigned>(size) > std::thread::hardware_concurrency()} {}
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
   /// Looks that follow each other at once before a waiting rank gives its processor away.
-  [[nodiscard]] int spins() const noexcept { return spins_; }
+  [[nodiscard]] int spins() const noexcept { return crowded_ ? 50 : 2000; }
   /// How long it then looks, and others may have the processor in between, before it sleeps. Not where ranks share
   /// processors; else a rank that waits for one that computes for some milliseconds longer is there when that one
   /// comes: to wake it up takes long, above all in a virtual machine, whose host has to give it a processor.
-  [[nodiscard]] std::chrono::milliseconds patience() const noexcept { return patience_; }
+  [[nodiscard]] std::chrono::milliseconds patience() const noexcept {
+    return std::chrono::milliseconds{crowded_ ? 0 : 10};
+  }
 
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_seq_cst); }
 
@@ -126,8 +126,7 @@ class thread_world {
   }
 
   int size_;
-  int spins_;
-  std::chrono::milliseconds patience_;
+  bool crowded_;  // ranks share processors
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;
