@@ -10,6 +10,7 @@
 // in three steps. Both print one JSON object. Run it with GLIBC_TUNABLES and ATen's settings in the environment for the
 // tuned libtorch.
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <chrono>
@@ -291,6 +292,7 @@ int main(int argc, char** argv) {
   std::cout << nlohmann::json{{"model", what.model},
                               {"batch_size", what.batch},
                               {"threads", what.threads},
+                              {"libtorch_version", TORCH_VERSION},
                               {"instruction_set", std::getenv("GRADUS_INSTRUCTION_SET") != nullptr
                                                       ? std::getenv("GRADUS_INSTRUCTION_SET")
                                                       : "automatic"},
