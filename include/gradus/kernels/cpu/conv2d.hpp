@@ -8,21 +8,21 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                                  // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                                 // network_element, real_element
-#include "gradus/core/index.hpp"                                   // index_t
-#include "gradus/device/cpu.hpp"                                   // cpu
-#include "gradus/kernels/conv2d.hpp"                               // conv2d_geometry and what may be fused
-#include "gradus/kernels/cpu/detail/conv2d_depthwise.hpp"          // depthwise_correlations, is_depthwise
-#include "gradus/kernels/cpu/detail/conv2d_depthwise_weights.hpp"  // depthwise_weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"             // correlations
-#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"             // pixel_correlations
-#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"             // plane_correlations
-#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"            // weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"           // winograd_correlations
-#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"     // gains_by_winograd
-#include "gradus/layout/layouts.hpp"                               // nchw, nhwc
-#include "gradus/tensor/tensor_view.hpp"                           // image_view
+#include "gradus/core/config.hpp"                                      // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"                                     // network_element, real_element
+#include "gradus/core/index.hpp"                                       // index_t
+#include "gradus/device/cpu.hpp"                                       // cpu
+#include "gradus/kernels/conv2d.hpp"                                   // conv2d_geometry and what may be fused
+#include "gradus/kernels/cpu/detail/conv2d_narrow_groups.hpp"          // has_narrow_groups, narrow_group_correlations
+#include "gradus/kernels/cpu/detail/conv2d_narrow_groups_weights.hpp"  // narrow_group_weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"                 // correlations
+#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"                 // pixel_correlations
+#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"                 // plane_correlations
+#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"                // weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"               // winograd_correlations
+#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"         // gains_by_winograd
+#include "gradus/layout/layouts.hpp"                                   // nchw, nhwc
+#include "gradus/tensor/tensor_view.hpp"                               // image_view
 
 namespace gradus::kernels {
 
@@ -83,14 +83,16 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
-  if (is_depthwise(g)) {
-    return use(depthwise_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
-  }
+  const bool narrow_groups = has_narrow_groups(kernels, g);
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
-    if (!takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
+    const bool few_multiplied = narrow_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
+    if (!takes_pairs<Element>(kernels) && !few_multiplied && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
+  }
+  if (narrow_groups) {
+    return use(narrow_group_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
   }
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
@@ -100,8 +102,8 @@ template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                        const conv2d_geometry& g, index_t batch, const Use& use) {
   const index_t threads = device.threads();
-  if (is_depthwise(g)) {
-    return use(depthwise_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
+  if (has_narrow_groups(kernels, g)) {
+    return use(narrow_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
   }
   return use(weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads,
                                        takes_winograd<Element>(device, g)});

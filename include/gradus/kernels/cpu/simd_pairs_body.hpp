@@ -82,8 +82,8 @@ void multiply_pairs(const tile_call<Element>& call) {
 }
 
 template <class Element, int Vectors, int... Rows>
-constexpr std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1> pair_tiles() {
-  std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1> by_rows{};
+constexpr tile_table<Element> pair_tiles() {
+  tile_table<Element> by_rows{};
   ((by_rows[Rows] = &multiply_pairs<Element, Rows, Vectors>), ...);
   return by_rows;
 }

@@ -34,9 +34,7 @@ namespace gradus::kernels::detail {
 
 /// The height of the lowest tile that holds `rows` rows.
 template <class Element>
-[[nodiscard]] index_t tile_height(
-    const std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1>& tiles,
-    index_t rows) noexcept {
+[[nodiscard]] index_t tile_height(const tile_table<Element>& tiles, index_t rows) noexcept {
   while (tiles[static_cast<std::size_t>(rows)] == nullptr) {
     ++rows;
   }
@@ -50,7 +48,7 @@ template <class Element>
     return kernels.rows;
   }
   const index_t rows = ceil_div(remaining, ceil_div(remaining, kernels.rows));
-  return std::min(remaining, tile_height<Element>(kernels.wide, rows));
+  return std::min(remaining, tile_height(kernels.wide, rows));
 }
 
 /// Whether the rows of a tile, so many bytes apart, meet in so few places of the first cache that they push each other
@@ -304,9 +302,9 @@ void run_tile(const tile_kernels<Element>& kernels, const tile_call<Element>& ca
     tile(call);
     return;
   }
-  const index_t height = tile_height<Element>(tiles, rows);
+  const index_t height = tile_height(tiles, rows);
   tile_call<Element> higher = call;
-  std::array<index_t, tile_kernels<Element>::most_rows> a_row{};
+  std::array<index_t, most_tile_rows> a_row{};
   for (index_t m = 0; m < height; ++m) {
     a_row[static_cast<std::size_t>(m)] = call.a_row[std::min(m, rows - 1)];
   }

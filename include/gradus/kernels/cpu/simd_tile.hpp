@@ -4,9 +4,11 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
-#include <array>    // std::array
-#include <cstddef>  // std::size_t
-#include <cstring>  // std::memcpy
+#include <algorithm>  // std::copy_n, std::min
+#include <array>      // std::array
+#include <cstddef>    // std::size_t
+#include <cstring>    // std::memcpy
+#include <utility>    // std::integer_sequence, std::make_integer_sequence
 
 #include "gradus/core/element.hpp"     // parameter_element_t
 #include "gradus/core/index.hpp"       // index_t
@@ -103,19 +105,23 @@ struct taps_call {
   index_t pixels = 0;
 };
 
+/// Of a tile of any instruction set.
+inline constexpr int most_tile_rows = 14;
+
+/// Tiles by their rows; null: not this height.
+template <class Element>
+using tile_table = std::array<void (*)(const tile_call<Element>&), most_tile_rows + 1>;
+
 /// The code of one instruction set.
 template <class Element>
 struct tile_kernels {
-  static constexpr int most_rows = 14;
-  using tile_function = void (*)(const tile_call<Element>&);
-
   instruction_set set;
-  bool pairs = false;                               ///< tiles multiply pairs of bfloat16: simd_pairs.hpp
-  index_t lanes;                                    ///< elements of a vector
-  index_t rows;                                     ///< rows of the highest tile
-  index_t width;                                    ///< columns of the widest tile, several vectors
-  std::array<tile_function, most_rows + 1> wide;    ///< by rows: tiles of `width` columns; null: not this height
-  std::array<tile_function, most_rows + 1> narrow;  ///< by rows: tiles of `lanes` columns
+  bool pairs = false;          ///< tiles multiply pairs of bfloat16: simd_pairs.hpp
+  index_t lanes;               ///< elements of a vector
+  index_t rows;                ///< rows of the highest tile
+  index_t width;               ///< columns of the widest tile, several vectors
+  tile_table<Element> wide;    ///< tiles of `width` columns
+  tile_table<Element> narrow;  ///< tiles of `lanes` columns
   /// Stores rows of `count` sums, `pitch` apart, whatever the output is.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
@@ -130,6 +136,14 @@ struct tile_kernels {
   /// to[j] += sum over k < terms of x[k * x_step + j] * y[k * y_step + j] for j < count
   void (*add_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
                        Element* to);
+  /// to[k * lanes + j] += sum over p < pixels of x[p * x_step + k * lanes + j] * y[p * y_step + j] for k < taps, j <
+  /// lanes
+  void (*add_tap_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t pixels,
+                           index_t taps, Element* to);
+  /// to[(p * group + i) * lanes + j] = from[p * step + j / group * group + i] for p < pixels, i < group, j < lanes;
+  /// zero for j >= channels. @pre group is 2, 4, 8 or 16 and divides lanes
+  void (*spread_groups)(const Element* from, index_t step, index_t pixels, index_t channels, index_t group,
+                        Element* to);
   /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
   void (*copy_rows)(const Element* from, index_t step, index_t count, index_t width, Element* to);
   /// to[k * width + j] = from[j * step + k] for k < count, j < columns
@@ -138,7 +152,7 @@ struct tile_kernels {
 
 /// Tiles along runs, by rows, of the same heights as `wide`; a table of its own, because only nchw compiles them.
 template <class Element>
-using plane_tiles = std::array<void (*)(const plane_call<Element>&), tile_kernels<Element>::most_rows + 1>;
+using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_rows + 1>;
 
 }  // namespace gradus::kernels::detail
 

@@ -10,7 +10,7 @@
 
 #include "gradus/kernels/cpu/simd_transpose_body.hpp"  // quarter_of, transpose, vector_of
 
-#include "gradus/kernels/cpu/simd_depthwise_body.hpp"  // add_products, multiply_taps
+#include "gradus/kernels/cpu/simd_narrow_groups_body.hpp"  // add_products, multiply_taps, spread_groups
 
 namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
 
@@ -128,6 +128,30 @@ void multiply_tile(const tile_call<Element>& call) {
         *reinterpret_cast<stored*>(c + place[m] + v * lanes) = sum[m][v];
       }
     }
+  }
+}
+
+/// A tile of one vector. Many rows are taken in halves: the addresses of all of them do not fit in the registers, and
+/// one vector leaves no time to fetch them.
+template <class Element, int Rows>
+void multiply_narrow_tile(const tile_call<Element>& call) {
+  if constexpr (Rows <= 8) {
+    multiply_tile<Element, Rows, 1>(call);
+  } else {
+    constexpr int half = Rows / 2;
+    static_assert(Rows == 2 * half);
+    multiply_tile<Element, half, 1>(call);
+    tile_call<Element> second = call;
+    second.a_row += half;
+    if (call.initial != nullptr) {
+      second.initial += half * call.sums_step;
+    }
+    if (call.partial != nullptr) {
+      second.partial += half * call.sums_step;
+    } else {
+      second.c_row += half;
+    }
+    multiply_tile<Element, half, 1>(second);
   }
 }
 
@@ -364,10 +388,17 @@ void multiply_planes(const plane_call<Element>& call) {
   }
 }
 
-template <class Element, int Vectors, int... Rows>
-constexpr std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1> tiles() {
-  std::array<typename tile_kernels<Element>::tile_function, tile_kernels<Element>::most_rows + 1> by_rows{};
-  ((by_rows[Rows] = &multiply_tile<Element, Rows, Vectors>), ...);
+template <class Element, int... Rows>
+constexpr tile_table<Element> wide_tiles() {
+  tile_table<Element> by_rows{};
+  ((by_rows[Rows] = &multiply_tile<Element, Rows, GRADUS_TILE_VECTORS>), ...);
+  return by_rows;
+}
+
+template <class Element, int Rows>
+constexpr tile_table<Element> narrow_tiles() {
+  tile_table<Element> by_rows{};
+  by_rows[Rows] = &multiply_narrow_tile<Element, Rows>;
   return by_rows;
 }
 
@@ -382,21 +413,22 @@ template <class Element>
 inline constexpr plane_tiles<Element> plane_tiles_of = plane_tiles_by_rows<Element, GRADUS_TILE_HEIGHTS>();
 
 template <class Element>
-inline constexpr tile_kernels<Element> tile_kernels_of{
-    .set = instruction_set::GRADUS_TILE_NAMESPACE,
-    .lanes = vector_of<Element>::lanes,
-    .rows = GRADUS_TILE_ROWS,
-    .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
-    .wide = tiles<Element, GRADUS_TILE_VECTORS, GRADUS_TILE_HEIGHTS>(),
-    .narrow = tiles<Element, 1, GRADUS_TILE_ROWS>(),
-    .finish = &finish<Element>,
-    .add = &add<Element>,
-    .dot_rows = &dot_rows<Element>,
-    .add_rows = &add_rows<Element>,
-    .multiply_taps = &multiply_taps<Element>,
-    .add_products = &add_products<Element>,
-    .copy_rows = &copy_rows<Element>,
-    .transpose = &transpose<Element>};
+inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::GRADUS_TILE_NAMESPACE,
+                                                       .lanes = vector_of<Element>::lanes,
+                                                       .rows = GRADUS_TILE_ROWS,
+                                                       .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
+                                                       .wide = wide_tiles<Element, GRADUS_TILE_HEIGHTS>(),
+                                                       .narrow = narrow_tiles<Element, GRADUS_TILE_ROWS>(),
+                                                       .finish = &finish<Element>,
+                                                       .add = &add<Element>,
+                                                       .dot_rows = &dot_rows<Element>,
+                                                       .add_rows = &add_rows<Element>,
+                                                       .multiply_taps = &multiply_taps<Element>,
+                                                       .add_products = &add_products<Element>,
+                                                       .add_tap_products = &add_tap_products<Element>,
+                                                       .spread_groups = &spread_groups<Element>,
+                                                       .copy_rows = &copy_rows<Element>,
+                                                       .transpose = &transpose<Element>};
 
 }  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
 

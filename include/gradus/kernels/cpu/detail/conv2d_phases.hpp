@@ -53,7 +53,7 @@ class correlations {
   }
 
  protected:
-  /// @param whole  all groups of one channel each are computed at once
+  /// @param whole  all groups are computed at once: their channels are those of one
   correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                index_t threads, index_t batch, bool whole = false)
       : kernels_{kernels},
@@ -71,7 +71,8 @@ class correlations {
   [[nodiscard]] GRADUS_COLD correlation at(index_t phase) const {
     correlation c = correlation_of(geometry_, order_, which_, phase);
     if (whole_) {
-      c.terms = c.results = std::exchange(c.groups, 1);
+      c.terms *= c.groups;
+      c.results *= std::exchange(c.groups, 1);
       return c;
     }
     if constexpr (!real_element<Element>) {

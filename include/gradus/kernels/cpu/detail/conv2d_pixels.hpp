@@ -235,6 +235,8 @@ class pixel_correlations final : public correlations<Element> {
               group * of_group;
           if (c.groups == 1 && pitch == c.terms && (!pairs || of_group % 2 == 0)) {
             read_terms(from, (right - left) * channels, strip + left * pitch);
+          } else if (pitch == of_group && !pairs) {
+            read_rows(kernels_, from, channels, right - left, of_group, strip + left * pitch);
           } else {
             for (index_t j = left; j < right; ++j) {
               read_terms(from + (j - left) * channels, of_group, strip + j * pitch);

@@ -267,7 +267,7 @@ class plane_correlations final : public correlations<Element> {
     const bool direct =
         in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
-    std::array<index_t, tile_kernels<real>::most_rows> c_row{};
+    std::array<index_t, most_tile_rows> c_row{};
     for (std::size_t i = 0; i < c_row.size(); ++i) {
       c_row[i] = static_cast<index_t>(i) * plane;
     }
