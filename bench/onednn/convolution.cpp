@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Convolutions in one run: GFLOP/s, share of the measured peak of the cores, and, where oneDNN is, the ratio to its
-// best format without reordering. Options: --threads N (1), --filter PART of a layer's name, --pass forward, data or
-// weights,
-// --rounds N (7), --json FILE.
-#include <time.h>
-
+// best format without reordering. Options: --threads N (1), --layers networks (default) or groups, --filter PART of a
+// layer's name, --pass forward, data or weights, --rounds N (7), --json FILE.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -15,7 +11,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -29,10 +24,12 @@
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "peak.hpp"
+#include "race.hpp"
 
 namespace {
 
 using namespace gradus;
+using bench::contestant;
 using kernels::conv2d_geometry;
 using kernels::pass;
 
@@ -98,55 +95,28 @@ std::vector<layer> layers() {
   return all;
 }
 
-/// One way to compute a pass, and how long it took.
-struct contestant {
-  std::string name;
-  std::function<void()> run;
-  std::vector<double> seconds;
-
-  [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
-  [[nodiscard]] double median() const {
-    std::vector<double> sorted = seconds;
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-};
-
-/// Seconds: with one thread those of the processor, so that other work on the machine counts less.
-double now(bool one_thread) {
-  timespec time{};
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-/// Runs for a while. @return seconds of a run
-double seconds_of_run(const std::function<void()>& run, double least, bool one_thread) {
-  const double begin = now(one_thread);
-  double end = begin;
-  int runs = 0;
-  do {
-    run();
-    ++runs;
-    end = now(one_thread);
-  } while (end - begin < least);
-  return (end - begin) / runs;
-}
-
-/// Rounds in which everybody takes a turn: other work on the machine meets all alike. A pause lets the threads of the
-/// one before go to sleep, and those of the next wake up before they are timed.
-void race(std::vector<contestant>& contestants, int rounds, bool pause) {
-  for (contestant& c : contestants) {
-    c.run();
-  }
-  for (int round = 0; round < rounds; ++round) {
-    for (contestant& c : contestants) {
-      if (pause) {
-        std::this_thread::sleep_for(std::chrono::milliseconds{20});
-        seconds_of_run(c.run, 3e-3, false);
-      }
-      c.seconds.push_back(seconds_of_run(c.run, pause ? 2e-3 : 0.0, !pause));
-    }
-  }
+/// Convolutions of several groups: MobileNet's depthwise ones, ResNeXt-50's of 4, 8 and 16 channels, and AlexNet's.
+std::vector<layer> layers_of_groups() {
+  std::vector<layer> all;
+  const auto add = [&](const std::string& kind, index_t groups, index_t in, index_t out, index_t stride, index_t size) {
+    const std::string steps = stride > 1 ? "/" + std::to_string(stride) : std::string{};
+    layer l =
+        make(kind + " 3x3" + steps + " " + std::to_string(in) + "-" + std::to_string(out) + " " + std::to_string(size),
+             16, in, size, size, out, 3, 3, stride, 1, 1);
+    l.geometry.groups = groups;
+    all.push_back(std::move(l));
+  };
+  add("depthwise", 32, 32, 32, 1, 112);
+  add("depthwise", 64, 64, 64, 2, 112);
+  add("depthwise", 128, 128, 128, 1, 56);
+  add("depthwise", 256, 256, 256, 1, 28);
+  add("depthwise", 512, 512, 512, 1, 14);
+  add("depthwise", 1024, 1024, 1024, 1, 7);
+  add("resnext", 32, 128, 128, 1, 56);
+  add("resnext", 32, 256, 256, 1, 28);
+  add("resnext", 32, 512, 512, 1, 14);
+  add("alexnet", 2, 256, 384, 1, 27);
+  return all;
 }
 
 #if defined(BENCH_ONEDNN)
@@ -159,7 +129,10 @@ class peer {
   peer(const layer& l, pass which, tag format) : engine_{dnnl::engine::kind::cpu, 0}, stream_{engine_} {
     const conv2d_geometry& g = l.geometry;
     const dims x{l.batch, g.in_channels, g.in_height, g.in_width};
-    const dims w{g.out_channels, g.in_channels, g.kernel_height, g.kernel_width};
+    dims w{g.out_channels / g.groups, g.in_channels / g.groups, g.kernel_height, g.kernel_width};
+    if (g.groups > 1) {
+      w.insert(w.begin(), g.groups);
+    }
     const dims y{l.batch, g.out_channels, g.out_height, g.out_width};
     const dims b{g.out_channels};
     const dims stride{g.stride_height, g.stride_width};
@@ -292,6 +265,7 @@ struct mean {
 struct options {
   int threads = 1;
   int rounds = 7;
+  bool of_groups = false;
   std::string filter;
   std::string pass;
   std::string json;
@@ -306,6 +280,12 @@ options read(int argument_count, char** arguments) {
       result.threads = std::max(1, std::atoi(value));
     } else if (name == "--rounds") {
       result.rounds = std::max(1, std::atoi(value));
+    } else if (name == "--layers") {
+      result.of_groups = std::string_view{value} == "groups";
+      if (!result.of_groups && std::string_view{value} != "networks") {
+        std::fprintf(stderr, "--layers takes networks or groups, not %s\n", value);
+        std::exit(2);
+      }
     } else if (name == "--filter") {
       result.filter = value;
     } else if (name == "--pass") {
@@ -342,7 +322,7 @@ int main(int argument_count, char** arguments) {
               "nhwc", "nchw", "own", "nhwc", "nchw", "nhwc", "nchw", "nhwc", "nchw");
   mean nhwc_best, nchw_best, nhwc_median, nchw_median;
   bool first = true;
-  for (const layer& l : layers()) {
+  for (const layer& l : o.of_groups ? layers_of_groups() : layers()) {
     if (l.name.find(o.filter) == std::string::npos) {
       continue;
     }
@@ -363,7 +343,7 @@ int main(int argument_count, char** arguments) {
       all.push_back({"onednn nhwc", std::ref(last), {}});
       all.push_back({"onednn nchw", std::ref(channels_first), {}});
 #endif
-      race(all, o.rounds, o.threads > 1);
+      bench::race(all, o.rounds, o.threads > 1);
       const double work = 2e-9 * static_cast<double>(l.geometry.multiply_adds() * l.batch);
       const auto gflops = [&](std::size_t i) { return work / all[i].best(); };
       std::printf("%-30s %-8s | %7.1f %7.1f | %7.1f %7.1f |", l.name.c_str(), pass_name, gflops(0), gflops(1),

@@ -1,40 +1,32 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Matrix products beside oneDNN's, in one run: GFLOP/s, share of the measured peak of the cores, ratio. Arguments:
-// threads, seconds for a measurement.
+// threads, rounds (15).
 #include <omp.h>
-#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <dnnl.h>
 
 #include "gradus/kernels/cpu/matmul.hpp"
 #include "peak.hpp"
+#include "race.hpp"
 
 namespace {
 
 using gradus::index_t;
 
-double now(bool one_thread) {
-  timespec time{};
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 }  // namespace
 
 int main(int argument_count, char** arguments) {
   const int threads = argument_count > 1 ? std::atoi(arguments[1]) : 1;
-  const double seconds = argument_count > 2 ? std::atof(arguments[2]) : 0.1;
+  const int rounds = argument_count > 2 ? std::max(1, std::atoi(arguments[2])) : 15;
   omp_set_num_threads(threads);
   gradus::cpu device{{.intra_op_threads = threads}};
   const double peak = bench::peak_gflops(threads);
@@ -99,28 +91,13 @@ int main(int argument_count, char** arguments) {
       dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1.0F, a,
                  s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, 0.0F, c, s.n);
     };
-    std::vector<double> times[2];
-    const auto take_turn = [&](const auto& run, std::vector<double>& into) {
-      if (threads > 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds{2});
-      }
-      run();
-      const double begin = now(threads == 1);
-      run();
-      into.push_back(now(threads == 1) - begin);
-    };
-    for (int i = 0; i < 10 || static_cast<double>(i) * times[0].back() < seconds; ++i) {
-      take_turn(ours, times[0]);
-      take_turn(theirs, times[1]);
-    }
-    for (auto& t : times) {
-      std::sort(t.begin(), t.end());
-    }
+    std::vector<bench::contestant> all{{"gradus", ours, {}}, {"oneDNN", theirs, {}}};
+    bench::race(all, rounds, threads > 1);
     const double work = 2e-9 * static_cast<double>(s.m * s.n * s.k);
+    const double mine = all[0].best();
     std::printf("%5td %5td %5td  %c %c   | %7.1f %9.1f | %8.1f | %6.2f %6.2f\n", s.m, s.n, s.k,
-                s.transpose_a ? 'T' : '-', s.transpose_b ? 'T' : '-', work / times[0][0],
-                100 * work / times[0][0] / peak, 100 * work / times[1][0] / peak, times[1][0] / times[0][0],
-                times[1][times[1].size() / 2] / times[0][times[0].size() / 2]);
+                s.transpose_a ? 'T' : '-', s.transpose_b ? 'T' : '-', work / mine, 100 * work / mine / peak,
+                100 * work / all[1].best() / peak, all[1].best() / mine, all[1].median() / all[0].median());
     for (void* const used :
          {static_cast<void*>(a), static_cast<void*>(b), static_cast<void*>(c), static_cast<void*>(memory)}) {
       device.deallocate(used, 0);
