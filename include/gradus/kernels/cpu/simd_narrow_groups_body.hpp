@@ -160,11 +160,24 @@ void add_tap_products(const Element* x, index_t x_step, const Element* y, index_
 }
 
 /// to[j] = all[j / Group * Group + Term] for every lane j
-template <class Element, int Group, int Term, int... Lane>
-GRADUS_ALWAYS_INLINE void spread_term(const typename vector_of<Element>::type& all,
-                                      std::integer_sequence<int, Lane...> /*lanes*/, Element* to) {
-  *reinterpret_cast<typename vector_of<Element>::stored*>(to) =
-      __builtin_shufflevector(all, all, (Lane / Group * Group + Term)...);
+template <class Element, int Group, int Term>
+GRADUS_ALWAYS_INLINE void spread_term(const typename vector_of<Element>::type& all, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr auto from = [](int lane) { return lane / Group * Group + Term; };
+  vector spread;
+  if constexpr (lanes == 16) {
+    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7),
+                                     from(8), from(9), from(10), from(11), from(12), from(13), from(14), from(15));
+  } else if constexpr (lanes == 8) {
+    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7));
+  } else if constexpr (lanes == 4) {
+    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3));
+  } else {
+    static_assert(lanes == 2);
+    spread = __builtin_shufflevector(all, all, from(0), from(1));
+  }
+  *reinterpret_cast<typename vector_of<Element>::stored*>(to) = spread;
 }
 
 template <class Element, int Group, int... Term>
@@ -172,7 +185,7 @@ GRADUS_ALWAYS_INLINE void spread_vector(const Element* from, std::integer_sequen
                                         Element* to) {
   constexpr int lanes = static_cast<int>(vector_of<Element>::lanes);
   const typename vector_of<Element>::type all = *reinterpret_cast<const typename vector_of<Element>::stored*>(from);
-  (spread_term<Element, Group, Term>(all, std::make_integer_sequence<int, lanes>{}, to + Term * lanes), ...);
+  (spread_term<Element, Group, Term>(all, to + Term * lanes), ...);
 }
 
 template <class Element, int Group>
@@ -196,8 +209,7 @@ template <class Element>
 void spread_groups(const Element* from, index_t step, index_t pixels, index_t channels, index_t group, Element* to) {
   const auto spread = group == 2   ? &spread_groups_of<Element, 2>
                       : group == 4 ? &spread_groups_of<Element, 4>
-                      : group == 8 ? &spread_groups_of<Element, 8>
-                                   : &spread_groups_of<Element, 16>;
+                                   : &spread_groups_of<Element, 8>;
   spread(from, step, pixels, channels, to);
 }
 

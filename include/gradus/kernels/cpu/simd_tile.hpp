@@ -141,7 +141,7 @@ struct tile_kernels {
   void (*add_tap_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t pixels,
                            index_t taps, Element* to);
   /// to[(p * group + i) * lanes + j] = from[p * step + j / group * group + i] for p < pixels, i < group, j < lanes;
-  /// zero for j >= channels. @pre group is 2, 4, 8 or 16 and divides lanes
+  /// zero for j >= channels. @pre group is 2, 4 or 8 and divides lanes
   void (*spread_groups)(const Element* from, index_t step, index_t pixels, index_t channels, index_t group,
                         Element* to);
   /// to[k * width + j] = from[k * step + j] for k < count, j < width (a multiple of 16 bytes)
