@@ -86,8 +86,9 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
   const bool narrow_groups = has_narrow_groups(kernels, g);
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
-    const bool few_multiplied = narrow_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
-    if (!takes_pairs<Element>(kernels) && !few_multiplied && runs_in_place(planes, kernels, g, which)) {
+    // Rows that fill tiles are worth more than turning them, but not with one term a group.
+    const bool turned = narrow_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
+    if (!turned && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
