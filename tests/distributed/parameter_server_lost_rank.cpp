@@ -92,10 +92,11 @@ void train_to_the_end(comm::mpi& world, const parallel::parameter_server& option
     const parallel::server_summary done = parallel::serve<float>(world, plain, options);
     require(done.lost_workers == 1, "the server counts " + std::to_string(done.lost_workers) + " lost workers");
     require(done.left_workers == 2, "the server counts " + std::to_string(done.left_workers) + " that left");
-    // With backup workers a worker may be late before rank 1 is killed, and makes up for it when the other has left.
+    // With backup workers a worker may be late, or begin late, before rank 1 is killed, and makes up for it when the
+    // other has left: steps without it are those that rank 1 takes part in.
     const std::uint64_t steps_made = done.updates / 2;
     const bool backup = options.backup_workers > 0;
-    require(backup ? steps_made >= steps && steps_made <= steps + done.dropped : steps_made == 2 * steps + killed_at,
+    require(backup ? steps_made >= steps && steps_made <= steps + killed_at : steps_made == 2 * steps + killed_at,
             "the server has made " + std::to_string(steps_made) + " steps");
   } else {
     train(world, options, plain, true);
