@@ -14,7 +14,7 @@
 #include "gradus/kernels/cpu/detail/conv2d_correlation.hpp"  // correlation, result_blocks, store_planes
 #include "gradus/kernels/cpu/detail/conv2d_phases.hpp"       // correlations
 #include "gradus/kernels/cpu/simd_panels.hpp"                // scratch, shifted
-#include "gradus/kernels/cpu/simd_storage.hpp"               // read_rows, read_transposed, store_rows
+#include "gradus/kernels/cpu/simd_storage.hpp"               // read_rows, read_transposed, round_run, store_rows
 
 namespace gradus::kernels::detail {
 
@@ -162,6 +162,7 @@ class narrow_group_correlations final : public correlations<Element> {
   /// to: (channels that are correlated together, r, s, term of the group, channel)
   void pack(const correlation& c, index_t /*group*/, index_t /*task*/, const real* w, real* to,
             scratch /*memory*/) const override {
+    real* const packed = to;
     for (index_t first = 0; first < c.terms; first += width(c)) {
       for (index_t tap = 0; tap < c.taps_height * c.taps_width; ++tap) {
         const real* const of_tap =
@@ -175,6 +176,7 @@ class narrow_group_correlations final : public correlations<Element> {
         }
       }
     }
+    round_run<Element>(group_weights(c), packed);
   }
 
   void run_block(const correlation& c, index_t /*group*/, index_t task, const Element* x, const real* packed,
