@@ -18,11 +18,7 @@
 #include "peak.hpp"
 #include "race.hpp"
 
-namespace {
-
 using gradus::index_t;
-
-}  // namespace
 
 int main(int argument_count, char** arguments) {
   const int threads = argument_count > 1 ? std::atoi(arguments[1]) : 1;

@@ -108,7 +108,6 @@ class narrow_group_correlations final : public correlations<Element> {
  private:
   static constexpr index_t block_elements = 32 * 1024;   // of the source: a part of the second cache
   static constexpr index_t spread_elements = 48 * 1024;  // of a vector's channels, every term by itself
-  static constexpr index_t spread_columns = 8;           // that a vector's channels are correlated for at a time
 
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   [[nodiscard]] bool in_place() const noexcept { return channels_last() && std::is_same_v<Element, real>; }
@@ -219,20 +218,15 @@ class narrow_group_correlations final : public correlations<Element> {
     if (output.bias != nullptr) {
       stored.bias = output.bias + channel;
     }
-    // Columns by columns where the terms are spread: what a few of them read in some rows stays in the first cache.
-    const index_t most_columns = depthwise() ? std::max<index_t>(1, c.columns) : spread_columns;
-    for (index_t begin = 0; begin < c.columns; begin += most_columns) {
-      const index_t end = std::min(begin + most_columns, c.columns);
-      for (index_t t = 0; t < block.rows; ++t) {
-        const index_t row = block.row + t;
-        real* const results = m.results + (channels_last() ? 0 : (t * c.columns + begin) * width(c));
-        sum_row(c, row, begin, end, source, first, packed, results);
-        if (channels_last()) {
-          for (index_t u = begin; u < end; ++u) {
-            m.c_row[u - begin] = (place_of(row) + u * c.skip_width) * c.terms;
-          }
-          store_rows(kernels_, results, end - begin, width(c), count, m.c_row, stored);
+    for (index_t t = 0; t < block.rows; ++t) {
+      const index_t row = block.row + t;
+      real* const results = m.results + (channels_last() ? 0 : t * c.columns * width(c));
+      sum_row(c, row, source, first, packed, results);
+      if (channels_last()) {
+        for (index_t u = 0; u < c.columns; ++u) {
+          m.c_row[u] = (place_of(row) + u * c.skip_width) * c.terms;
         }
+        store_rows(kernels_, results, c.columns, width(c), count, m.c_row, stored);
       }
     }
     if (!channels_last()) {
@@ -248,9 +242,9 @@ class narrow_group_correlations final : public correlations<Element> {
     }
   }
 
-  /// The results [begin, end) of a row, one pixel after another.
-  void sum_row(const correlation& c, index_t row, index_t begin, index_t end, const real* source, index_t first,
-               const real* packed, real* to) const {
+  /// The results of a row, one pixel after another.
+  void sum_row(const correlation& c, index_t row, const real* source, index_t first, const real* packed,
+               real* to) const {
     // Spread rows have the padding beside them, and as many taps of one term as there are terms.
     const bool padded = !depthwise();
     const index_t source_width = padded ? c.source_columns() : c.source_width;
@@ -264,14 +258,14 @@ class narrow_group_correlations final : public correlations<Element> {
     call.w_row = c.taps_width * group_ * tap;
     call.w_column = tap;
     call.rows = rows.end - rows.begin;
-    for (index_t u = begin; u < end;) {
+    for (index_t u = 0; u < c.columns;) {
       correlation::tap_range columns{0, c.taps_width};
-      index_t next = end;
+      index_t end = c.columns;
       if (!padded) {
         columns = c.columns_inside(u);
-        next = u + 1;
-        while (next < end && c.columns_inside(next) == columns) {
-          ++next;
+        end = u + 1;
+        while (end < c.columns && c.columns_inside(end) == columns) {
+          ++end;
         }
       }
       const index_t place = (c.origin_height + row * c.step_height + rows.begin - first) * source_width + origin +
@@ -279,9 +273,9 @@ class narrow_group_correlations final : public correlations<Element> {
       call.x = source + place * group_ * tap;
       call.w = packed + (rows.begin * c.taps_width + columns.begin) * group_ * tap;
       call.columns = (columns.end - columns.begin) * group_;
-      call.pixels = next - u;
-      kernels_.multiply_taps(call, tap, to + (u - begin) * tap);
-      u = next;
+      call.pixels = end - u;
+      kernels_.multiply_taps(call, tap, to + u * tap);
+      u = end;
     }
   }
 
