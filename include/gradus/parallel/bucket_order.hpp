@@ -76,6 +76,11 @@ namespace gradus::parallel {
   return detail::buckets_of(options, {segments.data(), segments.size()}, network.parameter_elements(), element_bytes);
 }
 
+/// How much longer backward is taken to last than in the profile, which was measured without transfers. They take
+/// processor time and caches, and ranks wait for the slowest of them. A part that is complete later than the order
+/// expects holds up all behind it while the network idles; one that is complete earlier merely waits a little.
+inline constexpr double late_backward = 1.3;
+
 /// The order in which ranks issue the parts of these options when parameters have these priorities: a value for
 /// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
 /// @param network     frozen
@@ -86,8 +91,12 @@ namespace gradus::parallel {
   const bucket_list list = buckets_of(options, network, profile.element_bytes);
   const std::span<const bucket> buckets{list.data(), list.size()};
   const part_list parts = detail::parts_of(options, buckets, profile.element_bytes);
-  return static_issue_order(timed_buckets(network, buckets, {parts.data(), parts.size()}, profile, priorities, ranks),
-                            options.credit_bytes);
+  std::vector<timed_bucket> timed =
+      timed_buckets(network, buckets, {parts.data(), parts.size()}, profile, priorities, ranks);
+  for (timed_bucket& each : timed) {
+    each.ready *= late_backward;
+  }
+  return static_issue_order(timed, options.credit_bytes);
 }
 
 /// The options with an order in which parts that the next forward pass needs soon overtake others that are complete
@@ -103,7 +112,7 @@ namespace gradus::parallel {
 ///   parallel::profile_recorder recorder{net.layers()};
 ///   for (int step = 0; step < 5; ++step) { net.train_step(images, labels, {}, &recorder); }
 ///   auto options = parallel::in_forward_order(
-///       {.bucket_bytes = 4 << 20, .partition_bytes = 4 << 20, .credit_bytes = 8 << 20, .overlap_forward = true}, net,
+///       {.bucket_bytes = 4 << 20, .partition_bytes = 2 << 20, .credit_bytes = 8 << 20, .overlap_forward = true}, net,
 ///       world, recorder.profile());
 ///   train::trainer trainer{net, optim::sgd{}, world, options};
 /// @endcode

@@ -10,7 +10,7 @@
 #include <cstddef>          // std::size_t
 #include <cstdint>          // std::uint32_t
 #include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
-#include <mutex>            // std::mutex, std::scoped_lock, std::unique_lock
+#include <mutex>            // std::mutex, std::unique_lock
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string>           // std::string
@@ -117,8 +117,31 @@ class bucket_exchange {
   /// Waits for the next bucket of which all parts come and returns it; to be called once for each bucket of a step.
   /// @throws communication_error that names the bucket when a rank fails or does not come
   GRADUS_COLD const bucket& wait_next() {
+    std::unique_lock lock{mutex_};
+    const bucket& next = wait_for_next_bucket();
+    const bool more = taken_ < parts_.size();
+    if (!more) {  // ready for the next step
+      all_taken_ = true;
+      taken_ = 0;
+      done_ = 0;
+      begun_ = 0;
+      next_complete_ = 0;
+      ready_.store(0, std::memory_order_relaxed);
+    }
+    lock.unlock();
+    if (options_.overlap && more) {
+      wake();  // the next ones move on during the update of this one; a thread that is woken before the lock is free
+               // finds it taken, and goes to sleep again
+    }
+    return next;
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  /// @pre the mutex is held
+  GRADUS_COLD const bucket& wait_for_next_bucket() {
     const auto where = std::source_location::current();
-    const std::scoped_lock lock{mutex_};
     const part* next = nullptr;
     try {
       do {
@@ -141,22 +164,8 @@ class bucket_exchange {
       failure.add_context(describe(buckets(), next->bucket, segments_), where);
       throw;
     }
-    if (options_.overlap && taken_ < parts_.size()) {
-      wake();  // the next ones move on during the update of this one
-    }
-    if (taken_ == parts_.size()) {  // ready for the next step
-      all_taken_ = true;
-      taken_ = 0;
-      done_ = 0;
-      begun_ = 0;
-      next_complete_ = 0;
-      ready_.store(0, std::memory_order_relaxed);
-    }
     return buckets_[next->bucket];
   }
-
- private:
-  using clock = std::chrono::steady_clock;
 
   /// @pre the mutex is held
   GRADUS_COLD void begin_what_can_begin() {
