@@ -5,7 +5,7 @@
 
 #include <array>      // std::array
 #include <atomic>     // std::atomic
-#include <chrono>     // std::chrono::milliseconds
+#include <chrono>     // std::chrono::milliseconds, std::chrono::steady_clock
 #include <stdexcept>  // std::runtime_error
 #include <string>     // std::string
 #include <thread>     // std::this_thread
@@ -134,8 +134,14 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
 struct watched_channel final : parallel::detail::gradient_channel {
   struct transfer final : comm::operation {
     std::atomic<bool> over = false;
+    std::chrono::milliseconds lasts{0};  // when it is waited for
     bool test(const std::source_location&) override { return over; }
-    void wait(const std::source_location&) override { over = true; }
+    void wait(const std::source_location&) override {
+      for (const auto end = std::chrono::steady_clock::now() + lasts; std::chrono::steady_clock::now() < end;) {
+        std::this_thread::yield();
+      }
+      over = true;
+    }
     void abandon(bool) noexcept override {}
     void release() noexcept override {}
   };
@@ -187,6 +193,31 @@ BOOST_AUTO_TEST_CASE(parts_begin_as_far_as_the_credit_goes) {
       BOOST_TEST((channel.sizes == std::array<gradus::index_t, 8>{16, 112, 64, 400, 400, 208}));
       BOOST_TEST(exchange.all_taken());
     }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_thread_goes_on_after_a_wait_of_the_program) {
+  const auto buckets = parallel::make_buckets(parameters(), 1200, 1, 1);
+  watched_channel channel;
+  for (auto& each : channel.begun) {
+    each.lasts = std::chrono::milliseconds{4};  // meanwhile the thread finds the lock taken
+  }
+  parallel::detail::bucket_exchange exchange{channel,
+                                             parameters(),
+                                             buckets,
+                                             parallel::make_parts({buckets.data(), buckets.size()}, 0),
+                                             {.credit_bytes = 1, .element_bytes = 4}};
+  for (int step = 0; step < 20; ++step) {
+    channel.count = 0;
+    exchange.segments_ready(4);
+    for (std::size_t taken = 1; taken < 4; ++taken) {
+      exchange.wait_next();
+      for (int i = 0; i < 2000 && channel.count == taken; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      BOOST_TEST_REQUIRE(channel.count == taken + 1);
+    }
+    exchange.wait_next();
   }
 }
 
