@@ -17,6 +17,7 @@
 #include "gradus/models/resnet.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/parallel/bucket_order.hpp"
 #include "gradus/parallel/order.hpp"
 #include "gradus/parallel/simulated_step.hpp"
 #include "gradus/parallel/step_graph.hpp"
@@ -115,6 +116,26 @@ BOOST_AUTO_TEST_CASE(parameters_are_those_of_the_frozen_network) {
     BOOST_TEST(graph.transfer(k).seconds == profile.transfers[parameters[k]]);
   }
   BOOST_TEST(graph.transfer(0).seconds == 14.0);
+}
+
+BOOST_AUTO_TEST_CASE(a_part_that_may_be_late_overtakes_nothing) {
+  network_outline outline{{1, 6, 5}};
+  build(outline);
+  outline.graph().freeze({.batch_size = 1, .seed = 1}, sizeof(float));
+  const parallel::transfer_priorities conv1_first{5, 5, 1, 1, 0, 0};  // of scores, left and conv1
+  const auto order = [&](double backward_of_conv1) {
+    parallel::step_profile profile;
+    profile.layers = {{1, backward_of_conv1}, {1, 0}, {1, 1}, {1, 0}, {1, 1}};
+    profile.link = {.latency = 0, .bytes_per_second = 32};  // scores.weight travels for 10 s, from 1 s on
+    return parallel::bucket_order({.bucket_bytes = 1, .first_bucket_bytes = 1, .credit_bytes = 1}, outline.graph(),
+                                  profile, conv1_first, 2);
+  };
+  const numbers overtaking{0, 4, 5, 2, 3, 1};
+  const numbers waiting{0, 2, 3, 4, 5, 1};
+  const numbers in_time = order(2);     // conv1 is complete after 4 s
+  const numbers scarcely = order(8.5);  // after 10.5 s, if transfers cost backward nothing
+  BOOST_CHECK_EQUAL_COLLECTIONS(in_time.begin(), in_time.end(), overtaking.begin(), overtaking.end());
+  BOOST_CHECK_EQUAL_COLLECTIONS(scarcely.begin(), scarcely.end(), waiting.begin(), waiting.end());
 }
 
 BOOST_AUTO_TEST_CASE(profiles_of_another_network_are_refused) {
