@@ -18,6 +18,7 @@
 #include "gradus/data/loader.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/trainer.hpp"
 #include "model.hpp"
 #include "result.hpp"
@@ -50,7 +51,15 @@ struct training {
 struct step_times {
   std::vector<double> alone;
   std::vector<double> side_by_side;
-  std::vector<double> together;
+  std::vector<double> all_reduce;
+  std::vector<double> sharded_update;
+
+  void append(const step_times& other) {
+    for (auto member :
+         {&step_times::alone, &step_times::side_by_side, &step_times::all_reduce, &step_times::sharded_update}) {
+      (this->*member).insert((this->*member).end(), (other.*member).begin(), (other.*member).end());
+    }
+  }
 };
 
 step_times run_rank(comm::threads& world, std::barrier<>& turn, const data::image_dataset& images,
@@ -62,6 +71,7 @@ step_times run_rank(comm::threads& world, std::barrier<>& turn, const data::imag
   train::trainer one{own.net, gradus::optim::sgd{.momentum = 0.9}, self};
   train::trainer all{shared.net, gradus::optim::sgd{.momentum = 0.9}, world,
                      gradus::parallel::all_reduce{.overlap = what.overlap}};
+  train::trainer parts{shared.net, gradus::optim::sgd{.momentum = 0.9}, world, gradus::parallel::sharded_update{}};
   const train::fit_options once{.epochs = 1, .learning_rate = 0.0};
   step_times times;
   for (int round = 0; round <= what.rounds; ++round) {
@@ -76,7 +86,9 @@ step_times run_rank(comm::threads& world, std::barrier<>& turn, const data::imag
     turn.arrive_and_wait();
     one.fit(own.loader, once, bench::step_clock{&into.side_by_side});
     turn.arrive_and_wait();
-    all.fit(shared.loader, once, bench::step_clock{&into.together});
+    all.fit(shared.loader, once, bench::step_clock{&into.all_reduce});
+    turn.arrive_and_wait();
+    parts.fit(shared.loader, once, bench::step_clock{&into.sharded_update});
   }
   return times;
 }
@@ -107,15 +119,14 @@ int main(int argc, char** argv) {
       comm::run_ranks(what.ranks, [&](comm::threads& world) { return run_rank(world, turn, images, what); });
   step_times all;
   for (const step_times& each : of_ranks) {
-    all.alone.insert(all.alone.end(), each.alone.begin(), each.alone.end());
-    all.side_by_side.insert(all.side_by_side.end(), each.side_by_side.begin(), each.side_by_side.end());
-    all.together.insert(all.together.end(), each.together.begin(), each.together.end());
+    all.append(each);
   }
   const double alone = driver::statistics_of(all.alone).median;
   std::printf("%s, %d ranks of %lld images, %d rounds; medians of all steps\n", what.model.name.c_str(), what.ranks,
               static_cast<long long>(what.model.batch_size), what.rounds);
   print("alone", all.alone, alone);
   print("side by side", all.side_by_side, alone);
-  print("together", all.together, alone);
+  print("all_reduce", all.all_reduce, alone);
+  print("sharded_update", all.sharded_update, alone);
   return 0;
 }

@@ -148,6 +148,18 @@ void require_supported(const settings& chosen) {
   if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
     throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }
+  if (chosen.update == variable_update::sharded_update) {
+    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
+      throw std::invalid_argument{std::string{chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec"} +
+                                  ": with --variable-update sharded_update blocks of gradients and of parameters "
+                                  "travel: leave it out"};
+    }
+    if (chosen.optimizer == "lars") {
+      throw std::invalid_argument{
+          "--optimizer: lars needs whole parameters, of which --variable-update sharded_update makes blocks: take "
+          "all_reduce"};
+    }
+  }
 }
 
 std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,

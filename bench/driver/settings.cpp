@@ -24,6 +24,7 @@ const names<variable_update> update_names{{"independent", variable_update::indep
                                           {"distributed_all_reduce", variable_update::all_reduce},
                                           {"collective_all_reduce", variable_update::all_reduce},
                                           {"horovod", variable_update::all_reduce},
+                                          {"sharded_update", variable_update::sharded_update},
                                           {"model_averaging", variable_update::model_averaging}};
 const names<transfer_order> order_names{{"none", transfer_order::none},
                                         {"tic", transfer_order::tic},

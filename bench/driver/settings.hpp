@@ -23,6 +23,7 @@ enum class variable_update {
   parameter_server,        ///< servers hold the parameters
   distributed_replicated,  ///< servers hold the parameters, and every rank a copy that it computes with
   all_reduce,              ///< gradients are summed over the ranks
+  sharded_update,          ///< gradients are summed and parameters updated in blocks, one a rank
   model_averaging          ///< parameters are averaged at intervals
 };
 [[nodiscard]] const char* name_of(variable_update mode) noexcept;

@@ -13,6 +13,7 @@
 #include "gradus/parallel/hosts.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/roles.hpp"
+#include "gradus/parallel/sharded_update.hpp"
 #include "gradus/trace/timeline.hpp"
 #include "servers.hpp"
 #include "update.hpp"
@@ -101,6 +102,12 @@ class ranks_on final : public ranks {
       if (chosen_.update == variable_update::model_averaging) {
         return make_end(communicator_, device_, std::move(trained), rule,
                         gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
+      }
+      if (chosen_.update == variable_update::sharded_update) {
+        return make_end(communicator_, device_, std::move(trained), rule,
+                        gradus::parallel::sharded_update{.bucket_bytes = plan.gradients.bucket_bytes,
+                                                         .first_bucket_bytes = plan.gradients.first_bucket_bytes},
+                        &communicator_.recorder().spans());
       }
       if (!chosen_.all_reduce_spec.empty()) {
         collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(

@@ -82,7 +82,7 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
     mark(step_mark::end);
   }
   void complete_update() override { inner_->complete_update(); }
-  void describe_epoch(gradus::train::epoch_report& report) override { inner_->describe_epoch(report); }
+  void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
 
  protected:
   /// A step that is kept has ended. `step` counts them from 0 in each epoch.

@@ -40,6 +40,7 @@
 #include "gradus/optim/sgd.hpp"                       // optim::sgd
 #include "gradus/parallel/all_reduce.hpp"             // parallel::all_reduce
 #include "gradus/parallel/compressed_all_reduce.hpp"  // parallel::compressed_all_reduce
+#include "gradus/parallel/sharded_update.hpp"         // parallel::sharded_update
 #include "gradus/parallel/synchronization.hpp"        // parallel::synchronization
 #include "gradus/tensor/copy.hpp"                     // to, copy
 #include "gradus/tensor/expressions.hpp"              // operators, sum, matmul, assign, gradients, ...

@@ -6,6 +6,7 @@
 #include <gradus/comm/mpi_shared.hpp>
 #include <gradus/comm/self.hpp>
 #include <gradus/parallel/compressed_all_reduce.hpp>
+#include <gradus/parallel/sharded_update.hpp>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,13 @@ void require_one_meaning(Communicator& world, const std::string& name) {
   require(difference < 1e-9, name + ": weights differ from those of one process by " + std::to_string(difference));
   require(gradus_test::largest_difference(have.losses, want.losses) < 1e-10, name + ": losses differ");
   require(have.accuracy == want.accuracy, name + ": accuracies differ");
+  const auto sharded = gradus_test::run_training_with<Layout>(
+      world, {}, gradus::parallel::sharded_update{.bucket_bytes = 1000, .first_bucket_bytes = 100},
+      {.rank = world.rank(), .ranks = world.size()});
+  const double apart = gradus_test::largest_difference(sharded.weights, want.weights);
+  require(apart < 1e-9,
+          name + ": weights of a sharded update differ from those of one process by " + std::to_string(apart));
+  require(sharded.accuracy == want.accuracy, name + ": accuracies of a sharded update differ");
 }
 
 /// Buckets that end anywhere in a page; those of the small network are too short to be reduced in place.

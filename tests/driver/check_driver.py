@@ -96,6 +96,8 @@ class Measurement(unittest.TestCase):
             losses[mode] = result["loss"]
         self.assertEqual(losses["replicated"], losses["all_reduce"])
         self.assertNotEqual(losses["independent"], losses["all_reduce"])
+        _, sharded = self.measure("--variable-update=sharded_update", "--ranks=2", "--optimizer=nesterov")
+        self.assertEqual(sharded["loss"], losses["all_reduce"])
         # Servers make the same update, wherever they stand; averaging does not.
         for ranks, options in ((3, ["--variable-update=parameter_server", "--servers=1", "--placement=greedy"]),
                                (2, ["--variable-update=parameter_server", "--servers=2", "--colocate-servers"]),
@@ -188,6 +190,8 @@ class Measurement(unittest.TestCase):
                 (["--winograd=false", "--device=cuda"], r"--winograd: expected --device cpu, got --device cuda"),
                 (["--record-step"], r"--record-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
+                (["--optimizer=lars", "--variable-update=sharded_update"], r"--optimizer: lars needs whole parameters"),
+                (["--order=tic", "--variable-update=sharded_update"], r"--order: .* blocks of gradients"),
                 (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),
                 (["--all-reduce-spec=ring", "--variable-update=model_averaging"], r"--all-reduce-spec: .* no gradients"),
                 (["--all-reduce-spec=ring", "--variable-update=parameter_server"], r"--all-reduce-spec: servers"),

@@ -109,7 +109,8 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///  waits
 ///      on this communicator and its duplicates throw communication_error that names the rank and the reason, and so do
 ///      this rank's. An operation that could complete may complete.
-/// It may offer `register_memory(std::span<Element>)`, see the function of that name.
+/// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
+/// other's memory, `make_window(std::span<Element>)`, see threads.
 /// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any
 /// order. One thread at a time uses a communicator and its requests; other threads use duplicates.
 /// A communicator that has failed stays so. Semantics: tests/conformance/comm.
@@ -216,6 +217,14 @@ template <class Communicator, mutable_buffer Range>
 template <class Communicator, class Element>
 using registration_of =
     decltype(comm::register_memory(std::declval<Communicator&>(), std::declval<std::span<Element>>()));
+
+/// Ranks reach each other's arrays: `make_window(data)`, called by all of them, returns an object of which `of(rank)`
+/// is the array of a rank and `use()` keeps the arrays of all.
+template <class Communicator, class Element>
+concept makes_windows = requires(Communicator& communicator, std::span<Element> data) {
+  { communicator.make_window(data).of(0) } -> std::same_as<std::span<Element>>;
+  communicator.make_window(data).use();
+};
 
 /// Begins to send `data` to rank `peer`.
 /// @throws configuration_error for a peer that is not another rank, or a tag out of range

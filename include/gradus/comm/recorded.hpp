@@ -165,6 +165,11 @@ class recorded {
   [[nodiscard]] auto register_memory(std::span<Element> data) {
     return comm::register_memory(base_, data);
   }
+  /// If the communicator makes windows.
+  template <transferable Element>
+  [[nodiscard]] auto make_window(std::span<Element> data) requires makes_windows<Communicator, Element> {
+    return base_.make_window(data);
+  }
   [[nodiscard]] recorded duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     entry what = recorder_->begin(channel_, {.kind = detail::call_kind::duplicate}, {});

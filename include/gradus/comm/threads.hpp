@@ -21,6 +21,7 @@
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
 #include "gradus/comm/detail/call.hpp"            // call
 #include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
+#include "gradus/comm/thread_window.hpp"          // thread_window
 #include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error
 #include "gradus/core/thread.hpp"                 // start_thread
@@ -118,6 +119,15 @@ class threads {
 
   [[nodiscard]] request barrier() {
     return collective<float>({.kind = detail::call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
+  }
+
+  /// Called by all ranks: from now on each reads and writes the arrays of the others, which may differ in size.
+  template <transferable Element>
+  [[nodiscard]] thread_window<Element> make_window(std::span<Element> data) {
+    detail::require_open(detail::caller{*this}, "make_window", std::source_location::current());
+    thread_window<Element> window{channel_->next_window(rank_), rank_, data};
+    barrier().wait();
+    return window;
   }
 
   [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE threads duplicate() {

@@ -131,10 +131,10 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 }
 
 /// The plan, one line for each part in the order in which they travel.
-[[nodiscard]] GRADUS_COLD inline std::string describe_plan(std::string_view communicator,
+[[nodiscard]] GRADUS_COLD inline std::string describe_plan(std::string_view name, std::string_view communicator,
                                                            const bucket_exchange* exchange,
                                                            std::span<const optim::segment> segments) {
-  std::string text = gradus::detail::text({all_reduce::name, " by ", communicator});
+  std::string text = gradus::detail::text({name, " by ", communicator});
   if (exchange == nullptr) {
     return text;
   }
@@ -159,7 +159,7 @@ class gradients_on final : public gradient_channel {
         gradients_{gradients},
         registration_{comm::register_memory(channel_, gradients_)} {}
 
-  comm::request all_reduce(index_t begin, index_t end) override {
+  comm::request reduce(index_t begin, index_t end) override {
     return comm::all_reduce(channel_,
                             gradients_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   }
@@ -248,7 +248,7 @@ class all_reduce_state {
 
   /// The plan: the parts of the buckets in the order in which they travel.
   [[nodiscard]] std::string describe() const {
-    return describe_plan(channel_.name(), exchange_.get(), parameters_.segments);
+    return describe_plan(all_reduce::name, channel_.name(), exchange_.get(), parameters_.segments);
   }
 
  private:

@@ -40,7 +40,7 @@ class rounded_gradients_on final : public gradient_channel {
   rounded_gradients_on(Communicator channel, std::span<Element> gradients)
       : channel_{std::move(channel)}, gradients_{gradients}, travelling_(gradients.size()) {}
 
-  comm::request all_reduce(index_t begin, index_t end) override {
+  comm::request reduce(index_t begin, index_t end) override {
     round(begin, end);
     return comm::all_reduce(channel_, part(begin, end));
   }

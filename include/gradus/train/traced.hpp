@@ -114,7 +114,7 @@ class step_tracer final : public synchronized_update {
     put_update(began, 0);
   }
 
-  void describe_epoch(epoch_report& report) override { inner_->describe_epoch(report); }
+  void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();

@@ -3,6 +3,7 @@
 // Every way of spreading a step computes what one process computes. Ranks in threads; tests/distributed has MPI.
 #include <boost/test/unit_test.hpp>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/parallel/sharded_update.hpp"
 
 namespace {
 
@@ -117,6 +119,56 @@ BOOST_AUTO_TEST_CASE(every_plan_reaches_the_weights_of_one_process) {
         BOOST_TEST((result.weights == results.front().weights));
       }
     }
+  }
+}
+
+// Ranks that update parts make the sums and steps of all_reduce: in shared memory bit by bit.
+BOOST_AUTO_TEST_CASE_TEMPLATE(sharded_updates_reach_the_weights_of_all_reduce, Layout, layouts) {
+  const gradus_test::training_setup setup{.epochs = 3};
+  const auto train = [&](auto& world) {
+    return gradus_test::run_training_with<Layout>(world, setup, gradus::parallel::sharded_update{},
+                                                  {.rank = world.rank(), .ranks = world.size()});
+  };
+  for (const int ranks : {1, 2, 3, 4}) {
+    const auto want = gradus::comm::run_ranks(ranks, [&](auto& world) { return run_training<Layout>(world, setup); });
+    const auto in_memory = gradus::comm::run_ranks(ranks, [&](gradus::comm::threads& world) { return train(world); });
+    const auto by_messages = gradus::comm::run_ranks(ranks, [&](gradus::comm::threads& world) {
+      gradus::comm::collectives around{world.duplicate()};
+      return train(around);
+    });
+    for (std::size_t rank = 0; rank < want.size(); ++rank) {
+      BOOST_TEST_CONTEXT(ranks << " ranks, " << Layout::name) {
+        BOOST_TEST((in_memory[rank].weights == want.front().weights));
+        BOOST_TEST(in_memory[rank].accuracy == want.front().accuracy);
+        BOOST_TEST(largest_difference(by_messages[rank].weights, want.front().weights) < 1e-9);
+        BOOST_TEST((by_messages[rank].weights == by_messages.front().weights));
+      }
+    }
+  }
+}
+
+/// The velocities of a trainer.
+std::vector<double> velocities_after(gradus::comm::threads& world, const gradus_test::training_setup& setup,
+                                     const auto& synchronization) {
+  std::vector<double> velocities;
+  gradus_test::run_training_with<gradus::nhwc>(
+      world, setup, synchronization, {.rank = world.rank(), .ranks = world.size()}, [&](auto& trainer) {
+        trainer.update_state().visit_buffers([&](std::string_view, const double* data, gradus::index_t count) {
+          velocities.assign(data, data + count);
+        });
+      });
+  return velocities;
+}
+
+BOOST_AUTO_TEST_CASE(after_an_epoch_all_ranks_have_the_whole_state_of_the_rule) {
+  const gradus_test::training_setup setup{.epochs = 2};
+  const auto want = gradus::comm::run_ranks(
+      3, [&](auto& world) { return velocities_after(world, setup, gradus::parallel::all_reduce{}); });
+  const auto have = gradus::comm::run_ranks(
+      3, [&](auto& world) { return velocities_after(world, setup, gradus::parallel::sharded_update{}); });
+  BOOST_TEST(!want.front().empty());
+  for (const auto& each : have) {
+    BOOST_TEST((each == want.front()));
   }
 }
 

@@ -149,7 +149,7 @@ struct watched_channel final : parallel::detail::gradient_channel {
   std::array<gradus::index_t, 8> sizes{};
   std::atomic<std::size_t> count = 0;
 
-  comm::request all_reduce(gradus::index_t begin, gradus::index_t end) override {
+  comm::request reduce(gradus::index_t begin, gradus::index_t end) override {
     sizes[count] = end - begin;
     begun[count].over = false;
     return comm::request{begun[count++]};

@@ -21,6 +21,7 @@
 #include "gradus/comm/detail/thread_collective.hpp"  // thread_collective
 #include "gradus/comm/detail/thread_world.hpp"       // thread_world
 #include "gradus/comm/request.hpp"                   // operation, request
+#include "gradus/comm/thread_window.hpp"             // window_arrays
 #include "gradus/core/config.hpp"                    // GRADUS_COLD
 #include "gradus/core/error.hpp"                     // communication_error
 #include "gradus/core/text.hpp"                      // text
@@ -306,6 +307,21 @@ class thread_channel {
     return std::move(mine.new_channel);
   }
 
+  /// The arrays of a rank's next window: those of the others' window of the same number.
+  GRADUS_COLD std::shared_ptr<window_arrays> next_window(int rank) {
+    const std::scoped_lock lock{windows_mutex_};
+    const std::size_t number = positions_[static_cast<std::size_t>(rank)].windows++;
+    if (number == windows_.size()) {
+      windows_.push_back({.arrays = std::make_shared<window_arrays>(world_->size())});
+    }
+    meeting_window& window = windows_[number];
+    const std::shared_ptr<window_arrays> arrays = window.arrays;
+    if (++window.ranks == world_->size()) {
+      window.arrays.reset();
+    }
+    return arrays;
+  }
+
   /// Begins one end of a message.
   request message(int rank, const call& what, const void* data, std::size_t bytes, std::chrono::milliseconds limit) {
     require_working(what);
@@ -326,6 +342,13 @@ class thread_channel {
   struct alignas(64) position {
     thread_collective* place = nullptr;  // of the rank's last collective
     std::uint64_t number = 0;            // of the rank's last collective
+    std::size_t windows = 0;             // that the rank has made
+  };
+
+  /// A window of which not all ranks may have the arrays yet.
+  struct meeting_window {
+    std::shared_ptr<window_arrays> arrays;
+    int ranks = 0;  // that have them
   };
 
   void require_working(const call& what) {
@@ -420,6 +443,8 @@ class thread_channel {
   gradus::detail::vector<thread_message::mailbox> boxes_;
   std::mutex places_mutex_;
   gradus::detail::vector<std::unique_ptr<thread_collective>> places_;
+  std::mutex windows_mutex_;
+  gradus::detail::vector<meeting_window> windows_;
   std::mutex pool_mutex_;
   gradus::detail::vector<std::unique_ptr<thread_message>> messages_;
   thread_message* pool_ = nullptr;

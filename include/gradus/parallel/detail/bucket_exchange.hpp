@@ -28,10 +28,10 @@
 
 namespace gradus::parallel::detail {
 
-/// The all-reduce of a part of the flat buffer of gradients.
+/// Sums parts of the flat buffer of gradients over the ranks.
 class gradient_channel {
  public:
-  virtual comm::request all_reduce(index_t begin, index_t end) = 0;
+  virtual comm::request reduce(index_t begin, index_t end) = 0;
 
  protected:
   ~gradient_channel() = default;
@@ -175,7 +175,7 @@ class bucket_exchange {
       if (begun_ > done_ && (elements_under_way_ + next.size()) * options_.element_bytes > options_.credit_bytes) {
         return;
       }
-      under_way_[begun_] = channel_->all_reduce(next.begin, next.end);
+      under_way_[begun_] = channel_->reduce(next.begin, next.end);
       elements_under_way_ += next.size();
       changed_ = clock::now();
     }

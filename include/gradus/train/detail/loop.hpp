@@ -69,8 +69,8 @@ class synchronized_update : public nn::step_observer {
   virtual void update(double rate) = 0;
   /// Makes the values those of the next step, if update has put that off.
   virtual void complete_update() = 0;
-  /// Adds what the update knows of the epoch.
-  virtual void describe_epoch(epoch_report& report) = 0;
+  /// Completes the state of the rule, on all ranks, and adds what the update knows of the epoch.
+  virtual void end_epoch(epoch_report& report) = 0;
 
  protected:
   ~synchronized_update() = default;
@@ -239,7 +239,7 @@ class loop {
     report.examples = static_cast<index_t>(total.examples());
     report.loss = total.loss();
     report.accuracy = total.accuracy();
-    update.describe_epoch(report);
+    update.end_epoch(report);
     report.seconds = seconds_since(began);
     report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
     return report;

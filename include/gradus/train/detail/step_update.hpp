@@ -20,7 +20,7 @@
 #include "gradus/kernels/conv2d.hpp"             // kernels::pass
 #include "gradus/nn/network_base.hpp"            // network_base, parameter_range
 #include "gradus/optim/segment.hpp"              // optim::segment
-#include "gradus/optim/update_rule.hpp"          // optim::scales_loss
+#include "gradus/optim/update_rule.hpp"          // optim::has_update_rule_buffers, optim::scales_loss
 #include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
 #include "gradus/train/detail/loop.hpp"          // epoch_report, synchronized_update
 
@@ -31,6 +31,18 @@ template <class State, class Update>
 concept updates_elsewhere = requires(State& state, const Update& rule, double rate) {
   state.use_rule(rule);
   state.end_of_step(rate);
+};
+
+/// The update is made of parts of parameters, and of some on this rank alone.
+template <class State>
+concept updates_parts = requires {
+  requires State::updates_parts;
+};
+
+/// A rule that computes with all elements of a parameter at once.
+template <class Update>
+concept needs_whole_parameters = requires {
+  requires Update::needs_whole_parameters;
 };
 
 /// The flat buffers of a network, which parameters lie where, and which belong to which layer.
@@ -70,6 +82,10 @@ class step_update final : public synchronized_update {
   static_assert(!(elsewhere && scales),
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
+  static_assert(
+      !(updates_parts<synchronization_state> && (scales || needs_whole_parameters<Update>)),
+      "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
+      "ones or all gradients (optim::lars, optim::scaled_loss): train with parallel::all_reduce");
 
   GRADUS_COLD step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
                           Communicator& communicator, const Synchronization& options)
@@ -154,13 +170,31 @@ class step_update final : public synchronized_update {
     }
   }
 
-  void describe_epoch([[maybe_unused]] epoch_report& report) override {
+  void end_epoch([[maybe_unused]] epoch_report& report) override {
+    if constexpr (updates_parts<synchronization_state> && optim::has_update_rule_buffers<Update, Element, Device>) {
+      synchronization_.gather(rule_);
+    }
     if constexpr (scales) {
       report.loss_scale = rule_.report();
     }
   }
 
  private:
+  /// What a synchronization calls for parameters whose gradients have arrived.
+  struct applied_update {
+    step_update* self;
+
+    void operator()(std::span<const optim::segment> ready) const {
+      if constexpr (scales) {
+        self->test(ready);
+      } else {
+        self->rule_.update(device(), ready, self->parameters_.values.data(), self->parameters_.gradients.data(),
+                           self->rate_);
+      }
+    }
+    [[nodiscard]] Device& device() const noexcept { return *self->device_; }
+  };
+
   void update_rest() {
     if (late_) {
       update_until(0, parameters_.segments.size());
@@ -168,13 +202,7 @@ class step_update final : public synchronized_update {
   }
 
   GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
-    const auto apply = [this](std::span<const optim::segment> ready) {
-      if constexpr (scales) {
-        test(ready);
-      } else {
-        rule_.update(*device_, ready, parameters_.values.data(), parameters_.gradients.data(), rate_);
-      }
-    };
+    const applied_update apply{this};
     if constexpr (requires { synchronization_.finish_until(first, count, apply); }) {
       late_ = !synchronization_.finish_until(first, count, apply);
     } else {

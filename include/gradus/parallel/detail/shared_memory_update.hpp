@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A sharded update of ranks that reach each other's memory: sums, steps and new values in one pass.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <cstddef>          // std::size_t
+#include <cstring>          // std::memcpy
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <utility>          // std::declval
+
+#include "gradus/comm/communicator.hpp"                 // barrier, broadcast
+#include "gradus/comm/reduction.hpp"                    // reduce_contributions, reduction
+#include "gradus/core/config.hpp"                       // GRADUS_COLD
+#include "gradus/core/error.hpp"                        // error
+#include "gradus/core/index.hpp"                        // index_t
+#include "gradus/core/text.hpp"                         // text
+#include "gradus/core/vector.hpp"                       // vector
+#include "gradus/optim/segment.hpp"                     // optim::segment
+#include "gradus/parallel/detail/parameter_blocks.hpp"  // append_pieces, gather_state, parameter_blocks
+#include "gradus/parallel/synchronization.hpp"          // flat_parameters
+
+namespace gradus::parallel::detail {
+
+/// When the gradients of all ranks are complete, each rank goes through its block of the parameters piece by piece: it
+/// sums the gradients of all, updates its values and writes them to the others'. What a piece takes stays in the cache,
+/// so memory is read and written once where an all-reduce and an update do so twice.
+template <class Element, class Communicator, class Options>
+class shared_memory_update {
+ public:
+  static constexpr bool updates_parts = true;
+
+  /// Called by all ranks: they meet on a duplicate of the communicator.
+  /// @throws configuration_error when options make no sense
+  GRADUS_COLD shared_memory_update(const Options& options, Communicator& communicator,
+                                   const flat_parameters<Element>& parameters)
+      : channel_{communicator.duplicate()},
+        parameters_{parameters},
+        elements_{static_cast<index_t>(parameters.values.size())},
+        blocks_{0, elements_, channel_.size(), sizeof(Element)},
+        values_{channel_.make_window(parameters.values)},
+        gradients_{channel_.make_window(parameters.gradients)} {
+    options.check();
+    const bool last = channel_.rank() + 1 == channel_.size();
+    append_pieces(pieces_, parameters.segments, blocks_.first_of(channel_.rank()),
+                  last ? elements_ : blocks_.first_of(channel_.rank() + 1), piece_elements);
+  }
+
+  /// Makes the values those of rank 0.
+  GRADUS_COLD void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+
+  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
+
+  /// Calls update(segments) for this rank's parts of the parameters, and brings the values together.
+  template <class Update>
+  void finish(const Update& update) {
+    if (channel_.size() == 1) {
+      update(parameters_.segments);
+      return;
+    }
+    meet("the gradients of a step");
+    update_own(update);
+    meet("the values of a step");
+    whole_ = false;
+  }
+
+  /// The state of the rule becomes whole on all ranks, if there was a step. Called by all of them.
+  template <class State>
+  GRADUS_COLD void gather(State& state) {
+    if (!whole_) {
+      gather_state(channel_, {&blocks_, 1}, elements_, state);
+      whole_ = true;
+    }
+  }
+
+  /// The plan.
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
+    return gradus::detail::text({"sharded_update by ", Communicator::name, " in shared memory, ", blocks_.block, " of ",
+                                 elements_, " elements on each rank"});
+  }
+
+ private:
+  using window = decltype(std::declval<Communicator&>().make_window(std::declval<std::span<Element>>()));
+  static constexpr index_t piece_elements = index_t{1} << 14U;
+
+  void meet(const char* what, std::source_location where = std::source_location::current()) {
+    try {
+      comm::barrier(channel_).wait();
+    } catch (error& failure) {
+      failure.add_context(gradus::detail::text({"sharded_update, waiting for ", what}), where);
+      throw;
+    }
+  }
+
+  template <class Update>
+  void update_own(const Update& update) {
+    const auto values_in_use = values_.use();
+    const auto gradients_in_use = gradients_.use();
+    const index_t most = piece_elements * threads_of(update);
+    for (std::size_t first = 0; first < pieces_.size();) {
+      std::size_t last = first;
+      index_t elements = 0;
+      do {
+        elements += pieces_[last++].size;
+      } while (last < pieces_.size() && elements + pieces_[last].size <= most);
+      const index_t begin = pieces_[first].offset;
+      const index_t end = pieces_[last - 1].offset + pieces_[last - 1].size;
+      in_parallel(update, begin, end, [this](index_t from, index_t to) { sum(from, to); });
+      update(std::span<const optim::segment>{pieces_.data() + first, last - first});
+      in_parallel(update, begin, end, [this](index_t from, index_t to) { hand_out(from, to); });
+      first = last;
+    }
+  }
+
+  /// This rank's gradients become the sums over all ranks, in their order.
+  void sum(index_t begin, index_t end) const noexcept {
+    Element* const own = parameters_.gradients.data();
+    comm::detail::reduce_contributions<Element>(
+        comm::reduction::sum, channel_.size(), begin, end,
+        [this](int rank) { return static_cast<const Element*>(gradients_.of(rank).data()); },
+        [own](index_t i, const Element* sums, auto count) {
+          std::memcpy(own + i, sums, as_size(count) * sizeof(Element));
+        });
+  }
+
+  void hand_out(index_t begin, index_t end) const noexcept {
+    for (int rank = 0; rank < channel_.size(); ++rank) {
+      if (rank != channel_.rank()) {
+        std::memcpy(values_.of(rank).data() + begin, parameters_.values.data() + begin,
+                    as_size(end - begin) * sizeof(Element));
+      }
+    }
+  }
+
+  template <class Update>
+  static index_t threads_of(const Update& update) noexcept {
+    if constexpr (requires { update.device().threads(); }) {
+      return update.device().threads();
+    } else {
+      return 1;
+    }
+  }
+
+  /// Calls body(from, to) for parts of [begin, end), on the threads of the update if it has a device.
+  template <class Update, class Body>
+  static void in_parallel(const Update& update, index_t begin, index_t end, const Body& body) {
+    if constexpr (requires { update.device().threads(); }) {
+      update.device().parallel_for(end - begin, piece_elements,
+                                   [&](index_t from, index_t to) { body(begin + from, begin + to); });
+    } else {
+      body(begin, end);
+    }
+  }
+
+  Communicator channel_;
+  flat_parameters<Element> parameters_;
+  index_t elements_;
+  parameter_blocks blocks_;
+  window values_;
+  window gradients_;
+  gradus::detail::vector<optim::segment> pieces_;  // of this rank
+  bool whole_ = true;                              // the rule's state, on this rank
+};
+
+}  // namespace gradus::parallel::detail

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Synchronous data parallelism in which every rank updates a part of the parameters and hands it to the others.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <cstddef>          // std::byte, std::size_t
+#include <memory>           // std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::as_bytes, std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <type_traits>      // std::conditional_t
+#include <utility>          // std::move
+
+#include "gradus/comm/communicator.hpp"                     // all_gather, all_reduce, broadcast, reduce_scatter
+#include "gradus/core/config.hpp"                           // GRADUS_COLD
+#include "gradus/core/error.hpp"                            // configuration_error, error, raise
+#include "gradus/core/index.hpp"                            // index_t
+#include "gradus/core/vector.hpp"                           // vector
+#include "gradus/optim/segment.hpp"                         // optim::segment
+#include "gradus/parallel/all_reduce.hpp"                   // all_reduce, describe_plan, make_exchange
+#include "gradus/parallel/bucket.hpp"                       // bucket, describe
+#include "gradus/parallel/detail/bucket_exchange.hpp"       // bucket_exchange, gradient_channel
+#include "gradus/parallel/detail/parameter_blocks.hpp"      // append_pieces, as_size, gather_state, parameter_blocks
+#include "gradus/parallel/detail/shared_memory_update.hpp"  // shared_memory_update
+#include "gradus/parallel/synchronization.hpp"              // flat_parameters, synchronization
+
+namespace gradus::parallel {
+
+namespace detail {
+
+template <class Element, class Communicator>
+class scattered_update;
+
+}  // namespace detail
+
+/// As all_reduce, but each rank sums and updates a block of the parameters alone, and hands the new values to the
+/// others (S. Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, stage 1;
+/// Y. Xu et al., Automatic cross-replica sharding of weight update in data-parallel training, 2020). The weights are
+/// those of all_reduce.
+///
+/// Where ranks reach each other's memory (communicators with windows, as comm::threads) a step reads and writes half of
+/// the memory that all_reduce and the updates of all ranks do, and is faster. With other communicators a bucket's
+/// gradients are reduced and scattered behind backward, and its values gathered after the update: the same bytes travel
+/// as in an all-reduce by a ring, but half of them are not hidden, and all_reduce is faster over a network.
+///
+/// After a step gradients are sums in this rank's block alone. So is the state of the rule, until the end of the epoch,
+/// when all ranks get the state of all: callbacks of epochs may write checkpoints. Rules that need whole parameters or
+/// all gradients (lars, scaled_loss) are refused at compile time.
+///
+/// @code
+///   train::trainer trainer{net, optim::sgd{}, world, parallel::sharded_update{}};
+/// @endcode
+struct sharded_update {
+  static constexpr std::string_view name = "sharded_update";
+
+  /// As of all_reduce, where buckets travel.
+  index_t bucket_bytes = 25 * 1024 * 1024;
+  index_t first_bucket_bytes = 1024 * 1024;
+  bool overlap = true;
+
+  /// @throws configuration_error when options make no sense
+  GRADUS_COLD void check() const {
+    if (bucket_bytes < 0 || first_bucket_bytes < 0) {
+      raise<configuration_error>("parallel::sharded_update", "bucket_bytes and first_bucket_bytes of at least 0",
+                                 {bucket_bytes, " and ", first_bucket_bytes});
+    }
+  }
+
+  template <class Element, class Communicator>
+  using state = std::conditional_t<comm::makes_windows<Communicator, Element>,
+                                   detail::shared_memory_update<Element, Communicator, sharded_update>,
+                                   detail::scattered_update<Element, Communicator>>;
+};
+
+namespace detail {
+
+/// Sums blocks of the gradients.
+template <class Element, class Communicator>
+class gradient_blocks_on final : public gradient_channel {
+ public:
+  gradient_blocks_on(Communicator channel, std::span<Element> gradients)
+      : channel_{std::move(channel)}, gradients_{gradients} {}
+
+  comm::request reduce(index_t begin, index_t end) override {
+    const parameter_blocks blocks{begin, end, channel_.size(), sizeof(Element)};
+    return comm::reduce_scatter(channel_, part(begin, blocks.rest),
+                                part(blocks.first_of(channel_.rank()), blocks.first_of(channel_.rank() + 1)));
+  }
+
+  [[nodiscard]] std::span<Element> part(index_t begin, index_t end) const noexcept {
+    return gradients_.subspan(as_size(begin), as_size(end - begin));
+  }
+  [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
+
+ private:
+  Communicator channel_;
+  std::span<Element> gradients_;
+};
+
+/// A sharded update by messages, bucket by bucket.
+template <class Element, class Communicator>
+class scattered_update {
+ public:
+  static constexpr bool updates_parts = true;
+
+  /// Called by all ranks: gradients and values travel on duplicates of the communicator.
+  /// @throws configuration_error when options make no sense
+  GRADUS_COLD scattered_update(const sharded_update& options, Communicator& communicator,
+                               const flat_parameters<Element>& parameters)
+      : channel_{communicator.duplicate(), parameters.gradients},
+        values_{communicator.duplicate()},
+        parameters_{parameters} {
+    options.check();
+    if (values_.size() == 1) {
+      return;
+    }
+    exchange_ = make_exchange({.bucket_bytes = options.bucket_bytes,
+                               .first_bucket_bytes = options.first_bucket_bytes,
+                               .overlap = options.overlap},
+                              channel_, parameters.segments, static_cast<index_t>(parameters.gradients.size()),
+                              sizeof(Element));
+    for (const bucket& each : exchange_->buckets()) {
+      const parameter_blocks blocks{each.begin, each.end, values_.size(), sizeof(Element)};
+      const auto within = parameters.segments.subspan(each.first_segment, each.segments);
+      first_own_.push_back(own_.size());
+      append_pieces(own_, within, blocks.first_of(values_.rank()), blocks.first_of(values_.rank() + 1), each.size());
+      append_pieces(own_, within, blocks.rest, blocks.end,
+                    each.size());  // every rank updates what is behind the blocks
+      blocks_.push_back(blocks);
+    }
+    first_own_.push_back(own_.size());
+    gathers_ = gradus::detail::vector<comm::request>(blocks_.size());
+  }
+
+  scattered_update(const scattered_update&) = delete;  // the exchange refers to the channel
+  scattered_update& operator=(const scattered_update&) = delete;
+  GRADUS_COLD ~scattered_update() = default;
+
+  /// Makes the values those of rank 0.
+  GRADUS_COLD void start() { comm::broadcast(values_, parameters_.values, 0).wait(); }
+
+  /// The buckets that are complete begin to travel.
+  void gradients_ready(std::size_t /*first*/, std::size_t count) {
+    if (exchange_ != nullptr) {
+      exchange_->segments_ready(count);
+    }
+  }
+
+  /// Calls update(segments) for this rank's part of each bucket as its sums arrive, and brings the values together.
+  template <class Update>
+  void finish(const Update& update) {
+    if (exchange_ == nullptr) {
+      update(parameters_.segments);
+      return;
+    }
+    while (exchange_->waits_for(0, parameters_.segments.size())) {
+      const bucket& next = exchange_->wait_next();
+      const auto number = static_cast<std::size_t>(&next - exchange_->buckets().data());
+      const parameter_blocks& blocks = blocks_[number];
+      if (blocks.rest < blocks.end) {
+        comm::all_reduce(values_, channel_.part(blocks.rest, blocks.end)).wait();
+      }
+      update(std::span<const optim::segment>{own_.data() + first_own_[number],
+                                             first_own_[number + 1] - first_own_[number]});
+      gathers_[number] =
+          comm::all_gather(values_, values_of(blocks.first_of(values_.rank()), blocks.first_of(values_.rank() + 1)),
+                           values_of(blocks.begin, blocks.rest));
+    }
+    for (std::size_t number = 0; number < gathers_.size(); ++number) {
+      try {
+        gathers_[number].wait();
+      } catch (error& failure) {
+        failure.add_context(parallel::describe(exchange_->buckets(), number, parameters_.segments),
+                            std::source_location::current());
+        throw;
+      }
+    }
+    whole_ = false;
+  }
+
+  /// The state of the rule becomes whole on all ranks, if there was a step. Called by all of them.
+  template <class State>
+  GRADUS_COLD void gather(State& state) {
+    if (!whole_) {
+      gather_state(values_, {blocks_.data(), blocks_.size()}, static_cast<index_t>(parameters_.values.size()), state);
+      whole_ = true;
+    }
+  }
+
+  /// Calls visit(number of the bucket, memory that travels) for every bucket.
+  template <class Visit>
+  void visit_buckets(const Visit& visit) const {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      visit(i, std::as_bytes(channel_.part(blocks_[i].begin, blocks_[i].end)));
+    }
+  }
+
+  /// The plan: the buckets.
+  [[nodiscard]] std::string describe() const {
+    return describe_plan(sharded_update::name, Communicator::name, exchange_.get(), parameters_.segments);
+  }
+
+ private:
+  [[nodiscard]] std::span<Element> values_of(index_t begin, index_t end) const noexcept {
+    return parameters_.values.subspan(as_size(begin), as_size(end - begin));
+  }
+
+  gradient_blocks_on<Element, Communicator> channel_;
+  Communicator values_;
+  flat_parameters<Element> parameters_;
+  std::unique_ptr<bucket_exchange> exchange_;
+  gradus::detail::vector<parameter_blocks> blocks_;  // of each bucket
+  gradus::detail::vector<optim::segment> own_;       // what this rank updates, bucket by bucket
+  gradus::detail::vector<std::size_t> first_own_;    // of each bucket, and where the last one ends
+  gradus::detail::vector<comm::request> gathers_;    // of each bucket
+  bool whole_ = true;                                // the rule's state, on this rank
+};
+
+}  // namespace detail
+
+static_assert(synchronization<sharded_update>);
+
+}  // namespace gradus::parallel
