@@ -2,8 +2,8 @@
 //
 // What overlap and the order of transfers are worth: the same training step computed alone, its gradients sent alone,
 // and both together with the communication after backward, behind backward (as float and as float16), and behind
-// backward and the next forward pass, there in the order of backward, of TIC, of TAC, and at random; interleaved. For
-// bench/cluster/run_on_cluster, or any cluster.
+// backward and the next forward pass, there in the order of backward, of TIC, of TAC, as a search finds it, and at
+// random; interleaved. For bench/cluster/run_on_cluster, or any cluster.
 //
 //   mpiexec -n 2 bench_cluster_overlap_mpi --model resnet50 --batch-size 4      (--help lists the options)
 //
@@ -57,8 +57,14 @@ struct settings {
   int credit_kilobytes = 8192;
   int segment_kilobytes = 1024;
   bool orders = true;
-  std::string filter;
+  std::vector<std::string> filter;
   std::string json;
+
+  /// Whether a way of overlapping is measured.
+  [[nodiscard]] bool asks_for(const std::string& name) const {
+    return filter.empty() || std::any_of(filter.begin(), filter.end(),
+                                         [&](const std::string& text) { return name.find(text) != std::string::npos; });
+  }
 };
 
 void add_options(CLI::App& app, settings& chosen) {
@@ -90,7 +96,8 @@ void add_options(CLI::App& app, settings& chosen) {
   app.add_option("--orders", chosen.orders, "whether orders of the buckets are measured")
       ->transform(driver::one_of(driver::names<bool>{{"no", false}, {"yes", true}}))
       ->default_str("yes");
-  app.add_option("--filter", chosen.filter, "only the ways of overlapping whose names have this text");
+  app.add_option("--filter", chosen.filter, "only the ways of overlapping whose names have one of these texts")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--json", chosen.json, "write the table to this file too");
 }
 
@@ -302,7 +309,7 @@ void measure(comm::mpi& base, const settings& chosen) {
                        }});
   }
   methods.erase(std::remove_if(methods.begin() + 2, methods.end(),
-                               [&](const method& each) { return each.name.find(chosen.filter) == std::string::npos; }),
+                               [&](const method& each) { return !chosen.asks_for(each.name); }),
                 methods.end());
   for (int round = -1; round < chosen.rounds; ++round) {
     for (method& each : methods) {
@@ -324,7 +331,7 @@ void measure(comm::mpi& base, const settings& chosen) {
   }
   if (world.rank() == 0) {
     report(chosen, methods, world.size(), net.gradients().size_bytes());
-    if (std::string{"behind backward, float16"}.find(chosen.filter) != std::string::npos) {
+    if (chosen.asks_for("behind backward, float16")) {
       std::printf("%s\n", in_16_bits->summary().c_str());
     }
   }
