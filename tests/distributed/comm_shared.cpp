@@ -170,6 +170,55 @@ void registered_elements_are_reduced(mpi_shared& world) {
   suite::require_same(data, suite::expected_values<Element>(world.size(), size), "registered sums");
 }
 
+/// Sums of an array that is set anew on every rank.
+void require_sums(mpi_shared& world, std::span<float> data, const std::string& what) {
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    data[i] = rounding_value(world.rank(), i);
+  }
+  comm::all_reduce(world, data).wait();
+  const std::vector<float> want = sums_in_order(world.size(), data.size());
+  require(std::equal(data.begin(), data.end(), want.begin()), what);
+}
+
+/// As the gradients of a network that is trained in two ways: by turns, and longer in one of them.
+void arrays_are_registered_more_than_once(mpi_shared& world) {
+  std::vector<float> data(100003);
+  mpi_shared copy = world.duplicate();
+  auto first = comm::register_memory(world, data);
+  auto second = comm::register_memory(copy, data);
+  require(second.active() == first.active(), "the second registration of an array");
+  for (int round = 0; round < 3; ++round) {
+    require_sums(world, data, "sums of the first");
+    require_sums(copy, data, "sums of the second");
+  }
+  first = {};
+  require_sums(copy, data, "sums of the second, without the first");
+  require_sums(world, data, "sums after the first");
+  auto third = comm::register_memory(world, data);
+  second = {};
+  require_sums(world, data, "sums of the third");
+  third = {};
+  require_sums(world, data, "sums of no registered array");
+}
+
+/// Pages that are shared in one way are not shared in another: what does not fit goes through the segments.
+void parts_of_registered_arrays_are_reduced(mpi_shared& world) {
+  std::vector<float> data(100003);
+  const std::span<float> half = std::span{data}.subspan(50000);
+  {
+    const auto whole = comm::register_memory(world, data);
+    const auto part = comm::register_memory(world, half);
+    require(!part.active(), "a part of a registered array");
+    require_sums(world, half, "sums of the part");
+    require_sums(world, data, "sums of the whole");
+  }
+  const auto part = comm::register_memory(world, half);
+  const auto whole = comm::register_memory(world, data);
+  require(!whole.active(), "more than a registered array");
+  require_sums(world, half, "sums of the registered part");
+  require_sums(world, data, "sums of more than it");
+}
+
 /// Bytes of the shared memory that this process maps.
 std::size_t mapped_shared_bytes() {
   std::ifstream maps{"/proc/self/maps"};
@@ -230,6 +279,16 @@ void ranks_are_split_by_node(comm::mpi_environment& environment, comm::mpi& worl
   sums_are_taken_in_the_order_of_the_ranks(split.local);
 }
 
+void communicators_of_their_own_register_an_array(comm::mpi_environment& environment, mpi_shared& world) {
+  mpi_shared other{environment};
+  std::vector<float> data(100003);
+  const auto first = comm::register_memory(world, data);
+  const auto second = comm::register_memory(other, data);
+  require(!first.active() || !second.active(), "an array that other communicators have registered");
+  require_sums(other, data, "sums of the second communicator");
+  require_sums(world, data, "sums of the first communicator");
+}
+
 void bad_options_are_refused(comm::mpi_environment& environment) {
   const auto refuses = [&](gradus::index_t bytes, std::string_view part) {
     suite::require_contains(suite::message_of<gradus::configuration_error>([&] {
@@ -262,6 +321,8 @@ int main(int argc, char** argv) {
              {"collectives_move_while_a_message_is_waited_for", &collectives_move_while_a_message_is_waited_for},
              {"registered_arrays_are_reduced_where_they_lie",
               [=](mpi_shared& ranks) { registered_arrays_are_reduced_where_they_lie(ranks, segment); }},
+             {"arrays_are_registered_more_than_once", &arrays_are_registered_more_than_once},
+             {"parts_of_registered_arrays_are_reduced", &parts_of_registered_arrays_are_reduced},
              {"registered_float16", &registered_elements_are_reduced<gradus::float16>},
              {"registered_bfloat16", &registered_elements_are_reduced<gradus::bfloat16>},
              {"registered_float64", &registered_elements_are_reduced<double>},
@@ -269,6 +330,7 @@ int main(int argc, char** argv) {
              {"registered_uint8", &registered_elements_are_reduced<std::uint8_t>},
              {"shared_memory_is_used_again", &shared_memory_is_used_again},
              {"nothing_is_allocated", &nothing_is_allocated}});
+        communicators_of_their_own_register_an_array(environment, shared);
       }
       ranks_are_split_by_node(environment, world);
       bad_options_are_refused(environment);

@@ -16,20 +16,21 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"        // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"         // call
-#include "gradus/comm/detail/wait.hpp"         // ranks_text
-#include "gradus/comm/mpi.hpp"                 // mpi
-#include "gradus/comm/mpi_environment.hpp"     // mpi_environment
-#include "gradus/comm/mpi_process.hpp"         // check_mpi
-#include "gradus/comm/mpi_shared_channel.hpp"  // mpi_shared_channel
-#include "gradus/comm/mpi_shared_memory.hpp"   // mpi_registered_memory, mpi_shared_pool
-#include "gradus/comm/mpi_shared_steps.hpp"    // reduce_shared, shared_task
-#include "gradus/core/config.hpp"              // GRADUS_COLD
-#include "gradus/core/element.hpp"             // element_name
-#include "gradus/core/error.hpp"               // configuration_error
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/core/vector.hpp"              // vector
+#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
+#include "gradus/comm/detail/call.hpp"            // call
+#include "gradus/comm/detail/wait.hpp"            // ranks_text
+#include "gradus/comm/mpi.hpp"                    // mpi
+#include "gradus/comm/mpi_environment.hpp"        // mpi_environment
+#include "gradus/comm/mpi_process.hpp"            // check_mpi
+#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registration
+#include "gradus/comm/mpi_shared_channel.hpp"     // mpi_shared_channel
+#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_shared_pool
+#include "gradus/comm/mpi_shared_steps.hpp"       // reduce_shared, shared_task
+#include "gradus/core/config.hpp"                 // GRADUS_COLD
+#include "gradus/core/element.hpp"                // element_name
+#include "gradus/core/error.hpp"                  // configuration_error
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm {
 
@@ -134,42 +135,44 @@ class mpi_shared {
 
   [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = detail::call_kind::barrier}}, limit_); }
 
-  /// Memory that was registered; this rank's alone again when the handle is gone. That is never while a collective of
-  /// it is under way.
+  /// Memory that was registered; this rank's alone again when its last handle is gone. A handle does not go while a
+  /// collective of the memory is under way.
   class registration {
    public:
     registration() noexcept = default;
     registration(registration&&) noexcept = default;
     registration& operator=(registration&& other) noexcept {
       end();
-      memory_ = std::move(other.memory_);
+      of_channel_ = std::move(other.of_channel_);
       return *this;
     }
     GRADUS_COLD ~registration() { end(); }
 
     /// Whether the ranks reach each other's memory. Otherwise, where the system does not allow it or has too little
-    /// shared memory (in a container /dev/shm often has 64 MB), for arrays shorter than a page, and with segments
-    /// shorter than two, elements go through the segments like any others.
-    [[nodiscard]] bool active() const noexcept { return memory_ != nullptr && memory_->last() > 0; }
+    /// shared memory (in a container /dev/shm often has 64 MB), for arrays shorter than a page, with segments shorter
+    /// than two, and for parts of registered arrays and those that other ranks share, elements go through the segments
+    /// like any others.
+    [[nodiscard]] bool active() const noexcept { return of_channel_ != nullptr; }
 
    private:
     friend class mpi_shared;
-    explicit registration(std::shared_ptr<detail::mpi_registered_memory> memory) noexcept
-        : memory_{std::move(memory)} {}
+    explicit registration(std::shared_ptr<detail::mpi_registration> of_channel) noexcept
+        : of_channel_{std::move(of_channel)} {}
 
     GRADUS_COLD void end() noexcept {
-      if (memory_ != nullptr) {
-        memory_->end();
+      if (of_channel_ != nullptr) {
+        of_channel_->end();
       }
     }
 
-    std::shared_ptr<detail::mpi_registered_memory> memory_;
+    std::shared_ptr<detail::mpi_registration> of_channel_;
   };
 
   /// Called by all ranks, each with an array of the same size, which keeps its place and contents; its whole pages
   /// are replaced by shared ones (Linux: mremap of an MPI-3 window). From then on an all_reduce of more than 32 KiB (of
   /// all ranks together) of it, the same elements on all ranks, is done where the arrays lie: every rank reads and
-  /// writes those of the others. After a failure others may write to it until they know of it.
+  /// writes those of the others. Duplicates may register the same array. After a failure others may write to it until
+  /// they know of it.
   /// @pre nobody uses the array during the call, and it outlives the handle
   /// @throws communication_error if the ranks' sizes differ
   template <transferable Element>

@@ -21,7 +21,8 @@
 #include "gradus/comm/detail/wait.hpp"            // backoff, clock, ranks_text, seconds_text
 #include "gradus/comm/mpi.hpp"                    // mpi
 #include "gradus/comm/mpi_process.hpp"            // mpi_process
-#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_registered_memory, mpi_shared_pool, page_bytes
+#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registered_memory, mpi_registration
+#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_shared_pool, page_bytes
 #include "gradus/comm/mpi_shared_steps.hpp"       // shared_collective, shared_steps, shared_task
 #include "gradus/comm/mpi_shared_window.hpp"      // packed_call
 #include "gradus/comm/request.hpp"                // operation, request
@@ -96,25 +97,27 @@ class mpi_shared_channel {
   [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return steps_.pool(); }
 
   /// Called by all ranks; see mpi_shared::register_memory.
-  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registered_memory> register_memory(std::byte* begin, index_t bytes,
-                                                                                   std::chrono::milliseconds limit) {
+  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registration> register_memory(std::byte* begin, index_t bytes,
+                                                                              std::chrono::milliseconds limit) {
     // MPI makes windows by a call that does not return until all ranks have come: so meet before it, with one size.
     const call what{.kind = call_kind::register_memory, .count = bytes, .element = element_name<std::uint8_t>};
     this->begin({.what = what}, limit).wait();
     if (segment_bytes() < 2 * page_bytes()) {
       return nullptr;  // no room for what lies before and after the shared pages
     }
-    auto memory =
-        std::make_shared<mpi_registered_memory>(messages_.native(), rank(), pool(), ++registered_, begin, bytes);
-    gradus::detail::vector<std::shared_ptr<mpi_registered_memory>> in_use;
-    memories_.push_back(memory);
-    for (auto& each : memories_) {
-      if (each->last() > 0) {
+    auto memory = mpi_registered_memory::of(messages_.native(), rank(), pool(), begin, bytes);
+    if (memory == nullptr) {
+      return nullptr;
+    }
+    gradus::detail::vector<std::shared_ptr<mpi_registration>> in_use;
+    for (auto& each : registrations_) {
+      if (each->memory() != nullptr) {
         in_use.push_back(std::move(each));
       }
     }
-    memories_ = std::move(in_use);
-    return memory;
+    in_use.push_back(std::make_shared<mpi_registration>(std::move(memory)));
+    registrations_ = std::move(in_use);
+    return registrations_.back();
   }
 
   request begin(const shared_task& task, std::chrono::milliseconds limit) {
@@ -235,13 +238,15 @@ class mpi_shared_channel {
     const shared_task& task = mine.task;
     mine.memory = nullptr;
     std::uint64_t place = 0;
-    if (!memories_.empty() && steps_.goes_directly(task.what, task.element_bytes)) {
-      for (const std::shared_ptr<mpi_registered_memory>& each : memories_) {
-        const index_t offset = each->offset_of(task.output, task.what.count * task.element_bytes);
+    if (!registrations_.empty() && steps_.goes_directly(task.what, task.element_bytes)) {
+      for (const std::shared_ptr<mpi_registration>& each : registrations_) {
+        const mpi_registered_memory* const memory = each->memory();
+        const index_t offset =
+            memory == nullptr ? -1 : memory->offset_of(task.output, task.what.count * task.element_bytes);
         if (offset >= 0) {
-          mine.memory = each.get();
+          mine.memory = memory;
           mine.offset = offset;
-          place = each->number() << packed_call::offset_bits | static_cast<std::uint64_t>(offset);
+          place = memory->number() << packed_call::offset_bits | static_cast<std::uint64_t>(offset);
         }
       }
     }
@@ -323,8 +328,7 @@ class mpi_shared_channel {
   bool world_;
   shared_steps steps_;
   bool broken_ = false;
-  std::uint64_t registered_ = 0;  // memories so far
-  gradus::detail::vector<std::shared_ptr<mpi_registered_memory>> memories_;
+  gradus::detail::vector<std::shared_ptr<mpi_registration>> registrations_;
   shared_operation* head_ = nullptr;  // the collectives under way, in the order in which they were begun
   shared_operation* tail_ = nullptr;  // meaningful while there is a head
   operation_pool<shared_operation> operations_;

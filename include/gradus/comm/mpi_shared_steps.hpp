@@ -16,13 +16,14 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/comm/detail/call.hpp"        // call, call_kind
-#include "gradus/comm/mpi_shared_memory.hpp"  // mpi_registered_memory, mpi_shared_pool
-#include "gradus/comm/mpi_shared_window.hpp"  // mpi_shared_window, packed_call
-#include "gradus/comm/reduction.hpp"          // reduce_contributions, reduction
-#include "gradus/core/config.hpp"             // GRADUS_COLD
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/core/vector.hpp"             // vector
+#include "gradus/comm/detail/call.hpp"            // call, call_kind
+#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registered_memory
+#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_shared_pool
+#include "gradus/comm/mpi_shared_window.hpp"      // mpi_shared_window, packed_call
+#include "gradus/comm/reduction.hpp"              // reduce_contributions, reduction
+#include "gradus/core/config.hpp"                 // GRADUS_COLD
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/core/vector.hpp"                 // vector
 
 namespace gradus::comm::detail {
 
