@@ -2,6 +2,7 @@
 //
 // Training over MPI reaches the weights of one process, with the library's all-reduce and around a ring, in both
 // layouts; ranks that disagree are told so.
+#include <cmath>
 #include <gradus/comm/collectives.hpp>
 #include <gradus/comm/mpi_shared.hpp>
 #include <gradus/comm/self.hpp>
@@ -78,6 +79,57 @@ void require_sums_of_long_gradients(comm::mpi_shared& world, bool rounded) {
   }
 }
 
+/// Steps of parameters of many pages, on each rank elsewhere in a page.
+template <class Options>
+std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& options, std::size_t shift) {
+  const std::vector<gradus::optim::segment> segments{{.name = "c", .offset = 0, .size = 50001},
+                                                     {.name = "b", .offset = 50016, .size = 5, .decay = false},
+                                                     {.name = "a", .offset = 50032, .size = 70007}};
+  constexpr std::size_t elements = 120048;
+  std::vector<float> memory(2 * (elements + shift));
+  const std::span<float> values = std::span{memory}.subspan(shift, elements);
+  const std::span<float> gradients = std::span{memory}.subspan(elements + 2 * shift, elements);
+  for (std::size_t i = 0; i < elements; ++i) {
+    values[i] = static_cast<float>(i % 17) - 8.0F * static_cast<float>(world.rank());  // start makes them rank 0's
+  }
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::optim::sgd::state<float> rule{
+      device, {.momentum = 0.9, .weight_decay = 0.01}, static_cast<gradus::index_t>(elements)};
+  typename Options::template state<float, comm::mpi_shared> synchronization{
+      options, world, {values, gradients, segments}};
+  synchronization.start();
+  for (int step = 0; step < 3; ++step) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      gradients[i] = static_cast<float>(std::sin(static_cast<double>(i) + 7 * step + 1000 * world.rank()));
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      synchronization.gradients_ready(i, i + 1);
+    }
+    synchronization.finish([&](std::span<const gradus::optim::segment> ready) {
+      rule.update(device, ready, values.data(), gradients.data(), 0.1);
+    });
+  }
+  std::vector<float> result{values.begin(), values.end()};
+  if constexpr (requires { synchronization.gather(rule); }) {
+    synchronization.gather(rule);
+  }
+  rule.visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
+    result.insert(result.end(), data, data + count);  // the velocities
+  });
+  return result;
+}
+
+/// Blocks, and the pages at the ends of both arrays, which ranks do not share.
+void require_sharded_updates_in_shared_memory(comm::mpi_shared& world) {
+  static_assert(comm::makes_windows<comm::mpi_shared, float> && !comm::makes_windows<comm::mpi, float>);
+  const auto shift = static_cast<std::size_t>(16 * world.rank());
+  const std::vector<float> want = values_after_steps(world, gradus::parallel::all_reduce{}, shift);
+  for (const std::size_t each : {std::size_t{0}, shift, 512 + 3 * shift}) {
+    require(values_after_steps(world, gradus::parallel::sharded_update{}, each) == want,
+            "values and velocities of a sharded update in shared memory");
+  }
+}
+
 void require_disagreement_is_named(comm::mpi& world) {
   if (world.size() == 1) {
     return;
@@ -106,6 +158,9 @@ int main(int argc, char** argv) {
     require_one_meaning<gradus::nhwc>(shared, "shared memory");
     require_sums_of_long_gradients(shared, false);
     require_sums_of_long_gradients(shared, true);
+    require_sharded_updates_in_shared_memory(shared);
+    comm::mpi_shared without_windows{environment, {.segment_bytes = 5000}};
+    require_sharded_updates_in_shared_memory(without_windows);
     require_disagreement_is_named(world);
     if (world.rank() == 0) {
       std::printf("passed: one meaning\n");

@@ -101,16 +101,14 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///      large one; otherwise they do not overlap;
 ///   8. `barrier()` returns a `request` that completes when every rank has called barrier();
 ///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks whose messages and collectives
-///   never
-///      meet those of this one; it has the same time limit;
+///      never meet those of this one; it has the same time limit;
 ///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 10
 ///      minutes unless set;
 ///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
-///  waits
-///      on this communicator and its duplicates throw communication_error that names the rank and the reason, and so do
-///      this rank's. An operation that could complete may complete.
+///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and
+///      so do this rank's. An operation that could complete may complete.
 /// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
-/// other's memory, `make_window(std::span<Element>)`, see threads.
+/// other's memory, `make_window(std::span<Element>)`, see makes_windows.
 /// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any
 /// order. One thread at a time uses a communicator and its requests; other threads use duplicates.
 /// A communicator that has failed stays so. Semantics: tests/conformance/comm.
@@ -219,10 +217,12 @@ using registration_of =
     decltype(comm::register_memory(std::declval<Communicator&>(), std::declval<std::span<Element>>()));
 
 /// Ranks reach each other's arrays: `make_window(data)`, called by all of them, returns an object of which `of(rank)`
-/// is the array of a rank and `use()` keeps the arrays of all.
+/// is what is reached of the array of a rank, from its element `first()` on, and `use()` keeps it while the result
+/// lives.
 template <class Communicator, class Element>
 concept makes_windows = requires(Communicator& communicator, std::span<Element> data) {
   { communicator.make_window(data).of(0) } -> std::same_as<std::span<Element>>;
+  { communicator.make_window(data).first() } -> std::same_as<index_t>;
   communicator.make_window(data).use();
 };
 

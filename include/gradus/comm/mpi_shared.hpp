@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>        // std::max
 #include <array>            // std::array
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::byte, std::size_t
@@ -22,7 +23,7 @@
 #include "gradus/comm/mpi.hpp"                    // mpi
 #include "gradus/comm/mpi_environment.hpp"        // mpi_environment
 #include "gradus/comm/mpi_process.hpp"            // check_mpi
-#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registration
+#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registered_memory, mpi_registration
 #include "gradus/comm/mpi_shared_channel.hpp"     // mpi_shared_channel
 #include "gradus/comm/mpi_shared_memory.hpp"      // mpi_shared_pool
 #include "gradus/comm/mpi_shared_steps.hpp"       // reduce_shared, shared_task
@@ -55,7 +56,7 @@ struct mpi_shared_options {
 /// reason. Ranks that begin different collectives get communication_error that names both calls.
 ///
 /// An array that is reduced again and again can be registered: then all ranks reach it, and a large all_reduce of it
-/// copies nothing. parallel::all_reduce registers the gradients.
+/// copies nothing. parallel::all_reduce registers the gradients, and parallel::sharded_update the parameters too.
 ///
 /// Each communicator takes (4 * segment_bytes + 8 KiB) of shared memory a rank, and registered memory as much again as
 /// it has. Duplicates use again what others have given back; all stays with the process until MPI is finalised.
@@ -156,8 +157,14 @@ class mpi_shared {
 
    private:
     friend class mpi_shared;
+    template <class Element>
+    friend class window;
     explicit registration(std::shared_ptr<detail::mpi_registration> of_channel) noexcept
         : of_channel_{std::move(of_channel)} {}
+
+    [[nodiscard]] const detail::mpi_registered_memory* memory() const noexcept {
+      return active() ? of_channel_->memory() : nullptr;
+    }
 
     GRADUS_COLD void end() noexcept {
       if (of_channel_ != nullptr) {
@@ -183,6 +190,50 @@ class mpi_shared {
     }
     return registration{channel_->register_memory(reinterpret_cast<std::byte*>(data.data()),
                                                   static_cast<index_t>(data.size_bytes()), limit_)};
+  }
+
+  /// What all ranks reach of an array of each of them.
+  template <class Element>
+  class window {
+   public:
+    /// The first element that is reached: that which begins the first page that is whole on all ranks.
+    [[nodiscard]] index_t first() const noexcept { return first_; }
+    /// What is reached of a rank's array, from its element first() on; nothing where registered memory is not active.
+    /// Who reads or writes when is for the ranks to agree upon, e.g. by barriers.
+    [[nodiscard]] std::span<Element> of(int rank) const noexcept { return arrays_[static_cast<std::size_t>(rank)]; }
+
+    struct pages_in_use {};
+    /// Nothing has to be kept: shared pages stay until MPI is finalised.
+    [[nodiscard]] static pages_in_use use() noexcept { return {}; }
+
+   private:
+    friend class mpi_shared;
+    window(registration memory, std::span<Element> data, int ranks)
+        : memory_{std::move(memory)}, arrays_(static_cast<std::size_t>(ranks), std::span<Element>{}) {
+      if (ranks == 1) {
+        arrays_[0] = data;
+      } else if (const detail::mpi_registered_memory* const shared = memory_.memory()) {
+        constexpr auto bytes = static_cast<index_t>(sizeof(Element));
+        first_ = (shared->first() + bytes - 1) / bytes;
+        const index_t last = shared->last() / bytes;
+        for (int rank = 0; rank < ranks; ++rank) {
+          arrays_[static_cast<std::size_t>(rank)] = {reinterpret_cast<Element*>(shared->origin(rank)) + first_,
+                                                     static_cast<std::size_t>(std::max<index_t>(last - first_, 0))};
+        }
+      }
+    }
+
+    registration memory_;
+    index_t first_ = 0;
+    gradus::detail::vector<std::span<Element>> arrays_;  // of the ranks
+  };
+
+  /// Called by all ranks, each with an array of the same size. The array is registered, with all that follows from it,
+  /// as long as the window lives.
+  /// @throws communication_error if the ranks' sizes differ
+  template <transferable Element>
+  [[nodiscard]] window<Element> make_window(std::span<Element> data) {
+    return {register_memory(data), data, size()};
   }
 
   [[nodiscard]] mpi_shared duplicate() {

@@ -14,6 +14,7 @@
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
 #include "gradus/core/error.hpp"   // communication_error, raise
+#include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/vector.hpp"  // vector
 
 namespace gradus::comm {
@@ -82,6 +83,8 @@ class thread_window {
     return arrays_->use(where);
   }
 
+  /// Arrays are reached from their begin on.
+  [[nodiscard]] static constexpr index_t first() noexcept { return 0; }
   /// The array of a rank. @pre the result is used under a lock
   [[nodiscard]] std::span<Element> of(int rank) const noexcept {
     const detail::window_arrays::array& data = arrays_->of(rank);

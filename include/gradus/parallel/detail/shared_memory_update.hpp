@@ -4,6 +4,8 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
+#include <algorithm>        // std::max, std::min
+#include <array>            // std::array
 #include <cstddef>          // std::size_t
 #include <cstring>          // std::memcpy
 #include <source_location>  // std::source_location
@@ -11,12 +13,13 @@
 #include <string>           // std::string
 #include <utility>          // std::declval
 
-#include "gradus/comm/communicator.hpp"                 // barrier, broadcast
+#include "gradus/comm/communicator.hpp"                 // all_reduce, barrier, broadcast
 #include "gradus/comm/reduction.hpp"                    // reduce_contributions, reduction
+#include "gradus/comm/request.hpp"                      // request
 #include "gradus/core/config.hpp"                       // GRADUS_COLD
 #include "gradus/core/error.hpp"                        // error
 #include "gradus/core/index.hpp"                        // index_t
-#include "gradus/core/text.hpp"                         // text
+#include "gradus/core/text.hpp"                         // append, text
 #include "gradus/core/vector.hpp"                       // vector
 #include "gradus/optim/segment.hpp"                     // optim::segment
 #include "gradus/parallel/detail/parameter_blocks.hpp"  // append_pieces, gather_state, parameter_blocks
@@ -27,6 +30,9 @@ namespace gradus::parallel::detail {
 /// When the gradients of all ranks are complete, each rank goes through its block of the parameters piece by piece: it
 /// sums the gradients of all, updates its values and writes them to the others'. What a piece takes stays in the cache,
 /// so memory is read and written once where an all-reduce and an update do so twice.
+///
+/// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
+/// all-reduces and every rank updates all.
 template <class Element, class Communicator, class Options>
 class shared_memory_update {
  public:
@@ -39,13 +45,15 @@ class shared_memory_update {
       : channel_{communicator.duplicate()},
         parameters_{parameters},
         elements_{static_cast<index_t>(parameters.values.size())},
-        blocks_{0, elements_, channel_.size(), sizeof(Element)},
         values_{channel_.make_window(parameters.values)},
-        gradients_{channel_.make_window(parameters.gradients)} {
+        gradients_{channel_.make_window(parameters.gradients)},
+        blocks_{blocks_where(values_, gradients_, channel_)} {
     options.check();
     const bool last = channel_.rank() + 1 == channel_.size();
     append_pieces(pieces_, parameters.segments, blocks_.first_of(channel_.rank()),
-                  last ? elements_ : blocks_.first_of(channel_.rank() + 1), piece_elements);
+                  last ? blocks_.end : blocks_.first_of(channel_.rank() + 1), piece_elements);
+    append_pieces(beside_, parameters.segments, 0, blocks_.begin, elements_);
+    append_pieces(beside_, parameters.segments, blocks_.end, elements_, elements_);
   }
 
   /// Makes the values those of rank 0.
@@ -60,8 +68,15 @@ class shared_memory_update {
       update(parameters_.segments);
       return;
     }
+    std::array<comm::request, 2> sums{sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
     meet("the gradients of a step");
     update_own(update);
+    for (comm::request& each : sums) {
+      wait_for(each, "the gradients of a step");
+    }
+    if (!beside_.empty()) {
+      update(std::span<const optim::segment>{beside_.data(), beside_.size()});
+    }
     meet("the values of a step");
     whole_ = false;
   }
@@ -77,27 +92,54 @@ class shared_memory_update {
 
   /// The plan.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    return gradus::detail::text({"sharded_update by ", Communicator::name, " in shared memory, ", blocks_.block, " of ",
-                                 elements_, " elements on each rank"});
+    std::string result = gradus::detail::text({"sharded_update by ", Communicator::name, " in shared memory, ",
+                                               blocks_.block, " of ", elements_, " elements on each rank"});
+    if (!beside_.empty()) {
+      gradus::detail::append(result, {", ", elements_ - (blocks_.end - blocks_.begin), " on all by all_reduce"});
+    }
+    return result;
   }
 
  private:
   using window = decltype(std::declval<Communicator&>().make_window(std::declval<std::span<Element>>()));
   static constexpr index_t piece_elements = index_t{1} << 14U;
 
-  void meet(const char* what, std::source_location where = std::source_location::current()) {
+  /// Lines of the cache that both windows reach.
+  GRADUS_COLD static parameter_blocks blocks_where(const window& values, const window& gradients,
+                                                   const Communicator& ranks) {
+    const auto last = [](const window& reached) {
+      return reached.first() + static_cast<index_t>(reached.of(0).size());
+    };
+    constexpr auto line = static_cast<index_t>(std::max<std::size_t>(64 / sizeof(Element), 1));
+    const index_t begin = (std::max(values.first(), gradients.first()) + line - 1) / line * line;
+    return {begin, std::max(begin, std::min(last(values), last(gradients))), ranks.size(), sizeof(Element)};
+  }
+
+  void meet(const char* what) {
+    comm::request all = comm::barrier(channel_);
+    wait_for(all, what);
+  }
+
+  void wait_for(comm::request& others, const char* what, std::source_location where = std::source_location::current()) {
     try {
-      comm::barrier(channel_).wait();
+      others.wait();
     } catch (error& failure) {
       failure.add_context(gradus::detail::text({"sharded_update, waiting for ", what}), where);
       throw;
     }
   }
 
+  /// Begins to sum gradients that windows do not reach.
+  comm::request sum_beside(index_t begin, index_t end) {
+    return begin == end
+               ? comm::request{}
+               : comm::all_reduce(channel_, parameters_.gradients.subspan(as_size(begin), as_size(end - begin)));
+  }
+
   template <class Update>
   void update_own(const Update& update) {
-    const auto values_in_use = values_.use();
-    const auto gradients_in_use = gradients_.use();
+    [[maybe_unused]] const auto values_in_use = values_.use();
+    [[maybe_unused]] const auto gradients_in_use = gradients_.use();
     const index_t most = piece_elements * threads_of(update);
     for (std::size_t first = 0; first < pieces_.size();) {
       std::size_t last = first;
@@ -119,7 +161,7 @@ class shared_memory_update {
     Element* const own = parameters_.gradients.data();
     comm::detail::reduce_contributions<Element>(
         comm::reduction::sum, channel_.size(), begin, end,
-        [this](int rank) { return static_cast<const Element*>(gradients_.of(rank).data()); },
+        [this](int rank) { return static_cast<const Element*>(gradients_.of(rank).data()) - gradients_.first(); },
         [own](index_t i, const Element* sums, auto count) {
           std::memcpy(own + i, sums, as_size(count) * sizeof(Element));
         });
@@ -128,7 +170,7 @@ class shared_memory_update {
   void hand_out(index_t begin, index_t end) const noexcept {
     for (int rank = 0; rank < channel_.size(); ++rank) {
       if (rank != channel_.rank()) {
-        std::memcpy(values_.of(rank).data() + begin, parameters_.values.data() + begin,
+        std::memcpy(values_.of(rank).data() + (begin - values_.first()), parameters_.values.data() + begin,
                     as_size(end - begin) * sizeof(Element));
       }
     }
@@ -157,10 +199,11 @@ class shared_memory_update {
   Communicator channel_;
   flat_parameters<Element> parameters_;
   index_t elements_;
-  parameter_blocks blocks_;
   window values_;
   window gradients_;
+  parameter_blocks blocks_;                        // where both reach
   gradus::detail::vector<optim::segment> pieces_;  // of this rank
+  gradus::detail::vector<optim::segment> beside_;  // the blocks, of all ranks
   bool whole_ = true;                              // the rule's state, on this rank
 };
 
