@@ -223,7 +223,7 @@ template <class Communicator, class Element>
 concept makes_windows = requires(Communicator& communicator, std::span<Element> data) {
   { communicator.make_window(data).of(0) } -> std::same_as<std::span<Element>>;
   { communicator.make_window(data).first() } -> std::same_as<index_t>;
-  communicator.make_window(data).use();
+  static_cast<bool>(communicator.make_window(data).use());
 };
 
 /// Begins to send `data` to rank `peer`.

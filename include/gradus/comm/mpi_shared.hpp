@@ -202,9 +202,8 @@ class mpi_shared {
     /// Who reads or writes when is for the ranks to agree upon, e.g. by barriers.
     [[nodiscard]] std::span<Element> of(int rank) const noexcept { return arrays_[static_cast<std::size_t>(rank)]; }
 
-    struct pages_in_use {};
-    /// Nothing has to be kept: shared pages stay until MPI is finalised.
-    [[nodiscard]] static pages_in_use use() noexcept { return {}; }
+    /// True. Nothing has to be kept: shared pages stay until MPI is finalised.
+    [[nodiscard]] static constexpr bool use() noexcept { return true; }
 
    private:
     friend class mpi_shared;

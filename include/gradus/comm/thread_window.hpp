@@ -4,16 +4,14 @@
 // Module: comm. Depends on: core.
 #pragma once
 
-#include <cstddef>          // std::size_t
-#include <memory>           // std::shared_ptr
-#include <mutex>            // std::unique_lock
-#include <shared_mutex>     // std::shared_lock, std::shared_mutex
-#include <source_location>  // std::source_location
-#include <span>             // std::span
-#include <utility>          // std::move
+#include <cstddef>       // std::size_t
+#include <memory>        // std::shared_ptr
+#include <mutex>         // std::unique_lock
+#include <shared_mutex>  // std::shared_lock, std::shared_mutex
+#include <span>          // std::span
+#include <utility>       // std::move
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // communication_error, raise
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/core/vector.hpp"  // vector
 
@@ -35,13 +33,9 @@ class window_arrays {
   void open(int rank, array data) noexcept { arrays_[static_cast<std::size_t>(rank)] = data; }
   [[nodiscard]] const array& of(int rank) const noexcept { return arrays_[static_cast<std::size_t>(rank)]; }
 
-  [[nodiscard]] std::shared_lock<std::shared_mutex> use(const std::source_location& where) {
+  [[nodiscard]] std::shared_lock<std::shared_mutex> use() {
     std::shared_lock lock{mutex_};
-    if (closed_) {
-      raise<communication_error>("comm::thread_window", "arrays of all ranks", "a rank has destroyed its window", {},
-                                 where);
-    }
-    return lock;
+    return closed_ ? std::shared_lock<std::shared_mutex>{} : std::move(lock);
   }
 
   /// Waits for those that use them.
@@ -76,16 +70,13 @@ class thread_window {
     }
   }
 
-  /// While the lock lives the arrays of all ranks do: destructors of the window wait for it, on every rank.
-  /// @throws communication_error when a rank has destroyed its window
-  [[nodiscard]] std::shared_lock<std::shared_mutex> use(
-      std::source_location where = std::source_location::current()) const {
-    return arrays_->use(where);
-  }
+  /// While the lock lives the arrays of all ranks do: destructors of the window wait for it, on every rank. It owns
+  /// nothing when a rank has destroyed its window already; then a collective says why, if that rank has failed or left.
+  [[nodiscard]] std::shared_lock<std::shared_mutex> use() const { return arrays_->use(); }
 
   /// Arrays are reached from their begin on.
   [[nodiscard]] static constexpr index_t first() noexcept { return 0; }
-  /// The array of a rank. @pre the result is used under a lock
+  /// The array of a rank. @pre the result is used under a lock that owns
   [[nodiscard]] std::span<Element> of(int rank) const noexcept {
     const detail::window_arrays::array& data = arrays_->of(rank);
     return {static_cast<Element*>(data.begin), data.size};

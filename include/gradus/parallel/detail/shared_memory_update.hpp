@@ -68,16 +68,21 @@ class shared_memory_update {
       update(parameters_.segments);
       return;
     }
-    std::array<comm::request, 2> sums{sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
-    meet("the gradients of a step");
+    std::array<comm::request, 2> sums;
+    waiting_for("the gradients of a step", [&] {
+      sums = {sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
+      comm::barrier(channel_).wait();
+    });
     update_own(update);
-    for (comm::request& each : sums) {
-      wait_for(each, "the gradients of a step");
-    }
+    waiting_for("the gradients of a step", [&] {
+      for (comm::request& each : sums) {
+        each.wait();
+      }
+    });
     if (!beside_.empty()) {
       update(std::span<const optim::segment>{beside_.data(), beside_.size()});
     }
-    meet("the values of a step");
+    waiting_for("the values of a step", [this] { comm::barrier(channel_).wait(); });
     whole_ = false;
   }
 
@@ -115,14 +120,11 @@ class shared_memory_update {
     return {begin, std::max(begin, std::min(last(values), last(gradients))), ranks.size(), sizeof(Element)};
   }
 
-  void meet(const char* what) {
-    comm::request all = comm::barrier(channel_);
-    wait_for(all, what);
-  }
-
-  void wait_for(comm::request& others, const char* what, std::source_location where = std::source_location::current()) {
+  template <class Wait>
+  static void waiting_for(const char* what, const Wait& wait,
+                          std::source_location where = std::source_location::current()) {
     try {
-      others.wait();
+      wait();
     } catch (error& failure) {
       failure.add_context(gradus::detail::text({"sharded_update, waiting for ", what}), where);
       throw;
@@ -138,8 +140,11 @@ class shared_memory_update {
 
   template <class Update>
   void update_own(const Update& update) {
-    [[maybe_unused]] const auto values_in_use = values_.use();
-    [[maybe_unused]] const auto gradients_in_use = gradients_.use();
+    const auto values_in_use = values_.use();
+    const auto gradients_in_use = gradients_.use();
+    if (!values_in_use || !gradients_in_use) {
+      return;  // a rank has left this step: why is known when the values are waited for
+    }
     const index_t most = piece_elements * threads_of(update);
     for (std::size_t first = 0; first < pieces_.size();) {
       std::size_t last = first;
