@@ -40,10 +40,11 @@ class scattered_update;
 /// Y. Xu et al., Automatic cross-replica sharding of weight update in data-parallel training, 2020). The weights are
 /// those of all_reduce.
 ///
-/// Where ranks reach each other's memory (communicators with windows, as comm::threads) a step reads and writes half of
-/// the memory that all_reduce and the updates of all ranks do, and is faster. With other communicators a bucket's
-/// gradients are reduced and scattered behind backward, and its values gathered after the update: the same bytes travel
-/// as in an all-reduce by a ring, but half of them are not hidden, and all_reduce is faster over a network.
+/// Where ranks reach each other's memory (communicators with windows: comm::threads, comm::mpi_shared) a step reads and
+/// writes half of the memory that all_reduce and the updates of all ranks do, and is faster. With other communicators a
+/// bucket's gradients are reduced and scattered behind backward, and its values gathered after the update: the same
+/// bytes travel as in an all-reduce by a ring, but half of them are not hidden, and all_reduce is faster over a
+/// network.
 ///
 /// After a step gradients are sums in this rank's block alone. So is the state of the rule, until the end of the epoch,
 /// when all ranks get the state of all: callbacks of epochs may write checkpoints. Rules that need whole parameters or
