@@ -145,11 +145,17 @@ void require_supported(const settings& chosen) {
   } else if (uses_servers(chosen.update) && !chosen.all_reduce_spec.empty()) {
     throw std::invalid_argument{"--all-reduce-spec: servers reduce nothing over all ranks: leave it out"};
   }
+  if (chosen.all_reduce_spec == levels_spec && chosen.ranks > 1) {
+    throw std::invalid_argument{
+        "--all-reduce-spec: hierarchical is for processes of mpiexec; the threads of --ranks share memory: leave it "
+        "out"};
+  }
   if (uses_servers(chosen.update) && chosen.optimizer == "lars" && chosen.placement == "partitioned") {
     throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }
   if (chosen.update == variable_update::sharded_update) {
-    if (chosen.order != transfer_order::none || !chosen.all_reduce_spec.empty()) {
+    const bool by_algorithm = !chosen.all_reduce_spec.empty() && chosen.all_reduce_spec != levels_spec;
+    if (chosen.order != transfer_order::none || by_algorithm) {
       throw std::invalid_argument{std::string{chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec"} +
                                   ": with --variable-update sharded_update blocks of gradients and of parameters "
                                   "travel: leave it out"};

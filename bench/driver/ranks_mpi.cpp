@@ -5,7 +5,9 @@
 #include <exception>
 #include <stdexcept>
 
+#include "gradus/comm/agreement.hpp"
 #include "gradus/comm/mpi.hpp"
+#include "levels_mpi.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
 #include "run_rank.hpp"
@@ -51,7 +53,13 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen) {
           return;
         }
 #endif
-        run_rank(world, chosen, false, local.ranks);
+        // Before ranks go separate ways:
+        gradus::comm::require_agreement(world, "gradus_bench", {{"all-reduce spec", chosen.all_reduce_spec}});
+        if (chosen.all_reduce_spec == levels_spec) {
+          run_rank_in_levels(environment, world, chosen, local.ranks);
+        } else {
+          run_rank(world, world.duplicate(), chosen, false, local.ranks);
+        }
       });
     }
   } catch (const std::exception& failure) {

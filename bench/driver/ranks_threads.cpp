@@ -18,7 +18,7 @@ void measure_on_threads(const settings& chosen) {
       return;
     }
 #endif
-    run_rank(world, chosen, true, chosen.ranks);
+    run_rank(world, world.duplicate(), chosen, true, chosen.ranks);
   });
 }
 

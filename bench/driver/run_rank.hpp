@@ -52,13 +52,13 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
 
 /// The same on this machine's processors.
 /// @param local_ranks  on this machine
-template <class Communicator>
-void run_rank(Communicator& world, const settings& given, bool in_process, int local_ranks) {
+template <class Hosts, class Communicator>
+void run_rank(Hosts& world, Communicator gradients, const settings& given, bool in_process, int local_ranks) {
   settings chosen = given;
   chosen.threads =
       chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / std::max(1, local_ranks));
   gradus::cpu device{{.intra_op_threads = chosen.threads, .allow_winograd = chosen.winograd}};
-  run_rank_on(device, world, world.duplicate(), chosen, in_process);
+  run_rank_on(device, world, std::move(gradients), chosen, in_process);
 }
 
 }  // namespace driver

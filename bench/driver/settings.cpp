@@ -52,9 +52,11 @@ void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--variable-update", chosen.update, "how the ranks keep their parameters the same")
       ->transform(one_of(update_names))
       ->default_str("all_reduce");
-  app.add_option("--all-reduce-spec", chosen.all_reduce_spec,
-                 "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
-                 "what MPI or the shared memory does). On GPUs: nccl (default: through the host's memory)");
+  app.add_option(
+      "--all-reduce-spec", chosen.all_reduce_spec,
+      "which algorithm reduces arrays of which size, for example halving_doubling:64K:xring#2 (default: "
+      "what MPI or the shared memory of threads does); under mpiexec also hierarchical: through shared memory inside "
+      "each machine, by MPI between them. On GPUs: nccl (default: through the host's memory)");
   app.add_option("--order", chosen.order, "in which order gradients travel")
       ->transform(one_of(order_names))
       ->default_str("none");

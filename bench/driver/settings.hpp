@@ -34,6 +34,8 @@ enum class transfer_order { none, tic, tac, random };
 
 /// The --all-reduce-spec that means NCCL, on GPUs.
 inline constexpr const char* nccl_spec = "nccl";
+/// The one that means shared memory inside each machine and MPI between them.
+inline constexpr const char* levels_spec = "hierarchical";
 
 struct settings {
   command what = command::measure;

@@ -88,7 +88,10 @@ void tune(const settings& given, int argc, char** argv) {
   const bool reduces = chosen.update == variable_update::all_reduce || chosen.update == variable_update::replicated;
   if (reduces && best->processes * chosen.nodes > 1 && chosen.all_reduce_spec.empty()) {
     const candidate own = *best;
-    for (const char* spec : {"ring", "halving_doubling", "recursive_doubling:4K:ring"}) {
+    for (const char* spec : {"ring", "halving_doubling", "recursive_doubling:4K:ring", levels_spec}) {
+      if (spec == levels_spec && chosen.launcher == "threads") {
+        continue;
+      }
       all.push_back(own);
       all.back().spec = spec;
       measure_one(programs, chosen.nodes, all.back());

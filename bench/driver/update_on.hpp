@@ -35,11 +35,16 @@ struct device_of<gradus::cpu> {
   static std::uint64_t peak_memory(const gradus::cpu& /*device*/) { return 0; }
 };
 
+/// Ranks that reduce in levels have one algorithm, and take part in no mode with servers.
+template <class Communicator>
+inline constexpr bool in_levels = false;
+
 /// With a device that is not a cpu, ranks sum their gradients, by the communicator's own all-reduce, or are
 /// independent.
 template <class Communicator, class Device>
 class ranks_on final : public ranks {
   static constexpr bool on_host = std::is_same_v<Device, gradus::cpu>;
+  static constexpr bool has_servers = on_host && !in_levels<Communicator>;
 
  public:
   /// Called by all ranks.
@@ -76,7 +81,7 @@ class ranks_on final : public ranks {
     if (place().rank >= 0) {
       return false;
     }
-    if constexpr (on_host) {
+    if constexpr (has_servers) {
       serve_to_the_end(communicator_, chosen_, node_of_rank_, rule);
     }
     return true;
@@ -95,10 +100,19 @@ class ranks_on final : public ranks {
       throw std::invalid_argument{
           "--variable-update: replicated is for ranks in one process (--ranks N); under mpiexec use all_reduce"};
     }
-    if constexpr (on_host) {
+    if constexpr (has_servers) {
       if (uses_servers(chosen_.update)) {
         return make_server_end(communicator_, chosen_, node_of_rank_, device_, std::move(trained), rule, plan);
       }
+      if (!chosen_.all_reduce_spec.empty() && chosen_.all_reduce_spec != levels_spec) {  // one rank has no levels
+        collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
+            communicator_.duplicate(), gradus::comm::collectives_options{
+                                           .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
+        return make_end(*collectives_, device_, std::move(trained), rule, plan.gradients,
+                        &communicator_.recorder().spans());
+      }
+    }
+    if constexpr (on_host) {
       if (chosen_.update == variable_update::model_averaging) {
         return make_end(communicator_, device_, std::move(trained), rule,
                         gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
@@ -107,13 +121,6 @@ class ranks_on final : public ranks {
         return make_end(communicator_, device_, std::move(trained), rule,
                         gradus::parallel::sharded_update{.bucket_bytes = plan.gradients.bucket_bytes,
                                                          .first_bucket_bytes = plan.gradients.first_bucket_bytes},
-                        &communicator_.recorder().spans());
-      }
-      if (!chosen_.all_reduce_spec.empty()) {
-        collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
-            communicator_.duplicate(), gradus::comm::collectives_options{
-                                           .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
-        return make_end(*collectives_, device_, std::move(trained), rule, plan.gradients,
                         &communicator_.recorder().spans());
       }
     }

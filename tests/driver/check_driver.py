@@ -175,6 +175,14 @@ class Measurement(unittest.TestCase):
         self.assertEqual(text.count("total images/sec:"), 1)
         _, threads = self.measure("--ranks", 2)
         self.assertAlmostEqual(result["loss"], threads["loss"], delta=1e-5)
+        for mode in ("all_reduce", "sharded_update"):  # through the memory of this machine
+            text, shared = self.measure("--all-reduce-spec=hierarchical", "--variable-update", mode, "--trace-file", file,
+                                        launcher=ARGUMENTS.mpiexec)
+            self.assertIn("AllReduce:   hierarchical\n", text)
+            self.assertEqual(shared["loss"], threads["loss"])
+            names = [event["name"] for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+            self.assertEqual("all_reduce gradients 0" in names, mode == "all_reduce")
+        self.measure("--all-reduce-spec=hierarchical")  # one rank
         said = run("--num-batches", 0, status=2, launcher=ARGUMENTS.mpiexec)
         self.assertEqual(said.count("--num-batches"), 1)  # not once a rank
 
@@ -193,6 +201,8 @@ class Measurement(unittest.TestCase):
                 (["--optimizer=lars", "--variable-update=sharded_update"], r"--optimizer: lars needs whole parameters"),
                 (["--order=tic", "--variable-update=sharded_update"], r"--order: .* blocks of gradients"),
                 (["--order=tac", "--variable-update=independent"], r"--order: with --variable-update independent no"),
+                (["--all-reduce-spec=ring", "--variable-update=sharded_update"], r"--all-reduce-spec: .* blocks of"),
+                (["--all-reduce-spec=hierarchical", "--ranks=2"], r"--all-reduce-spec: hierarchical is for processes"),
                 (["--all-reduce-spec=ring", "--variable-update=model_averaging"], r"--all-reduce-spec: .* no gradients"),
                 (["--all-reduce-spec=ring", "--variable-update=parameter_server"], r"--all-reduce-spec: servers"),
                 (["scale"], r"--ranks is required"),
