@@ -1,13 +1,31 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // MPI ranks on nodes of two, which share memory: the all-reduce in two levels passes the conformance suite.
+#include <utility>  // std::move
+
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/hierarchical.hpp"  // hierarchical
 #include "gradus/comm/mpi_shared.hpp"    // mpi_shared
 
+namespace {
+
+namespace comm = gradus::comm;
+
+/// Sums of an array that is registered, in place if all ranks are on one node.
+template <class Communicator>
+void registered_arrays_are_reduced(Communicator& world, bool in_place) {
+  namespace suite = communicator_tests;
+  auto data = suite::contributions<float>(world.rank(), 60013);
+  const auto registration = comm::register_memory(world, data);
+  suite::require(registration.active() == in_place, "whether an array is registered");
+  comm::all_reduce(world, data).wait();
+  suite::require_same(data, suite::expected_values<float>(world.size(), data.size()), "registered sums");
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;
-  namespace comm = gradus::comm;
   comm::mpi_environment environment{argc, argv};
   suite::require_ranks(environment, argc, argv);
   const suite::watchdog guard{std::chrono::seconds{100}};
@@ -24,6 +42,10 @@ int main(int argc, char** argv) {
       using communicator = decltype(nodes);
       static_assert(comm::communicator<communicator>);
       suite::run_cases(nodes, suite::conformance_cases<communicator>());
+      registered_arrays_are_reduced(nodes, world.size() == 2);
+      auto all = comm::mpi_shared::split_by_node(environment);
+      comm::hierarchical node_alone{std::move(all.local), std::move(all.across), world.duplicate()};
+      registered_arrays_are_reduced(node_alone, world.size() > 1);
       MPI_Comm_free(&row);
       MPI_Comm_free(&node);
     });

@@ -13,7 +13,7 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"       // communicator, reduction, request
+#include "gradus/comm/communicator.hpp"       // communicator, reduction, register_memory, registration_of, request
 #include "gradus/comm/detail/two_levels.hpp"  // two_level_queue, two_level_run
 #include "gradus/core/config.hpp"             // GRADUS_COLD
 #include "gradus/core/error.hpp"              // configuration_error
@@ -123,6 +123,17 @@ class hierarchical {
                                       .operation = operation,
                                       .begin = &begin<Element>};
     return p.queue.begin(task, p.blocks(task.count * task.element_bytes), p.options.segment_bytes);
+  }
+
+  /// Registers an array with Local if all ranks are on one node; what goes between nodes is copied anyway, and nothing
+  /// happens. See comm::register_memory.
+  template <transferable Element>
+  [[nodiscard]] registration_of<Local, Element> register_memory(std::span<Element> data) {
+    detail::require_open(detail::caller{*this}, "register_memory", std::source_location::current());
+    if (parts_->local.size() < parts_->whole.size()) {
+      return {};
+    }
+    return comm::register_memory(parts_->local, data);
   }
 
   [[nodiscard]] hierarchical duplicate() {
