@@ -126,9 +126,11 @@ void require_supported(const settings& chosen) {
       throw std::invalid_argument{"--winograd: expected --device cpu, got --device cuda, where cuDNN chooses"};
     }
     require_supported_on_cuda(chosen);
-  } else if (chosen.precision != "fp32" || chosen.record_step) {
-    throw std::invalid_argument{std::string{chosen.record_step ? "--record-step" : "--precision"} +
-                                ": expected --device cuda, got --device cpu, which computes in fp32, step by step"};
+  } else if (chosen.precision == "tf32") {
+    throw std::invalid_argument{"--precision: expected fp32 or bf16 with --device cpu, got tf32, which is of cuda"};
+  } else if (chosen.record_step) {
+    throw std::invalid_argument{
+        "--record-step: expected --device cuda, got --device cpu, which takes steps as they come"};
   }
 #ifndef GRADUS_BENCH_WITH_GZIP
   if (chosen.trace_file.ends_with(".gz")) {
@@ -170,6 +172,10 @@ void require_supported(const settings& chosen) {
 
 std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& device, const input_set& input,
                                         const batches& plan, gradus::trace::recorder& recorder) {
+  if (chosen.precision == "bf16") {
+    return chosen.nhwc ? make_training_in<gradus::bfloat16, gradus::nhwc>(chosen, device, input, plan, recorder)
+                       : make_training_in<gradus::bfloat16, gradus::nchw>(chosen, device, input, plan, recorder);
+  }
   return chosen.nhwc ? make_training_in<float, gradus::nhwc>(chosen, device, input, plan, recorder)
                      : make_training_in<float, gradus::nchw>(chosen, device, input, plan, recorder);
 }

@@ -87,6 +87,14 @@ class Measurement(unittest.TestCase):
         self.assertNotEqual(filtered["loss"], added["loss"])
         self.assertAlmostEqual(filtered["loss"], added["loss"], delta=1e-3)
 
+    def test_values_between_layers_in_16_bits(self):
+        for layout in ("NCHW", "NHWC"):
+            _, whole = self.measure("--data-format", layout, "--batch-size", 16)
+            _, rounded = self.measure("--data-format", layout, "--batch-size", 16, "--precision", "bf16")
+            self.assertEqual((whole["precision"], rounded["precision"]), ("fp32", "bf16"))
+            self.assertNotEqual(whole["loss"], rounded["loss"])
+            self.assertAlmostEqual(whole["loss"], rounded["loss"], delta=0.05)
+
     def test_every_way_of_updating_trains(self):
         losses = {}
         for mode in ("independent", "replicated", "all_reduce", "horovod"):
@@ -194,7 +202,7 @@ class Measurement(unittest.TestCase):
                 (["--num-batches", "two"], r"--num-batches"),
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
                 (["--device", "tpu"], r"--device: .*tpu.*cuda"),
-                (["--precision", "bf16"], r"--precision: expected --device cuda, got --device cpu"),
+                (["--precision", "tf32"], r"--precision: expected fp32 or bf16 with --device cpu, got tf32"),
                 (["--winograd=false", "--device=cuda"], r"--winograd: expected --device cpu, got --device cuda"),
                 (["--record-step"], r"--record-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
