@@ -176,7 +176,7 @@ class mpi_shared {
   };
 
   /// Called by all ranks, each with an array of the same size, which keeps its place and contents; its whole pages
-  /// are replaced by shared ones (Linux: mremap of an MPI-3 window). From then on an all_reduce of more than 32 KiB (of
+  /// are replaced by shared ones (Linux: mremap of an MPI-3 window). From then on an all_reduce of more than 16 KiB (of
   /// all ranks together) of it, the same elements on all ranks, is done where the arrays lie: every rank reads and
   /// writes those of the others. Duplicates may register the same array. After a failure others may write to it until
   /// they know of it.

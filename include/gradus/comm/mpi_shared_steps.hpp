@@ -101,7 +101,7 @@ class shared_steps {
 
   /// Whether a collective is done where its data lie if they lie in registered memory.
   [[nodiscard]] bool goes_directly(const call& what, index_t element_bytes) const noexcept {
-    return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > whole_bytes;
+    return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > direct_bytes;
   }
 
   /// Cuts the collective into steps and numbers them. Those before it are complete, or will be before it moves.
@@ -112,7 +112,7 @@ class shared_steps {
     const index_t largest =  // bytes of a step
         task.what.kind == call_kind::reduce_scatter ? segment / size_ / 64 * 64 : segment;
     const index_t steps = mine.memory != nullptr ? 1 : std::max<index_t>((bytes + largest - 1) / largest, 1);
-    mine.collects = task.what.kind == call_kind::all_reduce && bytes * size_ > whole_bytes;
+    mine.collects = mine.memory != nullptr || (task.what.kind == call_kind::all_reduce && bytes * size_ > whole_bytes);
     mine.step_elements = mine.memory != nullptr ? task.what.count : largest / task.element_bytes;
     mine.first = next_step_;
     mine.end = next_step_ += static_cast<std::uint64_t>(steps);
@@ -467,6 +467,8 @@ class shared_steps {
 
   /// Up to so many bytes of all ranks together every rank reduces the whole array: that saves a meeting.
   static constexpr index_t whole_bytes = 32 * 1024;
+  /// The same in registered memory, where more than that is reduced in place.
+  static constexpr index_t direct_bytes = 16 * 1024;
   /// Of an array in registered memory.
   static constexpr index_t piece_bytes = 256 * 1024;
 
