@@ -123,4 +123,31 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(loader_gives_the_batches_of_the_host, Loader, load
   }
 }
 
+// The device is behind with all batches of an epoch: the next ones wait for it before they take their place.
+BOOST_AUTO_TEST_CASE_TEMPLATE(batches_stay_until_the_device_has_read_them, Loader, loaders) {
+  gradus::cpu host;
+  gradus::cuda device;
+  const example_sets::numbered_set set{37, {1, 2, 3, 5}, 7};
+  const gradus::data::loader_options options{.batch_size = 8, .seed = 3};
+  gradus::data::loader<float, gradus::nchw> expected{host, set, options};
+  Loader loader{device, set, options};
+  expected.start_epoch(0);
+  loader.start_epoch(0);
+  const auto big = gradus::tensor<float, 1, gradus::row_major, gradus::cuda>{device, {1 << 24}};
+  gradus::tensor<float, 1, gradus::row_major, gradus::cuda> copy{device, {1 << 24}};
+  std::vector<gradus::tensor<float, 4, gradus::nchw, gradus::cuda>> kept;
+  while (const auto* const batch = loader.next()) {
+    gradus::copy(copy, big);
+    kept.emplace_back(device, batch->images.extents());
+    gradus::copy(kept.back(), batch->images);
+  }
+  for (const auto& images : kept) {
+    const auto* const wanted = expected.next();
+    BOOST_REQUIRE(wanted != nullptr);
+    const auto back = gradus::to(host, images);
+    BOOST_TEST(std::equal(back.data(), back.data() + back.size(), wanted->images.data()));
+  }
+  BOOST_TEST(kept.size() == 5U);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

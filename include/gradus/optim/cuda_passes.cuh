@@ -18,6 +18,7 @@
 #include "gradus/core/loss_scale.hpp"     // loss_scale, loss_scale_number, place_of
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_launch.cuh"  // launch
 #include "gradus/device/cuda_memory.cuh"  // pinned_memory
 #include "gradus/device/cuda_step.cuh"    // recorded_numbers
 #include "gradus/optim/cpu_passes.hpp"    // momentum_pass
@@ -209,17 +210,15 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
   if (table.pieces == 0) {
     return;
   }
-  device.activate();
-  detail::momentum_kernel<Element><<<static_cast<unsigned>(table.pieces), 256, 0, device.stream()>>>(
-      table.on_device,
-      {.rate = static_cast<Element>(pass.learning_rate),
-       .momentum = static_cast<Element>(pass.momentum),
-       .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
-       .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),
-       .nesterov = pass.nesterov},
-      device.context<gradus::detail::recorded_numbers>().for_kernels(), pass.loss_scale.numbers, values, gradients,
-      velocities);
-  gradus::detail::check_cuda(cudaGetLastError(), "apply_momentum");
+  gradus::detail::launch(device, "apply_momentum", static_cast<unsigned>(table.pieces), 256,
+                         &detail::momentum_kernel<Element>, table.on_device,
+                         {.rate = static_cast<Element>(pass.learning_rate),
+                          .momentum = static_cast<Element>(pass.momentum),
+                          .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
+                          .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),
+                          .nesterov = pass.nesterov},
+                         device.context<gradus::detail::recorded_numbers>().for_kernels(), pass.loss_scale.numbers,
+                         values, gradients, velocities);
 }
 
 /// *found = 1, in the memory of the device, if a gradient of `segments` is infinite or no number; else it stays as it
@@ -230,17 +229,13 @@ void note_not_finite(cuda& device, std::span<const segment> segments, const Elem
   if (table.pieces == 0) {
     return;
   }
-  device.activate();
-  detail::not_finite_kernel<Element>
-      <<<static_cast<unsigned>(table.pieces), 256, 0, device.stream()>>>(table.on_device, gradients, found);
-  gradus::detail::check_cuda(cudaGetLastError(), "note_not_finite");
+  gradus::detail::launch(device, "note_not_finite", static_cast<unsigned>(table.pieces), 256,
+                         &detail::not_finite_kernel<Element>, table.on_device, gradients, found);
 }
 
 /// next_loss_scale on the device.
 inline void finish_loss_scale(cuda& device, const loss_scaling& options, double* numbers) {
-  device.activate();
-  detail::next_loss_scale_kernel<><<<1, 1, 0, device.stream()>>>(options, numbers);
-  gradus::detail::check_cuda(cudaGetLastError(), "finish_loss_scale");
+  gradus::detail::launch(device, "finish_loss_scale", 1, 1, &detail::next_loss_scale_kernel<>, options, numbers);
 }
 
 /// The number that gradients have been multiplied by. Waits where it is kept on the device.
@@ -260,10 +255,8 @@ namespace gradus::kernels {
 template <class Element>
 [[nodiscard]] double norm(cuda& device, index_t count, const Element* x) {
   double* const partial = device.context<optim::detail::norm_memory>().data();
-  device.activate();
-  optim::detail::squares_kernel<Element>
-      <<<optim::detail::norm_blocks, optim::detail::norm_threads, 0, device.stream()>>>(count, x, partial);
-  gradus::detail::check_cuda(cudaGetLastError(), "norm");
+  gradus::detail::launch(device, "norm", optim::detail::norm_blocks, optim::detail::norm_threads,
+                         &optim::detail::squares_kernel<Element>, count, x, partial);
   device.synchronize();
   double sum = 0;
   for (int block = 0; block < optim::detail::norm_blocks; ++block) {

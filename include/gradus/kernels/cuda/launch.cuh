@@ -4,16 +4,14 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
-#include <cuda_bf16.h>         // __bfloat162float, __float2bfloat16_rn
-#include <cuda_fp16.h>         // __float2half_rn, __half2float
-#include <cuda_runtime_api.h>  // cudaGetLastError
+#include <cuda_bf16.h>  // __bfloat162float, __float2bfloat16_rn
+#include <cuda_fp16.h>  // __float2half_rn, __half2float
 
 #include <algorithm>    // std::clamp
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint16_t, std::uint32_t, std::uintptr_t
 #include <limits>       // std::numeric_limits
-#include <string_view>  // std::string_view
 #include <type_traits>  // std::conditional_t, std::is_same_v, std::type_identity_t
 
 #include "gradus/core/bfloat16.hpp"         // bfloat16
@@ -21,7 +19,7 @@
 #include "gradus/core/error.hpp"            // shape_error, raise
 #include "gradus/core/extents.hpp"          // image_extents
 #include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/cuda.cuh"           // cuda
+#include "gradus/device/cuda_launch.cuh"    // launch
 #include "gradus/layout/layout_policy.hpp"  // axis
 
 namespace gradus {
@@ -98,15 +96,7 @@ inline constexpr unsigned block_threads = 256;
   return static_cast<unsigned>(std::clamp<index_t>((count + per_block - 1) / per_block, 1, index_t{1} << 20U));
 }
 
-/// Launches a kernel on the stream of the device.
-/// @throws device_error when it cannot be launched, or earlier work has failed
-template <class... Parameters>
-void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
-            std::type_identity_t<Parameters>... arguments) {
-  device.activate();
-  kernel<<<blocks, threads, 0, device.stream()>>>(arguments...);
-  gradus::detail::check_cuda(cudaGetLastError(), name);
-}
+using gradus::detail::launch;
 
 __device__ inline index_t thread_index() {
   return static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Launches of kernels on the stream of a device. Compiled by nvcc.
+// Module: device. Depends on: core.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaGetLastError
+
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::type_identity_t
+
+#include "gradus/device/cuda.cuh"        // cuda
+#include "gradus/device/cuda_error.cuh"  // check_cuda
+
+namespace gradus::detail {
+
+/// Launches a kernel on the stream of the device.
+/// @throws device_error when it cannot be launched, or earlier work has failed
+template <class... Parameters>
+void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
+            std::type_identity_t<Parameters>... arguments) {
+  device.activate();
+  kernel<<<blocks, threads, 0, device.stream()>>>(arguments...);
+  check_cuda(cudaGetLastError(), name);
+}
+
+}  // namespace gradus::detail

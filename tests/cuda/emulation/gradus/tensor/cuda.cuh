@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// gradus/tensor/cuda.cuh, which is for nvcc alone.
+#pragma once
+#pragma GCC system_header  // include_next is an extension
+
+#include "gradus/tensor/thrust_reduce.cuh"
+
+#define __CUDACC__ 1
+#include_next "gradus/tensor/cuda.cuh"
+#undef __CUDACC__

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The CUDA runtime as far as gradus uses it. Work waits in its stream until somebody waits for it: that is as late as a
+// GPU may do it, so that a wait that is missing shows.
+#include <cuda_runtime_api.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "emulation.hpp"
+
+using lock = std::scoped_lock<std::recursive_mutex>;
+
+namespace {
+
+std::recursive_mutex everything;  // work of all streams, one after the other
+
+struct stream_state {
+  std::deque<std::function<void()>> waiting;
+  std::size_t begun = 0;  // of all work so far
+  std::size_t done = 0;
+  cudaGraph_t recording = nullptr;
+  bool working = false;
+
+  /// Does the work up to a place.
+  void run_until(std::size_t place) {
+    while (done < place && !working) {
+      working = true;
+      waiting.front()();
+      working = false;
+      waiting.pop_front();
+      ++done;
+    }
+  }
+};
+
+struct allocation {
+  std::size_t bytes;
+  cudaMemPool_t pool;
+};
+
+std::map<const char*, allocation> device_memory;
+std::map<const char*, std::size_t> pinned;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int recordings = 0;  // of this thread
+
+cudaError_t error(cudaError_t code) {
+  last_error = code;
+  return code;
+}
+
+template <class Map>
+bool lies_in(const Map& ranges, const void* pointer, std::size_t bytes) {
+  const auto* const at = static_cast<const char*>(pointer);
+  auto found = ranges.upper_bound(at);
+  if (found == ranges.begin()) {
+    return false;
+  }
+  --found;
+  std::size_t size = 0;
+  if constexpr (std::is_same_v<Map, std::map<const char*, allocation>>) {
+    size = found->second.bytes;
+  } else {
+    size = found->second;
+  }
+  return at >= found->first && at + bytes <= found->first + size;
+}
+
+void* take(std::size_t bytes) {
+  void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(memory, 0xFF, std::min(bytes, std::size_t{1} << 20U));  // NaN: what is read before it is written shows
+  return memory;
+}
+
+}  // namespace
+
+struct CUstream_st : stream_state {};
+struct CUgraph_st {
+  std::vector<std::function<void()>> work;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<const std::vector<std::function<void()>>> work;
+};
+struct CUevent_st {
+  cudaStream_t stream = nullptr;
+  std::size_t place = 0;
+  cudaGraph_t recorded = nullptr;
+  std::shared_ptr<std::chrono::steady_clock::time_point> time;
+};
+struct CUmemPoolHandle_st {
+  std::uint64_t used = 0;
+  std::uint64_t most = 0;
+};
+
+namespace emulation {
+
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  const lock held{everything};
+  if (stream->recording != nullptr) {
+    stream->recording->work.push_back(std::move(work));
+    return;
+  }
+  stream->waiting.push_back(std::move(work));
+  ++stream->begun;
+}
+
+namespace {
+
+// The threads of a block are fibers once one of them waits for the others. A fiber runs one thread after the other;
+// _setjmp and _longjmp switch without a call of the system.
+struct fiber {
+  std::unique_ptr<char[]> stack;
+  std::jmp_buf left{};
+  bool begun = false;
+  bool over = false;  // its thread
+  grid_place place;
+};
+constexpr std::size_t stack_bytes = 64 << 10;
+thread_local std::vector<std::unique_ptr<fiber>> fibers;
+thread_local fiber* running = nullptr;
+thread_local std::jmp_buf scheduler;
+thread_local const std::function<void()>* body = nullptr;
+thread_local int numbers = 0;       // that are not 0, of the barrier that threads wait at
+thread_local int numbers_seen = 0;  // of the barrier that they leave
+thread_local bool waits = false;    // a thread of the block has waited
+
+[[noreturn]] void give_up(const char* why) {
+  std::fprintf(stderr, "emulation of CUDA: %s\n", why);
+  std::abort();
+}
+
+void leave() {
+  if (_setjmp(running->left) == 0) {
+    _longjmp(scheduler, 1);
+  }
+}
+
+void run_fiber() {
+  while (true) {
+    (*body)();
+    running->over = true;
+    leave();
+  }
+}
+
+[[gnu::noinline]] void resume(fiber& one) {
+  running = &one;
+  here = one.place;
+  if (_setjmp(scheduler) == 0) {
+    if (one.begun) {
+      _longjmp(one.left, 1);
+    }
+    one.begun = true;
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = one.stack.get();
+    context.uc_stack.ss_size = stack_bytes;
+    context.uc_link = nullptr;
+    makecontext(&context, &run_fiber, 0);
+    setcontext(&context);
+  }
+  running = nullptr;
+}
+
+void start(std::size_t number, const grid_place& place) {
+  if (number >= fibers.size()) {
+    fibers.push_back(std::make_unique<fiber>());
+    fibers.back()->stack = std::make_unique<char[]>(stack_bytes);
+  }
+  fiber& one = *fibers[number];
+  one.over = false;
+  one.place = place;
+  resume(one);
+}
+
+/// One block: between barriers its threads run one after the other, from the first or from the last.
+void run_block(grid_place place) {
+  const dim3 extents = place.block_extents;
+  const std::size_t count = std::size_t{extents.x} * extents.y * extents.z;
+  waits = false;
+  numbers = 0;
+  bool backwards = false;
+  std::size_t number = 0;
+  for (place.thread.z = 0; place.thread.z < extents.z; ++place.thread.z) {
+    for (place.thread.y = 0; place.thread.y < extents.y; ++place.thread.y) {
+      for (place.thread.x = 0; place.thread.x < extents.x; ++place.thread.x, ++number) {
+        if (number == 0 || waits) {
+          start(number, place);
+          if (number > 0 && fibers[number]->over) {
+            give_up("a thread ended while others of its block wait for it");
+          }
+        } else {
+          here = place;
+          (*body)();
+        }
+      }
+    }
+  }
+  while (waits && !fibers[0]->over) {
+    numbers_seen = numbers;
+    numbers = 0;
+    backwards = !backwards;
+    for (std::size_t i = 0; i < count; ++i) {
+      resume(*fibers[backwards ? count - 1 - i : i]);
+    }
+    for (std::size_t i = 1; i < count; ++i) {
+      if (fibers[i]->over != fibers[0]->over) {
+        give_up("a thread ended while others of its block wait for it");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int barrier(int number) {
+  if (running == nullptr) {
+    give_up("a thread waits for others of its block that have ended");
+  }
+  waits = true;
+  numbers += number != 0 ? 1 : 0;
+  leave();
+  return numbers_seen;
+}
+
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> thread) {
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 || threads.x == 0 ||
+      threads.y == 0 || threads.z == 0 || threads.x * threads.y * threads.z > 1024) {
+    error(cudaErrorInvalidConfiguration);
+    return;
+  }
+  enqueue(stream, [=, thread = std::move(thread)] {
+    body = &thread;
+    grid_place place{{}, {}, threads, blocks};
+    for (place.block.z = 0; place.block.z < blocks.z; ++place.block.z) {
+      for (place.block.y = 0; place.block.y < blocks.y; ++place.block.y) {
+        for (place.block.x = 0; place.block.x < blocks.x; ++place.block.x) {
+          run_block(place);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace emulation
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : error(cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetLastError() {
+  return std::exchange(last_error, cudaSuccess);
+}
+const char* cudaGetErrorString(cudaError_t code) {
+  return code == cudaErrorMemoryAllocation ? "out of memory" : "an error of the emulation";
+}
+const char* cudaGetErrorName(cudaError_t code) {
+  switch (code) {
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    default:
+      return "cudaError";
+  }
+}
+
+// Memory
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  const lock held{everything};
+  if (recordings != 0) {
+    return error(cudaErrorStreamCaptureUnsupported);
+  }
+  *pointer = take(bytes);
+  device_memory[static_cast<char*>(*pointer)] = {bytes, nullptr};
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* pointer) {
+  const lock held{everything};
+  if (pointer != nullptr) {
+    if (device_memory.erase(static_cast<char*>(pointer)) == 0) {
+      return error(cudaErrorInvalidValue);
+    }
+    std::free(pointer);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  *pool = new CUmemPoolHandle_st;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t) {
+  return cudaSuccess;  // it is kept until its memory is back
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void* value) {
+  const lock held{everything};
+  std::memcpy(value, &pool->most, sizeof(pool->most));
+  return cudaSuccess;
+}
+cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPool_t pool, cudaStream_t) {
+  const lock held{everything};
+  if (bytes > std::size_t{1} << 40U) {
+    return error(cudaErrorMemoryAllocation);
+  }
+  *pointer = take(bytes);
+  device_memory[static_cast<char*>(*pointer)] = {bytes, pool};
+  pool->used += bytes;
+  pool->most = std::max(pool->most, pool->used);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  emulation::enqueue(stream, [pointer] {
+    const auto found = device_memory.find(static_cast<char*>(pointer));
+    if (found == device_memory.end()) {
+      emulation::give_up("cudaFreeAsync of memory that is not the device's");
+    }
+    found->second.pool->used -= found->second.bytes;
+    device_memory.erase(found);
+    std::free(pointer);
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
+  const lock held{everything};
+  if (recordings != 0) {
+    return error(cudaErrorStreamCaptureUnsupported);
+  }
+  *pointer = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  pinned[static_cast<char*>(*pointer)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* pointer) {
+  const lock held{everything};
+  if (pinned.erase(static_cast<char*>(pointer)) == 0) {
+    return error(cudaErrorInvalidValue);
+  }
+  std::free(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned) {
+  const lock held{everything};
+  pinned[static_cast<char*>(pointer)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* pointer) {
+  const lock held{everything};
+  return pinned.erase(static_cast<char*>(pointer)) != 0 ? cudaSuccess : error(cudaErrorHostMemoryNotRegistered);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  const lock held{everything};
+  *attributes = {};
+  attributes->type = lies_in(device_memory, pointer, 1) ? cudaMemoryTypeDevice
+                     : lies_in(pinned, pointer, 1)      ? cudaMemoryTypeHost
+                                                        : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+
+// Copies
+
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  const lock held{everything};
+  const std::size_t read = (height - 1) * from_pitch + width;
+  const std::size_t written = (height - 1) * to_pitch + width;
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (width > to_pitch || width > from_pitch || lies_in(device_memory, to, written) != to_device ||
+      lies_in(device_memory, from, read) != from_device) {
+    return error(cudaErrorInvalidValue);
+  }
+  const auto copy = [=](const void* source) {
+    for (std::size_t row = 0; row < height; ++row) {
+      std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(source) + row * from_pitch, width);
+    }
+  };
+  if (kind == cudaMemcpyHostToDevice && !lies_in(pinned, from, read) && stream->recording == nullptr) {
+    const auto* const first = static_cast<const char*>(from);  // may change when the call returns
+    emulation::enqueue(stream, [=, staged = std::vector<char>(first, first + read)] { copy(staged.data()); });
+    return cudaSuccess;
+  }
+  emulation::enqueue(stream, [=] { copy(from); });
+  if (kind == cudaMemcpyDeviceToHost && !lies_in(pinned, to, written) && stream->recording == nullptr) {
+    stream->run_until(stream->begun);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, stream);
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  const lock held{everything};
+  if (recordings != 0) {
+    return error(cudaErrorStreamCaptureUnsupported);
+  }
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  const lock held{everything};
+  if (!lies_in(device_memory, to, bytes)) {
+    return error(cudaErrorInvalidValue);
+  }
+  emulation::enqueue(stream, [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}
+
+// Streams and events
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const lock held{everything};
+  if (stream->recording != nullptr) {
+    return error(cudaErrorStreamCaptureUnsupported);
+  }
+  stream->run_until(stream->begun);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const lock held{everything};
+  if (stream->recording != nullptr) {
+    return error(cudaErrorStreamCaptureUnsupported);
+  }
+  if (stream->done == stream->begun) {
+    return cudaSuccess;
+  }
+  stream->run_until(stream->done + 1);
+  return cudaErrorNotReady;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const lock held{everything};
+  stream->run_until(stream->begun);  // events may name it: it stays
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const lock held{everything};
+  event->recorded = stream->recording;
+  if (stream->recording == nullptr) {
+    event->time = std::make_shared<std::chrono::steady_clock::time_point>();
+    emulation::enqueue(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
+    event->stream = stream;
+    event->place = stream->begun;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const lock held{everything};
+  if (event->recorded != nullptr) {
+    return error(cudaErrorCapturedEvent);
+  }
+  if (event->stream != nullptr) {
+    event->stream->run_until(event->place);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const lock held{everything};
+  if (event->stream == nullptr || event->stream->done >= event->place) {
+    return cudaSuccess;
+  }
+  event->stream->run_until(event->stream->done + 1);
+  return cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const lock held{everything};
+  if (event->recorded != nullptr) {
+    stream->recording = event->recorded;  // it joins the recording
+  } else if (event->stream != nullptr) {
+    emulation::enqueue(stream, [other = event->stream, place = event->place] { other->run_until(place); });
+  }
+  return cudaSuccess;
+}
+
+// Graphs
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const lock held{everything};
+  stream->recording = new CUgraph_st;
+  ++recordings;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const lock held{everything};
+  *graph = std::exchange(stream->recording, nullptr);
+  --recordings;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
+  *count = graph->work.size();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{std::make_shared<const std::vector<std::function<void()>>>(graph->work)};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  emulation::enqueue(stream, [work = executable->work] {
+    for (const auto& each : *work) {
+      each();
+    }
+  });
+  return cudaSuccess;
+}
+
+}  // extern "C"
