@@ -9,6 +9,7 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::byte, std::size_t
+#include <cstring>          // std::memcpy
 #include <exception>        // std::uncaught_exceptions
 #include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
 #include <source_location>  // std::source_location
@@ -25,6 +26,7 @@
 #include "gradus/core/text.hpp"           // text
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_memory.cuh"  // pinned_memory
 #include "gradus/device/cuda_stream.cuh"  // cuda_event, cuda_stream
 
 namespace gradus::comm::detail {
@@ -36,7 +38,7 @@ struct nccl_buffer {
   void* data = nullptr;    // what NCCL is given
   void* caller = nullptr;  // what it stands for
   std::size_t bytes = 0;
-  bool copied = false;
+  void* staged = nullptr;  // on the way between the caller's memory and a copy
   bool copies_back = false;
 };
 
@@ -56,17 +58,41 @@ class nccl_operation final : public operation {
   [[nodiscard]] gradus::detail::vector<nccl_buffer>& buffers() noexcept { return buffers_; }
   [[nodiscard]] const cuda_event& end() const noexcept { return end_; }
 
+  /// Page-locked memory for the next buffer: a copy from or to other memory of the host would wait for the stream, and
+  /// so for other ranks.
+  [[nodiscard]] void* staging(std::size_t bytes) {
+    const std::size_t place = buffers_.size();
+    if (place == staging_.size()) {
+      staging_.emplace_back();
+    }
+    if (staging_[place].size() < bytes) {
+      staging_[place] = pinned_memory{bytes};
+    }
+    return staging_[place].data();
+  }
+
   bool test(const std::source_location& where) override;
   void wait(const std::source_location& where) override;
   void abandon(bool unwinding) noexcept override;
   void release() noexcept override;
 
  private:
+  /// The communication is over: callers get what came for them.
+  bool deliver() noexcept {
+    for (const nccl_buffer& each : buffers_) {
+      if (each.copies_back) {
+        std::memcpy(each.caller, each.staged, each.bytes);
+      }
+    }
+    return true;
+  }
+
   nccl_channel* channel_;
   call what_{};
   std::chrono::milliseconds limit_{};
   cuda_event end_;
   gradus::detail::vector<nccl_buffer> buffers_;
+  gradus::detail::vector<pinned_memory> staging_;
 };
 
 /// A message that has been begun and not yet launched.
@@ -131,13 +157,18 @@ class nccl_channel {
     }
     cudaPointerAttributes attributes{};
     gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, caller), "cudaPointerGetAttributes");
-    nccl_buffer buffer{const_cast<void*>(caller), const_cast<void*>(caller), bytes, false, false};
+    nccl_buffer buffer{.data = const_cast<void*>(caller),
+                       .caller = const_cast<void*>(caller),
+                       .bytes = bytes,
+                       .staged = nullptr,
+                       .copies_back = false};
     if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+      buffer.staged = operation.staging(bytes);
       gradus::detail::check_cuda(cudaMallocAsync(&buffer.data, bytes, stream()), "cudaMallocAsync");
-      buffer.copied = true;
       buffer.copies_back = written;
       if (read) {
-        gradus::detail::check_cuda(cudaMemcpyAsync(buffer.data, caller, bytes, cudaMemcpyHostToDevice, stream()),
+        std::memcpy(buffer.staged, caller, bytes);
+        gradus::detail::check_cuda(cudaMemcpyAsync(buffer.data, buffer.staged, bytes, cudaMemcpyHostToDevice, stream()),
                                    "cudaMemcpyAsync");
       }
     }
@@ -284,9 +315,9 @@ class nccl_channel {
     for (const nccl_buffer& each : operation.buffers()) {
       if (each.copies_back) {
         gradus::detail::check_cuda(
-            cudaMemcpyAsync(each.caller, each.data, each.bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+            cudaMemcpyAsync(each.staged, each.data, each.bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
       }
-      if (each.copied) {
+      if (each.staged != nullptr) {
         gradus::detail::check_cuda(cudaFreeAsync(each.data, stream()), "cudaFreeAsync");
       }
     }
@@ -338,10 +369,10 @@ class nccl_channel {
 inline bool nccl_operation::test(const std::source_location& where) {
   channel_->launch_messages();
   if (channel_->communicator() != nullptr && nccl_channel::reached(*this)) {
-    return true;
+    return deliver();
   }
   if (channel_->link()->look() && channel_->completes(*this)) {
-    return true;
+    return deliver();
   }
   channel_->look(what_, where);
   return false;

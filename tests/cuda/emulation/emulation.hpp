@@ -36,6 +36,9 @@ void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()
 /// Puts other work of the device into the stream.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
+/// The same for work that waits for other ranks: it is called until it returns true.
+void enqueue_waiting(cudaStream_t stream, std::function<bool()> work);
+
 }  // namespace emulation
 
 #define threadIdx (::emulation::here.thread)

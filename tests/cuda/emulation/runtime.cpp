@@ -15,6 +15,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "emulation.hpp"
@@ -25,22 +27,32 @@ namespace {
 
 std::recursive_mutex everything;  // work of all streams, one after the other
 
+int& current_device() {
+  static thread_local int device = 0;
+  return device;
+}
+
 struct stream_state {
-  std::deque<std::function<void()>> waiting;
+  std::deque<std::function<bool()>> waiting;
   std::size_t begun = 0;  // of all work so far
   std::size_t done = 0;
   cudaGraph_t recording = nullptr;
   bool working = false;
+  int device = current_device();
 
-  /// Does the work up to a place.
-  void run_until(std::size_t place) {
+  /// Does the work up to a place, as far as it need not wait for other ranks. Returns whether all of it is done.
+  bool run_until(std::size_t place) {
     while (done < place && !working) {
       working = true;
-      waiting.front()();
+      const bool over = waiting.front()();
       working = false;
+      if (!over) {
+        break;
+      }
       waiting.pop_front();
       ++done;
     }
+    return done >= place;
   }
 };
 
@@ -85,17 +97,19 @@ void* take(std::size_t bytes) {
 }  // namespace
 
 struct CUstream_st : stream_state {};
+using graph_work = std::vector<std::function<bool()>>;
 struct CUgraph_st {
-  std::vector<std::function<void()>> work;
+  graph_work work;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<std::function<void()>>> work;
+  std::shared_ptr<const graph_work> work;
 };
 struct CUevent_st {
   cudaStream_t stream = nullptr;
   std::size_t place = 0;
   cudaGraph_t recorded = nullptr;
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
+  int device = current_device();
 };
 struct CUmemPoolHandle_st {
   std::uint64_t used = 0;
@@ -104,7 +118,20 @@ struct CUmemPoolHandle_st {
 
 namespace emulation {
 
-void enqueue(cudaStream_t stream, std::function<void()> work) {
+/// Waits for other ranks too, which go on meanwhile.
+static void finish(cudaStream_t stream, std::size_t place) {
+  while (true) {
+    {
+      const lock held{everything};
+      if (stream->run_until(place)) {
+        return;
+      }
+    }
+    std::this_thread::yield();
+  }
+}
+
+void enqueue_waiting(cudaStream_t stream, std::function<bool()> work) {
   const lock held{everything};
   if (stream->recording != nullptr) {
     stream->recording->work.push_back(std::move(work));
@@ -112,6 +139,13 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
   }
   stream->waiting.push_back(std::move(work));
   ++stream->begun;
+}
+
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  enqueue_waiting(stream, [work = std::move(work)] {
+    work();
+    return true;
+  });
 }
 
 namespace {
@@ -234,6 +268,10 @@ int barrier(int number) {
 }
 
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> thread) {
+  if (stream->device != current_device()) {
+    error(cudaErrorInvalidResourceHandle);
+    return;
+  }
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.y > 65535 || blocks.z > 65535 || threads.x == 0 ||
       threads.y == 0 || threads.z == 0 || threads.x * threads.y * threads.z > 1024) {
     error(cudaErrorInvalidConfiguration);
@@ -257,11 +295,13 @@ void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  const char* const cards = std::getenv("EMULATED_CARDS");
+  *count = cards == nullptr ? 1 : std::atoi(cards);
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : error(cudaErrorInvalidDevice);
+  current_device() = device;
+  return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
   return std::exchange(last_error, cudaSuccess);
@@ -329,6 +369,10 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPo
   pool->most = std::max(pool->most, pool->used);
   return cudaSuccess;
 }
+cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
+  static CUmemPoolHandle_st common;
+  return cudaMallocFromPoolAsync(pointer, bytes, &common, stream);
+}
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
   emulation::enqueue(stream, [pointer] {
     const auto found = device_memory.find(static_cast<char*>(pointer));
@@ -380,7 +424,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
-  const lock held{everything};
+  std::unique_lock held{everything};
   const std::size_t read = (height - 1) * from_pitch + width;
   const std::size_t written = (height - 1) * to_pitch + width;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -401,7 +445,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   }
   emulation::enqueue(stream, [=] { copy(from); });
   if (kind == cudaMemcpyDeviceToHost && !lies_in(pinned, to, written) && stream->recording == nullptr) {
-    stream->run_until(stream->begun);
+    held.unlock();
+    emulation::finish(stream, stream->begun);
   }
   return cudaSuccess;
 }
@@ -432,11 +477,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const lock held{everything};
   if (stream->recording != nullptr) {
     return error(cudaErrorStreamCaptureUnsupported);
   }
-  stream->run_until(stream->begun);
+  emulation::finish(stream, stream->begun);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -451,8 +495,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return cudaErrorNotReady;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const lock held{everything};
-  stream->run_until(stream->begun);  // events may name it: it stays
+  emulation::finish(stream, stream->begun);  // events may name it: it stays
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -465,6 +508,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const lock held{everything};
+  if (event->device != stream->device) {
+    return error(cudaErrorInvalidResourceHandle);
+  }
   event->recorded = stream->recording;
   if (stream->recording == nullptr) {
     event->time = std::make_shared<std::chrono::steady_clock::time_point>();
@@ -475,12 +521,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const lock held{everything};
   if (event->recorded != nullptr) {
     return error(cudaErrorCapturedEvent);
   }
   if (event->stream != nullptr) {
-    event->stream->run_until(event->place);
+    emulation::finish(event->stream, event->place);
   }
   return cudaSuccess;
 }
@@ -501,7 +546,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (event->recorded != nullptr) {
     stream->recording = event->recorded;  // it joins the recording
   } else if (event->stream != nullptr) {
-    emulation::enqueue(stream, [other = event->stream, place = event->place] { other->run_until(place); });
+    emulation::enqueue_waiting(stream,
+                               [other = event->stream, place = event->place] { return other->run_until(place); });
   }
   return cudaSuccess;
 }
@@ -529,7 +575,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* 
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = new CUgraphExec_st{std::make_shared<const std::vector<std::function<void()>>>(graph->work)};
+  *executable = new CUgraphExec_st{std::make_shared<const graph_work>(graph->work)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
@@ -540,10 +586,11 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  emulation::enqueue(stream, [work = executable->work] {
-    for (const auto& each : *work) {
-      each();
+  emulation::enqueue_waiting(stream, [work = executable->work, next = std::size_t{0}]() mutable {
+    while (next < work->size() && (*work)[next]()) {
+      ++next;
     }
+    return next == work->size();
   });
   return cudaSuccess;
 }
