@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "update.hpp"
 
@@ -20,9 +21,13 @@ void require_supported_on_cuda(const settings& chosen) {
     throw std::invalid_argument{"tune: it looks for processes and threads of a CPU: leave out --device " +
                                 chosen.device};
   }
-  if (uses_servers(chosen.update) || chosen.update == variable_update::model_averaging ||
-      chosen.update == variable_update::sharded_update) {
-    refuse("--variable-update", "independent, replicated or all_reduce", name_of(chosen.update));
+  if (uses_servers(chosen.update) || chosen.update == variable_update::model_averaging) {
+    refuse("--variable-update", "independent, replicated, all_reduce or sharded_update", name_of(chosen.update));
+  }
+  if (chosen.update == variable_update::sharded_update && chosen.precision == "fp16") {
+    throw std::invalid_argument{
+        "--precision: fp16 scales the loss, and a step is skipped where a gradient is not finite, which a rank of "
+        "--variable-update sharded_update sees of its blocks alone: take all_reduce, or bf16"};
   }
   if (chosen.order != transfer_order::none) {
     refuse("--order", "none (the times of layers, which it needs, are those of a CPU)", name_of(chosen.order));
@@ -52,6 +57,10 @@ gradus::cuda make_cuda_device(const settings& chosen, int local_rank) {
 
 std::unique_ptr<training> make_training_on_cuda(const settings& chosen, gradus::cuda& device, const input_set& input,
                                                 const batches& plan, gradus::trace::recorder& recorder) {
+  if (chosen.precision == "fp16") {
+    return chosen.nhwc ? make_training_in<gradus::float16, gradus::nhwc>(chosen, device, input, plan, recorder)
+                       : make_training_in<gradus::float16, gradus::nchw>(chosen, device, input, plan, recorder);
+  }
   if (chosen.precision == "bf16") {
     return chosen.nhwc ? make_training_in<gradus::bfloat16, gradus::nhwc>(chosen, device, input, plan, recorder)
                        : make_training_in<gradus::bfloat16, gradus::nchw>(chosen, device, input, plan, recorder);

@@ -2,6 +2,7 @@
 //
 // The trainings of gradus_bench on GPUs.
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/layout/layouts.hpp"
@@ -27,5 +28,11 @@ template std::unique_ptr<training> make_training_in<gradus::bfloat16, gradus::nc
 template std::unique_ptr<training> make_training_in<gradus::bfloat16, gradus::nhwc>(const settings&, gradus::cuda&,
                                                                                     const input_set&, const batches&,
                                                                                     gradus::trace::recorder&);
+template std::unique_ptr<training> make_training_in<gradus::float16, gradus::nchw>(const settings&, gradus::cuda&,
+                                                                                   const input_set&, const batches&,
+                                                                                   gradus::trace::recorder&);
+template std::unique_ptr<training> make_training_in<gradus::float16, gradus::nhwc>(const settings&, gradus::cuda&,
+                                                                                   const input_set&, const batches&,
+                                                                                   gradus::trace::recorder&);
 
 }  // namespace driver

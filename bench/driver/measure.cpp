@@ -56,6 +56,7 @@ class printing_watch final : public step_watch {
 
   /// Images a second of all ranks, of each repeat.
   [[nodiscard]] const std::vector<double>& totals() const noexcept { return totals_; }
+  [[nodiscard]] const std::optional<gradus::loss_scale_report>& loss_scale() const noexcept { return loss_scale_; }
 
   void begin() {
     print("Running warm up\n");
@@ -87,7 +88,8 @@ class printing_watch final : public step_watch {
     }
   }
 
-  bool on_epoch(gradus::train::epoch_report& /*report*/) override {
+  bool on_epoch(gradus::train::epoch_report& report) override {
+    loss_scale_ = report.loss_scale;
     read_marks_of_last();
     wait_for_all();
     const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size) *
@@ -119,6 +121,7 @@ class printing_watch final : public step_watch {
   gradus::comm::any_group& group_;
   std::vector<double> seconds_;
   std::vector<double> totals_;
+  std::optional<gradus::loss_scale_report> loss_scale_;
   gradus::train::detail::clock::time_point began_;
 };
 
@@ -255,6 +258,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.repeats = watch.totals();
   found.images_per_second = statistics_of(found.repeats).median;
   found.loss = watch.steps().back().loss;
+  found.loss_scale = watch.loss_scale();
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
@@ -264,6 +268,9 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.peak_device_memory_bytes = static_cast<std::uint64_t>(*std::max_element(fullest.begin(), fullest.end()));
   if (group.rank() == 0) {
     print_phases(found.phases);
+    if (found.loss_scale) {
+      std::printf("loss scale: %g, %td steps skipped\n", found.loss_scale->scale, found.loss_scale->skipped_steps);
+    }
     if (!chosen.json.empty()) {
       write_json(found, chosen.json);
     }

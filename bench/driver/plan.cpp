@@ -126,8 +126,9 @@ void require_supported(const settings& chosen) {
       throw std::invalid_argument{"--winograd: expected --device cpu, got --device cuda, where cuDNN chooses"};
     }
     require_supported_on_cuda(chosen);
-  } else if (chosen.precision == "tf32") {
-    throw std::invalid_argument{"--precision: expected fp32 or bf16 with --device cpu, got tf32, which is of cuda"};
+  } else if (chosen.precision == "tf32" || chosen.precision == "fp16") {
+    throw std::invalid_argument{"--precision: expected fp32 or bf16 with --device cpu, got " + chosen.precision +
+                                ", which is of cuda"};
   } else if (chosen.record_step) {
     throw std::invalid_argument{
         "--record-step: expected --device cuda, got --device cpu, which takes steps as they come"};
@@ -156,7 +157,8 @@ void require_supported(const settings& chosen) {
     throw std::invalid_argument{"--placement: lars needs whole parameters on a server: take another than partitioned"};
   }
   if (chosen.update == variable_update::sharded_update) {
-    const bool by_algorithm = !chosen.all_reduce_spec.empty() && chosen.all_reduce_spec != levels_spec;
+    const bool by_algorithm =
+        chosen.device == "cpu" && !chosen.all_reduce_spec.empty() && chosen.all_reduce_spec != levels_spec;
     if (chosen.order != transfer_order::none || by_algorithm) {
       throw std::invalid_argument{std::string{chosen.order != transfer_order::none ? "--order" : "--all-reduce-spec"} +
                                   ": with --variable-update sharded_update blocks of gradients and of parameters "

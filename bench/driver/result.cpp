@@ -75,29 +75,32 @@ void write_json(const result& found, const std::string& path) {
   for (std::size_t i = 0; i < phase_names.size(); ++i) {
     phases[phase_names[i]] = 1e3 * found.phases[i];
   }
-  const nlohmann::ordered_json all{{"model", found.model},
-                                   {"batch_size", found.batch_size},
-                                   {"ranks", found.ranks},
-                                   {"threads", found.threads},
-                                   {"device", found.device},
-                                   {"precision", found.precision},
-                                   {"winograd", found.winograd},
-                                   {"data_format", found.data_format},
-                                   {"variable_update", found.variable_update},
-                                   {"dataset", found.dataset},
-                                   {"optimizer", found.optimizer},
-                                   {"images_per_second", found.images_per_second},
-                                   {"repeats", found.repeats},
-                                   {"step_ms",
-                                    {{"median", 1e3 * found.step.median},
-                                     {"mean", 1e3 * found.step.mean},
-                                     {"p5", 1e3 * found.step.p5},
-                                     {"p95", 1e3 * found.step.p95},
-                                     {"jitter", 1e3 * found.step.jitter}}},
-                                   {"breakdown_ms", phases},
-                                   {"peak_memory_bytes", found.peak_memory_bytes},
-                                   {"peak_device_memory_bytes", found.peak_device_memory_bytes},
-                                   {"loss", found.loss}};
+  nlohmann::ordered_json all{{"model", found.model},
+                             {"batch_size", found.batch_size},
+                             {"ranks", found.ranks},
+                             {"threads", found.threads},
+                             {"device", found.device},
+                             {"precision", found.precision},
+                             {"winograd", found.winograd},
+                             {"data_format", found.data_format},
+                             {"variable_update", found.variable_update},
+                             {"dataset", found.dataset},
+                             {"optimizer", found.optimizer},
+                             {"images_per_second", found.images_per_second},
+                             {"repeats", found.repeats},
+                             {"step_ms",
+                              {{"median", 1e3 * found.step.median},
+                               {"mean", 1e3 * found.step.mean},
+                               {"p5", 1e3 * found.step.p5},
+                               {"p95", 1e3 * found.step.p95},
+                               {"jitter", 1e3 * found.step.jitter}}},
+                             {"breakdown_ms", phases},
+                             {"peak_memory_bytes", found.peak_memory_bytes},
+                             {"peak_device_memory_bytes", found.peak_device_memory_bytes},
+                             {"loss", found.loss}};
+  if (found.loss_scale) {
+    all["loss_scale"] = {{"scale", found.loss_scale->scale}, {"skipped_steps", found.loss_scale->skipped_steps}};
+  }
   std::ofstream file{path};
   file << all.dump(2) << '\n';
   if (!file.flush()) {

@@ -104,11 +104,11 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--device", chosen.device, "what computes; of several GPUs a rank takes the one of its local number")
       ->transform(one_of(names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}}))
       ->capture_default_str();
-  app.add_option("--precision", chosen.precision,
-                 "fp32, bf16 (values between layers stored in 16 bits, parameters in 32) or, of cuda, tf32 (factors of "
-                 "products "
-                 "rounded to 10 bits)")
-      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
+  app.add_option(
+         "--precision", chosen.precision,
+         "fp32, bf16 (values between layers stored in 16 bits, parameters in 32) or, of cuda, fp16 (the same, with "
+         "a scale of the loss that is found while training) and tf32 (factors of products rounded to 10 bits)")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
   app.add_option("--winograd,--winograd-nonfused", chosen.winograd,
                  "of cpu: convolutions by minimal filtering where that is faster; false: their terms are added up")

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/train/detail/parts.hpp"
@@ -51,16 +53,60 @@ class any_rule::state<float, Device> {
 
   void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
               double rate) {
+    timed(seconds_, [&] { state_->update(device, segments, values, gradients, rate); });
+  }
+
+  /// Calls work() and adds the time that it takes.
+  template <class Work>
+  static void timed(double* seconds, const Work& work) {
     const auto began = gradus::train::detail::clock::now();
-    state_->update(device, segments, values, gradients, rate);
-    if (seconds_ != nullptr) {
-      *seconds_ += gradus::train::detail::seconds_since(began);
+    work();
+    if (seconds != nullptr) {
+      *seconds += gradus::train::detail::seconds_since(began);
     }
   }
 
  private:
   double* seconds_;
   std::unique_ptr<rule_state<Device>> state_;
+};
+
+/// The same rule with a scale of the loss, for training in float16.
+struct any_scaled_rule : any_rule {
+  static constexpr bool scales_loss = true;
+
+  template <class Element, class Device>
+  class state;
+};
+
+template <class Device>
+class any_scaled_rule::state<float, Device> {
+ public:
+  state(Device& device, const any_scaled_rule& rule, index_t parameters)
+      : seconds_{rule.seconds}, state_{make_scaled_rule_state(*rule.chosen, device, parameters)} {}
+
+  [[nodiscard]] gradus::loss_scale scale() const { return state_->scale(); }
+  void test(Device& device, std::span<const gradus::optim::segment> segments, const float* gradients) {
+    timed([&] { state_->test(device, segments, gradients); });
+  }
+  void finish(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
+              double rate) {
+    timed([&] { state_->finish(device, segments, values, gradients, rate); });
+  }
+  void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
+              double rate) {
+    timed([&] { state_->update(device, segments, values, gradients, rate); });
+  }
+  [[nodiscard]] gradus::loss_scale_report report() { return state_->report(); }
+
+ private:
+  template <class Work>
+  void timed(const Work& work) {
+    any_rule::state<float, Device>::timed(seconds_, work);
+  }
+
+  double* seconds_;
+  std::unique_ptr<scaled_rule_state<Device>> state_;
 };
 
 /// What a step ends with, and what it is.
@@ -107,12 +153,11 @@ class ranks {
   [[nodiscard]] virtual std::uint64_t peak_device_memory() const = 0;
 };
 
-/// A step's end of a synchronization over a communicator. Both outlive it.
-/// @param recorder  is told what the parts of the gradients are called; null: nobody is
-template <class Communicator, class Device, class Synchronization>
-step_end make_end(Communicator& communicator, Device& device, trained_parameters trained, const any_rule& rule,
-                  const Synchronization& options, gradus::trace::recorder* recorder = nullptr) {
-  using update = gradus::train::detail::step_update<float, Device, any_rule, Communicator, Synchronization>;
+/// make_end for one type of rule.
+template <class Communicator, class Device, class Rule, class Synchronization>
+step_end make_end_of(Communicator& communicator, Device& device, trained_parameters trained, const Rule& rule,
+                     const Synchronization& options, gradus::trace::recorder* recorder) {
+  using update = gradus::train::detail::step_update<float, Device, Rule, Communicator, Synchronization>;
   auto* const made = new update{device, std::move(trained), rule, communicator, options};
   step_end result{{made, [](gradus::train::detail::synchronized_update* end) { delete static_cast<update*>(end); }},
                   &made->group(),
@@ -122,6 +167,20 @@ step_end make_end(Communicator& communicator, Device& device, trained_parameters
   }
   made->start();
   return result;
+}
+
+/// A step's end of a synchronization over a communicator. Both outlive it. Training in float16 scales its loss.
+/// @param recorder  is told what the parts of the gradients are called; null: nobody is
+template <class Communicator, class Device, class Synchronization>
+step_end make_end(Communicator& communicator, Device& device, trained_parameters trained, const any_rule& rule,
+                  const Synchronization& options, gradus::trace::recorder* recorder = nullptr) {
+  if constexpr (!std::is_same_v<Device, gradus::cpu> &&
+                !std::is_same_v<Synchronization, gradus::parallel::sharded_update>) {
+    if (rule.chosen->precision == "fp16") {
+      return make_end_of(communicator, device, std::move(trained), any_scaled_rule{rule}, options, recorder);
+    }
+  }
+  return make_end_of(communicator, device, std::move(trained), rule, options, recorder);
 }
 
 /// The end of a step of a rank that is alone.

@@ -39,8 +39,8 @@ struct device_of<gradus::cpu> {
 template <class Communicator>
 inline constexpr bool in_levels = false;
 
-/// With a device that is not a cpu, ranks sum their gradients, by the communicator's own all-reduce, or are
-/// independent.
+/// With a device that is not a cpu, ranks sum their gradients or share their updates, by the communicator's own
+/// collectives, or are independent.
 template <class Communicator, class Device>
 class ranks_on final : public ranks {
   static constexpr bool on_host = std::is_same_v<Device, gradus::cpu>;
@@ -117,12 +117,12 @@ class ranks_on final : public ranks {
         return make_end(communicator_, device_, std::move(trained), rule,
                         gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
       }
-      if (chosen_.update == variable_update::sharded_update) {
-        return make_end(communicator_, device_, std::move(trained), rule,
-                        gradus::parallel::sharded_update{.bucket_bytes = plan.gradients.bucket_bytes,
-                                                         .first_bucket_bytes = plan.gradients.first_bucket_bytes},
-                        &communicator_.recorder().spans());
-      }
+    }
+    if (chosen_.update == variable_update::sharded_update) {
+      return make_end(communicator_, device_, std::move(trained), rule,
+                      gradus::parallel::sharded_update{.bucket_bytes = plan.gradients.bucket_bytes,
+                                                       .first_bucket_bytes = plan.gradients.first_bucket_bytes},
+                      &communicator_.recorder().spans());
     }
     return make_end(communicator_, device_, std::move(trained), rule, plan.gradients,
                     &communicator_.recorder().spans());

@@ -203,6 +203,7 @@ class Measurement(unittest.TestCase):
                 (["--variable-update", "gossip"], r"--variable-update: .*gossip.*model_averaging"),
                 (["--device", "tpu"], r"--device: .*tpu.*cuda"),
                 (["--precision", "tf32"], r"--precision: expected fp32 or bf16 with --device cpu, got tf32"),
+                (["--precision", "fp16"], r"--precision: expected fp32 or bf16 with --device cpu, got fp16"),
                 (["--winograd=false", "--device=cuda"], r"--winograd: expected --device cpu, got --device cuda"),
                 (["--record-step"], r"--record-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
@@ -243,6 +244,7 @@ class Gpu(unittest.TestCase):
             self.skipTest("built without gradus::cuda")
         for options, expected in (
                 (["--variable-update", "parameter_server"], "--variable-update: expected independent, .*parameter_server"),
+                (["--variable-update", "sharded_update", "--precision", "fp16"], "--precision: fp16 .*sharded_update"),
                 (["--order", "tac"], "--order: expected none .*'tac'"),
                 (["--all-reduce-spec", "ring"], "--all-reduce-spec: expected n.*'ring'")):
             self.assertRegex(run("--device=cuda", *options, status=2), expected)
@@ -273,16 +275,36 @@ class Gpu(unittest.TestCase):
             results = []
             for options in (["--device=cpu"], ["--device=cuda"], ["--device=cuda", "--record-step"],
                             ["--device=cuda", "--data-format=NHWC", "--precision=bf16"],
+                            ["--device=cuda", "--precision=fp16"],
+                            ["--device=cuda", "--precision=fp16", "--record-step", "--data-format=NHWC"],
                             ["--device=cuda", "--data-format=NHWC", "--all-reduce-spec=nccl"]):
-                text = run(*SMALL, *options, "--json", file)
+                text = run(*SMALL, "--learning-rate=0.001", *options, "--json", file)
                 results.append(json.loads(file.read_text()))
                 self.assertIn("Devices:     ['/gpu:0']" if len(results) > 1 else "Devices:     ['/cpu:0']", text)
             for result in results[1:]:
                 self.assertAlmostEqual(result["loss"], results[0]["loss"],
-                                       delta=0.1 if result["precision"] == "bf16" else 1e-2)
+                                       delta=1e-2 if result["precision"] == "fp32" else 2e-2)
+                self.assertEqual("loss_scale" in result, result["precision"] == "fp16")
                 self.assertGreater(result["peak_device_memory_bytes"], 2 * 4 * 2173353)
                 self.assertGreater(result["breakdown_ms"]["forward"], 0)
             self.assertEqual(results[0]["peak_device_memory_bytes"], 0)
+
+    def test_two_cards_train_as_two_cpus_do(self):
+        if not ARGUMENTS.emulated:
+            self.skipTest("there may be one card")
+        with tempfile.TemporaryDirectory() as name:
+            file = pathlib.Path(name) / "result.json"
+            results = []
+            for options in (["--device=cpu"], ["--device=cuda"], ["--device=cuda", "--all-reduce-spec=nccl"],
+                            ["--device=cuda", "--all-reduce-spec=nccl", "--record-step"],
+                            ["--device=cuda", "--all-reduce-spec=nccl", "--precision=fp16"],
+                            ["--device=cuda", "--variable-update=sharded_update"],
+                            ["--device=cuda", "--variable-update=sharded_update", "--all-reduce-spec=nccl"]):
+                text = run(*SMALL, "--learning-rate=0.001", "--ranks", 2, *options, "--json", file)
+                results.append(json.loads(file.read_text()))
+                self.assertIn("['/gpu:0', '/gpu:1']" if len(results) > 1 else "['/cpu:0', '/cpu:1']", text)
+            for result in results[1:]:
+                self.assertAlmostEqual(result["loss"], results[0]["loss"], delta=1e-2)
 
 
 class DryRun(unittest.TestCase):
@@ -405,8 +427,9 @@ if __name__ == "__main__":
     PARSER.add_argument("program")
     PARSER.add_argument("--images", action="store_true")
     PARSER.add_argument("--cuda", action="store_true")
+    PARSER.add_argument("--emulated", action="store_true", help="the host plays 2 cards: only tests of cards are run")
     PARSER.add_argument("--mpiexec", nargs=argparse.REMAINDER, default=[])
     PARSER.parse_args(namespace=ARGUMENTS)
-    ARGUMENTS.cards = ARGUMENTS.cuda and shutil.which("nvidia-smi") is not None and subprocess.run(
+    ARGUMENTS.cards = ARGUMENTS.emulated or ARGUMENTS.cuda and shutil.which("nvidia-smi") is not None and subprocess.run(
         ["nvidia-smi", "-L"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + (["Gpu"] if ARGUMENTS.emulated else []))

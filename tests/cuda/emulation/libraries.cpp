@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "emulation.hpp"
 
@@ -89,12 +90,22 @@ void gemm(cudaStream_t stream, cublasOperation_t op_a, cublasOperation_t op_b, i
           const void* a, cudnnDataType_t a_type, int lda, const void* b, cudnnDataType_t b_type, int ldb, double beta,
           void* c, cudnnDataType_t c_type, int ldc) {
   emulation::enqueue(stream, [=] {
+    // op(A) by rows and op(B) by columns
+    std::vector<double> rows(static_cast<std::size_t>(m) * static_cast<std::size_t>(k));
+    std::vector<double> columns(static_cast<std::size_t>(n) * static_cast<std::size_t>(k));
+    for (std::int64_t l = 0; l < k; ++l) {
+      for (std::int64_t i = 0; i < m; ++i) {
+        rows[static_cast<std::size_t>(i * k + l)] = get(a, a_type, op_a == CUBLAS_OP_N ? i + l * lda : l + i * lda);
+      }
+      for (std::int64_t j = 0; j < n; ++j) {
+        columns[static_cast<std::size_t>(j * k + l)] = get(b, b_type, op_b == CUBLAS_OP_N ? l + j * ldb : j + l * ldb);
+      }
+    }
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t i = 0; i < m; ++i) {
         double sum = 0;
         for (std::int64_t l = 0; l < k; ++l) {
-          sum += get(a, a_type, op_a == CUBLAS_OP_N ? i + l * lda : l + i * lda) *
-                 get(b, b_type, op_b == CUBLAS_OP_N ? l + j * ldb : j + l * ldb);
+          sum += rows[static_cast<std::size_t>(i * k + l)] * columns[static_cast<std::size_t>(j * k + l)];
         }
         set(c, c_type, i + j * ldc, alpha * sum + (beta == 0 ? 0 : beta * get(c, c_type, i + j * ldc)));
       }
@@ -120,7 +131,7 @@ void for_each_place(const cudnnTensorStruct& tensor, const Body& body) {
   }
 }
 
-/// The shapes of a convolution. Calls visit(n, k, p, q, c in the group, h, w, r, s) for every product of its sums.
+/// The shapes of a convolution.
 struct convolution {
   cudnnTensorStruct x, w, y;
   cudnnConvolutionStruct how;
@@ -135,6 +146,7 @@ struct convolution {
   }
   [[nodiscard]] bool wide() const { return how.compute == CUDNN_DATA_DOUBLE; }
 
+  /// Calls visit with the places in x, w and y of every product of the sums.
   template <class Visit>
   void visit_products(const Visit& visit) const {
     const int per_group = w.extents[0] / how.groups;
@@ -145,8 +157,8 @@ struct convolution {
             const int row = p * how.stride_h - how.pad_h + r;
             const int column = q * how.stride_w - how.pad_w + s;
             if (row >= 0 && row < x.extents[2] && column >= 0 && column < x.extents[3]) {
-              visit(offset(x, n, k / per_group * w.extents[1] + c, row, column), offset(w, k, c, r, s),
-                    offset(y, n, k, p, q));
+              visit(static_cast<std::size_t>(offset(x, n, k / per_group * w.extents[1] + c, row, column)),
+                    static_cast<std::size_t>(offset(w, k, c, r, s)), static_cast<std::size_t>(offset(y, n, k, p, q)));
             }
           }
         }
@@ -172,11 +184,21 @@ std::vector<double> zeros(const cudnnTensorStruct& tensor) {
   return std::vector<double>(static_cast<std::size_t>(span_of(tensor)));
 }
 
+/// All elements, in their places.
+std::vector<double> read(const cudnnTensorStruct& tensor, const void* from) {
+  auto values = zeros(tensor);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = get(from, tensor.type, static_cast<std::int64_t>(i));
+  }
+  return values;
+}
+
 std::vector<double> forward_sums(const convolution& shape, const void* x, const void* w) {
   auto sums = zeros(shape.y);
-  shape.visit_products([&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
-    sums[static_cast<std::size_t>(at_y)] += get(x, shape.x.type, at_x) * get(w, shape.w.type, at_w);
-  });
+  const auto images = read(shape.x, x);
+  const auto weights = read(shape.w, w);
+  shape.visit_products(
+      [&](std::size_t at_x, std::size_t at_w, std::size_t at_y) { sums[at_y] += images[at_x] * weights[at_w]; });
   return sums;
 }
 
@@ -463,9 +485,10 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
   emulation::enqueue(handle->stream, [=, a = factor(alpha, shape.wide()), b = factor(beta, shape.wide())] {
     spoil(workspace, bytes);
     auto sums = zeros(shape.x);
-    shape.visit_products([&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
-      sums[static_cast<std::size_t>(at_x)] += get(dy, shape.y.type, at_y) * get(w, shape.w.type, at_w);
-    });
+    const auto slopes = read(shape.y, dy);
+    const auto weights = read(shape.w, w);
+    shape.visit_products(
+        [&](std::size_t at_x, std::size_t at_w, std::size_t at_y) { sums[at_x] += slopes[at_y] * weights[at_w]; });
     store(shape.x, sums, a, b, dx);
   });
   return CUDNN_STATUS_SUCCESS;
@@ -484,9 +507,10 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
   emulation::enqueue(handle->stream, [=, a = factor(alpha, shape.wide()), b = factor(beta, shape.wide())] {
     spoil(workspace, bytes);
     auto sums = zeros(shape.w);
-    shape.visit_products([&](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
-      sums[static_cast<std::size_t>(at_w)] += get(x, shape.x.type, at_x) * get(dy, shape.y.type, at_y);
-    });
+    const auto images = read(shape.x, x);
+    const auto slopes = read(shape.y, dy);
+    shape.visit_products(
+        [&](std::size_t at_x, std::size_t at_w, std::size_t at_y) { sums[at_w] += images[at_x] * slopes[at_y]; });
     store(shape.w, sums, a, b, dw);
   });
   return CUDNN_STATUS_SUCCESS;
