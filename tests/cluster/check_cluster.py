@@ -90,6 +90,11 @@ def check_failures(options):
               "--wait").finish()
     expect(run.status == 124 and "link-up of host 2 after 2.1 s" in run.errors and "not complete" not in run.errors,
            f"link: status {run.status}: {run.errors}")
+    run = Run(options.launcher, "--congestion-control", "reno", "--", "cat",
+              "/proc/sys/net/ipv4/tcp_congestion_control").finish()
+    expect(run.output == "reno\n" * 2, f"congestion control: {run.output}{run.errors}")
+    run = Run(options.launcher, "--congestion-control", "nosuch", "--", "true").finish()
+    expect(run.status == 77 and "no congestion control 'nosuch'" in run.errors, f"congestion control: {run.errors}")
     run = Run(options.launcher, "--", "/bin/false").finish()
     expect(run.status == 1, f"a program that fails: status {run.status}")
 
