@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Launches of kernels on the stream of a device. Compiled by nvcc.
+// Launches of kernels on the stream of a device.
 // Module: device. Depends on: core.
 #pragma once
 
-#include <cuda_runtime_api.h>  // cudaGetLastError
+#include <cuda_runtime_api.h>  // cudaLaunchKernel
 
+#include <array>        // std::array
+#include <memory>       // std::addressof
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::type_identity_t
 
@@ -20,8 +22,10 @@ template <class... Parameters>
 void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
             std::type_identity_t<Parameters>... arguments) {
   device.activate();
-  kernel<<<blocks, threads, 0, device.stream()>>>(arguments...);
-  check_cuda(cudaGetLastError(), name);
+  std::array<void*, sizeof...(Parameters)> pointers{std::addressof(arguments)...};
+  check_cuda(
+      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, threads, pointers.data(), 0, device.stream()),
+      name);
 }
 
 }  // namespace gradus::detail

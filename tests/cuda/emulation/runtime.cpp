@@ -57,12 +57,13 @@ struct stream_state {
 };
 
 struct allocation {
-  std::size_t bytes;
-  cudaMemPool_t pool;
+  std::size_t bytes = 0;
+  cudaMemPool_t pool = nullptr;
 };
+using memory = std::map<const char*, allocation>;  // by the first byte
 
-std::map<const char*, allocation> device_memory;
-std::map<const char*, std::size_t> pinned;
+memory device_memory;
+memory pinned;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int recordings = 0;  // of this thread
 
@@ -71,27 +72,20 @@ cudaError_t error(cudaError_t code) {
   return code;
 }
 
-template <class Map>
-bool lies_in(const Map& ranges, const void* pointer, std::size_t bytes) {
+bool lies_in(const memory& all, const void* pointer, std::size_t bytes) {
   const auto* const at = static_cast<const char*>(pointer);
-  auto found = ranges.upper_bound(at);
-  if (found == ranges.begin()) {
+  auto found = all.upper_bound(at);
+  if (found == all.begin()) {
     return false;
   }
   --found;
-  std::size_t size = 0;
-  if constexpr (std::is_same_v<Map, std::map<const char*, allocation>>) {
-    size = found->second.bytes;
-  } else {
-    size = found->second;
-  }
-  return at >= found->first && at + bytes <= found->first + size;
+  return at + bytes <= found->first + found->second.bytes;
 }
 
 void* take(std::size_t bytes) {
-  void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  std::memset(memory, 0xFF, std::min(bytes, std::size_t{1} << 20U));  // NaN: what is read before it is written shows
-  return memory;
+  void* const taken = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(taken, 0xFF, std::min(bytes, std::size_t{1} << 20U));  // NaN: what is read before it is written shows
+  return taken;
 }
 
 }  // namespace
@@ -391,7 +385,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
     return error(cudaErrorStreamCaptureUnsupported);
   }
   *pointer = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  pinned[static_cast<char*>(*pointer)] = bytes;
+  pinned[static_cast<char*>(*pointer)] = {bytes, nullptr};
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* pointer) {
@@ -404,7 +398,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned) {
   const lock held{everything};
-  pinned[static_cast<char*>(pointer)] = bytes;
+  pinned[static_cast<char*>(pointer)] = {bytes, nullptr};
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* pointer) {
