@@ -53,8 +53,8 @@ struct settings {
   std::string spec = "ring";
   int megabytes_per_second = 117;  // of the link, for the order of the buckets
   int bucket_kilobytes = 4096;
-  int partition_kilobytes = 2048;
-  int credit_kilobytes = 8192;
+  int partition_kilobytes = 1024;
+  int credit_kilobytes = 4096;
   int segment_kilobytes = 1024;
   bool orders = true;
   std::vector<std::string> filter;

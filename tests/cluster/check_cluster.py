@@ -97,6 +97,11 @@ def check_failures(options):
                              text=True)
     expect(refused.returncode == 77 and "no congestion control 'nosuch'" in refused.stderr,
            f"congestion control: {refused.stderr}")
+    run = Run(options.launcher, "--", "nproc").finish()
+    processors = len(os.sched_getaffinity(0))
+    expect(run.output == f"{max(processors // 2, 1)}\n" * 2, f"processors of two hosts: {run.output}{run.errors}")
+    run = Run(options.launcher, "--", "grep", "Cpus_allowed_list", "/proc/self/status").finish()
+    expect(processors < 2 or len(set(run.output.splitlines())) == 2, f"hosts share processors: {run.output}{run.errors}")
     run = Run(options.launcher, "--", "/bin/false").finish()
     expect(run.status == 1, f"a program that fails: status {run.status}")
 

@@ -78,8 +78,9 @@ namespace gradus::parallel {
 
 /// How much longer backward is taken to last than in the profile, which was measured without transfers. They take
 /// processor time and caches, and ranks wait for the slowest of them. A part that is complete later than the order
-/// expects holds up all behind it while the network idles; one that is complete earlier merely waits a little.
-inline constexpr double late_backward = 1.3;
+/// expects holds up all behind it while the network idles; with too much, the parts that the next forward pass begins
+/// with come behind others that are not needed yet.
+inline constexpr double late_backward = 1.1;
 
 /// The order in which ranks issue the parts of these options when parameters have these priorities: a value for
 /// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
@@ -112,7 +113,7 @@ inline constexpr double late_backward = 1.3;
 ///   parallel::profile_recorder recorder{net.layers()};
 ///   for (int step = 0; step < 5; ++step) { net.train_step(images, labels, {}, &recorder); }
 ///   auto options = parallel::in_forward_order(
-///       {.bucket_bytes = 4 << 20, .partition_bytes = 2 << 20, .credit_bytes = 8 << 20, .overlap_forward = true}, net,
+///       {.bucket_bytes = 4 << 20, .partition_bytes = 1 << 20, .credit_bytes = 4 << 20, .overlap_forward = true}, net,
 ///       world, recorder.profile());
 ///   train::trainer trainer{net, optim::sgd{}, world, options};
 /// @endcode
