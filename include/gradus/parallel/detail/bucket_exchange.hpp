@@ -220,7 +220,7 @@ class bucket_exchange {
       const clock::time_point now = clock::now();
       moved = now - last >= look_at_nothing;
       last = now;
-      pause_ = std::clamp<clock::duration>((now - changed_) / 4, shortest_pause, options_.longest_pause);
+      pause_ = std::clamp<clock::duration>(now - changed_, shortest_pause, options_.longest_pause);
     }
     return true;
   }
@@ -266,7 +266,7 @@ class bucket_exchange {
   std::size_t taken_ = 0;                            // parts
   clock::time_point changed_{};                      // when the last part began or was complete
   std::exception_ptr failure_;
-  clock::duration pause_{};  // of the thread: the longer a part takes, the less it is looked at
+  clock::duration pause_{};  // of the thread: as long as the last part has been under way
   std::atomic<std::uint32_t> calls_{0};
   std::atomic<bool> stopping_{false};
   std::thread poller_;
