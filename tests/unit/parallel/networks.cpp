@@ -132,8 +132,8 @@ BOOST_AUTO_TEST_CASE(a_part_that_may_be_late_overtakes_nothing) {
   };
   const numbers overtaking{0, 4, 5, 2, 3, 1};
   const numbers waiting{0, 2, 4, 5, 3, 1};  // for one part
-  const numbers in_time = order(2);     // conv1 is complete after 4 s
-  const numbers scarcely = order(8.9);  // after 10.9 s, if transfers cost backward nothing
+  const numbers in_time = order(2);         // conv1 is complete after 4 s
+  const numbers scarcely = order(8.9);      // after 10.9 s, if transfers cost backward nothing
   BOOST_CHECK_EQUAL_COLLECTIONS(in_time.begin(), in_time.end(), overtaking.begin(), overtaking.end());
   BOOST_CHECK_EQUAL_COLLECTIONS(scarcely.begin(), scarcely.end(), waiting.begin(), waiting.end());
 }
