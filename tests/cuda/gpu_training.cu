@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gradus/comm/cuda_staging.cuh"
@@ -19,8 +21,10 @@
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/scaled_loss.hpp"
+#include "gradus/tensor/cuda.cuh"
 #include "gradus/train/recorded_network.cuh"
 #include "gradus/train/recorded_step.cuh"
+#include "half_squares.hpp"
 #include "training_runs.hpp"
 
 namespace gpu_training {
@@ -205,6 +209,54 @@ void check_skipped_steps() {
 BOOST_AUTO_TEST_CASE(a_step_that_is_not_finite_changes_nothing_but_the_scale) {
   check_skipped_steps<gradus::optim::sgd>();
   check_skipped_steps<gradus::optim::lars>();
+}
+
+// A loss by expressions knows nothing of scales on the device, and waits for its sum.
+template <class Element>
+void check_own_loss() {
+  using network = gradus::nn::network<Element, gradus::nhwc, gradus::cuda>;
+  gradus::cuda device;
+  gradus::data::loader<Element, gradus::nhwc, gradus::cuda> loader{
+      device, gradus_test::small_dataset(), {.batch_size = 8, .seed = 5}};
+  network net{device, {2, 9, 8}};
+  net.loss(gradus_test::half_squares{}, net.add("scores", gradus::nn::dense{.out_features = 5}, net.input()));
+  net.freeze({.batch_size = 8, .seed = 11});
+  gradus::tensor<double, 1, gradus::row_major, gradus::cuda> numbers{device, {4}};
+  const double scale[4] = {64, 0, 0, 0};
+  device.copy_from_host(numbers.data(), scale, sizeof(scale));
+  loader.start_epoch(0);
+  const auto* batch = loader.next();
+  const auto step = [&](const gradus::loss_scale& used) {
+    const double loss = net.train_step(batch->images, batch->labels, {.loss_scale = used}).loss;
+    std::vector<float> gradients(net.gradients().size());
+    device.copy_to_host(gradients.data(), net.gradients().data(), net.gradients().size_bytes());
+    return std::pair{loss, gradients};
+  };
+  const auto [loss, gradients] = step({});
+  const auto [scaled_loss, scaled_gradients] = step({.factor = 1, .numbers = numbers.data()});
+  const auto [factor_loss, factor_gradients] = step({.factor = 64});
+  BOOST_CHECK_GT(loss, 0);
+  BOOST_CHECK_EQUAL(scaled_loss, loss);
+  BOOST_CHECK_EQUAL(net.evaluate(batch->images, batch->labels).loss, loss);
+  BOOST_CHECK_GT(std::abs(gradients[0]), 0);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    BOOST_CHECK_EQUAL(scaled_gradients[i], 64 * gradients[i]);
+  }
+  BOOST_CHECK(factor_gradients == scaled_gradients);
+
+  gradus::train::recorded_step recorded{net, gradus::optim::sgd{}};
+  const auto record = [&] {
+    for (int i = 0; i < 3; ++i) {
+      (void)recorded(batch->images, batch->labels, 0.1, {.global_examples = 8});
+    }
+  };
+  BOOST_CHECK_EXCEPTION(record(), gradus::device_error, [](const gradus::device_error& failure) {
+    return std::string_view{failure.what()}.find("recorded") != std::string_view::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_of_a_program_is_scaled_and_counted) {
+  check_own_loss<float>();
 }
 
 BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {

@@ -70,6 +70,15 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   /// @throws device_error when there is no such card or no driver
   GRADUS_COLD explicit cuda(const cuda_options& options = {})
       : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {}
+  /// @pre nothing uses `other`
+  cuda(cuda&& other) noexcept = default;
+  cuda& operator=(cuda&&) = delete;
+  /// Waits for the work so far: it may use what contexts keep.
+  GRADUS_COLD ~cuda() {
+    if (stream() != nullptr) {
+      static_cast<void>(cudaStreamSynchronize(stream()));
+    }
+  }
 
   /// The card's number.
   [[nodiscard]] int index() const noexcept { return options_.device; }

@@ -33,6 +33,13 @@ namespace gradus::detail {
     case cudaErrorMemoryAllocation:
       raise<device_error>(call, "memory on the device", {name, " (", reason, ")"},
                           "use a smaller batch or a smaller network", where);
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+      raise<device_error>(
+          call, "work that can be recorded", {name, " (", reason, ")"},
+          "what waits for the device, as scalar_of and copies to the host do, or takes memory of its own "
+          "cannot be part of a recorded step: leave it out, or take steps that are not recorded",
+          where);
     default:
       raise<device_error>(call, "success", {name, " (", reason, ")"},
                           "the failure may belong to earlier work on the device: with CUDA_LAUNCH_BLOCKING=1 in the "

@@ -12,13 +12,18 @@ namespace gradus::kernels {
 struct loss_sums {
   double loss = 0;      ///< sum of the examples' losses, in nats
   index_t correct = 0;  ///< examples whose largest logit (the first one of equals) is at their label
+
+  constexpr loss_sums& operator+=(const loss_sums& other) noexcept {
+    loss += other.loss;
+    correct += other.correct;
+    return *this;
+  }
 };
 
 // Every device D in the library overloads, for network elements E:
 //
-//   loss_sums softmax_cross_entropy_loss(D&, index_t rows, index_t classes, const E* logits, const std::int32_t*
-//   labels,
-//                                        double scale, E* dlogits);
+//   loss_sums softmax_cross_entropy_loss(D&, index_t rows, index_t classes, const E* logits,
+//                                        const std::int32_t* labels, double scale, E* dlogits);
 //   void softmax(D&, index_t rows, index_t classes, const E* logits, E* probabilities);
 //
 // A device whose work goes on while the host does may return zeros, and overload
@@ -30,7 +35,11 @@ struct loss_sums {
 //
 //   void use_loss_scale(D&, const loss_scale&);
 //
-// after which numbers[scale], read when the work is done, is one more factor of the next loss's dlogits.
+// after which numbers[scale], read when the work is done, is one more factor of the next loss's dlogits, and
+//
+//   void apply_loss_scale(D&, index_t count, E* gradient);
+//
+// which multiplies the gradient by it where what computed the loss was no kernel that knows of it, but a program's own.
 //
 // dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is
 // the loss scale's factor / (examples of the global batch). Labels lie in [0, classes).

@@ -17,7 +17,9 @@
 
 namespace gradus::nn {
 
-/// The run-time interface of a loss over (examples, classes) scores with one integer label an example.
+/// The run-time interface of a loss over (examples, classes) scores with one integer label an example. A loss of a
+/// program's own is an aggregate of options with a nested template `loss` that derives from it; it may compute with
+/// expressions on views of scores and gradient, and is the same for all devices then.
 template <class Element, class Layout, class Device>
 class loss_function {
  public:
@@ -31,8 +33,10 @@ class loss_function {
   /// @throws shape_error when scores of this shape make no sense to the loss
   virtual void infer(const value_shape& scores) = 0;
 
-  /// Sums over the batch; writes scale * d(sum of losses)/d(scores) unless gradient is null. On a device that overloads
-  /// use_loss_scale (kernels/softmax.hpp) also the scale that lies there is a factor.
+  /// Sums over the batch; writes scale * d(sum of losses)/d(scores), in the order of the scores, unless gradient is
+  /// null. Labels are in the memory of the device. A loss scale that lies there is not part of `scale`: the network
+  /// multiplies by it afterwards, unless a kernel of the library has done so. Sums may be left to the device
+  /// (kernels/softmax.hpp).
   virtual kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
                                      std::span<const std::int32_t> labels, double scale, Element* gradient) = 0;
 };

@@ -93,9 +93,7 @@ inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_pa
   for (index_t first = 0; first < batch.examples; first += batch.at_once) {
     const index_t count = std::min(batch.at_once, batch.examples - first);
     parts.last_part = first + count == batch.examples;
-    const kernels::loss_sums sums = steps.train(first, count, options, &parts);
-    total.loss += sums.loss;
-    total.correct += sums.correct;
+    total += steps.train(first, count, options, &parts);
     if (!parts.last_part && !batch.parameters.empty()) {
       const parameter_description& last = *batch.parameters.back();
       steps.keep_gradients(0, last.offset + last.shape.size(), first > 0);

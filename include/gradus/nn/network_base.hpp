@@ -183,13 +183,7 @@ class network_base {
     kernels::loss_sums total;
     for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
       const index_t count = at_once(batch, first);
-      kernels::loss_sums sums =
-          run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr);
-      if constexpr (requires { take_loss_sums(*device_); }) {  // see kernels/softmax.hpp
-        sums = take_loss_sums(*device_);
-      }
-      total.loss += sums.loss;
-      total.correct += sums.correct;
+      total += with_late(run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr));
     }
     return total;
   }
@@ -376,15 +370,22 @@ class network_base {
     if constexpr (requires { use_loss_scale(*device_, options.loss_scale); }) {
       use_loss_scale(*device_, options.loss_scale);
     }
-    const kernels::loss_sums sums =
-        run_loss(value_of(scores, batch), wanted, scale, target.wanted ? memory_->gradient(scores) : nullptr);
+    Element* const gradient = target.wanted ? memory_->gradient(scores) : nullptr;
+    const kernels::loss_sums sums = run_loss(value_of(scores, batch), wanted, scale, gradient);
+    if constexpr (requires { apply_loss_scale(*device_, examples, gradient); }) {
+      apply_loss_scale(*device_, graph_.batch_extents(scores, examples).size(), gradient);
+    }
     mask_if_planned(*device_, target, scores, examples);
     run_pass(kernels::pass::backward_data, batch, context, observer);
+    return with_late(sums);
+  }
+
+  /// What a loss has returned, and what is still on its way from the device, see kernels/softmax.hpp.
+  [[nodiscard]] kernels::loss_sums with_late(kernels::loss_sums sums) {
     if constexpr (requires { take_loss_sums(*device_); }) {
-      return take_loss_sums(*device_);
-    } else {
-      return sums;
+      sums += take_loss_sums(*device_);
     }
+    return sums;
   }
 
   [[nodiscard]] GRADUS_COLD image_batch value_of(std::size_t v, const image_batch& batch) const {

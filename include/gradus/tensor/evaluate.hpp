@@ -18,9 +18,24 @@ template <class Node>
 using evaluated_leaf =
     leaf<typename Node::value_type, Node::rank, typename Node::layout_type, typename Node::device_type>;
 
+/// A node that its device can compute.
+template <class Node>
+concept computable = requires(const Node& node, typename Node::value_type* out) {
+  evaluate_to(node.device(), out, node);
+};
+
+template <class Node>
+constexpr bool require_computable() {
+  static_assert(computable<Node>,
+                "gradus: this device has no expressions yet: include the header that computes them on it, for "
+                "gradus::cuda gradus/tensor/cuda.cuh");
+  return true;
+}
+
 /// The values of a node in a temporary.
 template <class Node>
 [[nodiscard]] evaluated_leaf<Node> evaluate_stored(const Node& node) {
+  static_assert(require_computable<Node>());
   temporary<typename Node::value_type, Node::rank, typename Node::layout_type, typename Node::device_type> result{
       node.device(), node.extents()};
   evaluate_to(node.device(), result.data(), node);
@@ -38,6 +53,7 @@ void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, 
                 "gradus: assignment of an expression of another layout: use layout_cast<...>(x)");
   static_assert(std::same_as<typename Node::value_type, Element>,
                 "gradus: assignment of an expression of another element type: use cast<...>(x)");
+  static_assert(require_computable<Node>());
   if (node.extents() != destination.extents()) {
     raise<shape_error>("assignment", to_string(destination.extents()), to_string(node.extents()));
   }

@@ -20,6 +20,7 @@
 #include "gradus/core/config.hpp"        // GRADUS_HOST_DEVICE
 #include "gradus/core/error.hpp"         // shape_error
 #include "gradus/tensor/cpu_reduce.hpp"  // detail::reduce
+#include "gradus/tensor/evaluate.hpp"    // require_computable
 #include "gradus/tensor/functions.hpp"   // abs, sqrt, square
 
 namespace gradus::detail {
@@ -126,6 +127,7 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
 
  private:
   static const Child& checked(const Child& child) {
+    static_assert(require_computable<Child>());
     if constexpr (!Kind::of_empty) {
       if (extents_of<Reduced>(child.extents()).size() == 0) {
         raise<shape_error>(Kind::name, "at least one element", to_string(child.extents()));

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../../support/half_squares.hpp"
 #include "../../support/network_checks.hpp"
 
 namespace nn = gradus::nn;
@@ -274,6 +275,22 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_program_adds_layers_of_its_own, Layout, layouts)
     BOOST_TEST(twice[i] == 2 * plain[i], boost::test_tools::tolerance(1e-12));
   }
   BOOST_TEST((plain_gradient != twice_gradient));
+}
+
+// By expressions, in steps in parts too; the labels of the batch are no classes of it.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_loss_of_a_program_may_end_a_network, Layout, layouts) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  const random_batch<double, Layout> batch{device, {5, 3, 6, 5}, 100};
+  nn::network<double, Layout> net{device, {3, 6, 5}};
+  nn::value x = net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}}, net.input());
+  x = net.add("relu", nn::relu{}, x);
+  net.loss(gradus_test::half_squares{}, net.add("conv2", nn::conv2d{.out_channels = 2, .kernel = {2, 2}}, x));
+  net.freeze({.batch_size = 5, .seed = 3, .micro_batch_size = 2});
+  const auto worst = gradus_test::check_gradients(net, batch);
+  BOOST_TEST(worst.relative < 1e-5, worst.place);
+  const double trained = net.train_step(batch.images, batch.labels).loss;
+  BOOST_TEST(trained > 0);
+  BOOST_TEST(net.evaluate(batch.images, batch.labels).loss == trained, boost::test_tools::tolerance(1e-12));
 }
 
 BOOST_AUTO_TEST_CASE(a_network_without_memory_can_be_frozen_smaller) {

@@ -64,8 +64,7 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
   });
   loss_sums result;
   for (const loss_sums& sums : partial) {
-    result.loss += sums.loss;
-    result.correct += sums.correct;
+    result += sums;
   }
   return result;
 }

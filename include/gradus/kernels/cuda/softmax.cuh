@@ -10,16 +10,17 @@
 #include <cstdint>  // std::int32_t, std::uint64_t
 #include <utility>  // std::exchange
 
-#include "gradus/core/element.hpp"         // network_element
-#include "gradus/core/error.hpp"           // configuration_error, raise
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/loss_scale.hpp"      // loss_scale, loss_scale_number, place_of
-#include "gradus/device/cuda.cuh"          // cuda
-#include "gradus/device/cuda_memory.cuh"   // pinned_memory
-#include "gradus/device/cuda_step.cuh"     // recorded_numbers
-#include "gradus/device/cuda_stream.cuh"   // cuda_event
-#include "gradus/kernels/cuda/launch.cuh"  // launch
-#include "gradus/kernels/softmax.hpp"      // loss_sums
+#include "gradus/core/element.hpp"              // network_element
+#include "gradus/core/error.hpp"                // configuration_error, raise
+#include "gradus/core/index.hpp"                // index_t
+#include "gradus/core/loss_scale.hpp"           // loss_scale, loss_scale_number, place_of
+#include "gradus/device/cuda.cuh"               // cuda
+#include "gradus/device/cuda_memory.cuh"        // pinned_memory
+#include "gradus/device/cuda_step.cuh"          // recorded_numbers
+#include "gradus/device/cuda_stream.cuh"        // cuda_event
+#include "gradus/kernels/cuda/elementwise.cuh"  // map
+#include "gradus/kernels/cuda/launch.cuh"       // launch
+#include "gradus/kernels/softmax.hpp"           // loss_sums
 
 namespace gradus::kernels {
 
@@ -188,19 +189,25 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
   }
 }
 
+/// A value times the number at `scale`, in the memory of the device.
+struct scaled_value {
+  const double* scale;
+
+  template <class Value>
+  __device__ Value operator()(Value x) const {
+    return x * static_cast<Value>(*scale);
+  }
+};
+
 /// One block adds up the rows, in a fixed order.
 template <class Unused = void>
 __global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const gradus::detail::step_numbers* recorded,
                                   stamped_sums* total) {
   loss_sums own;
   for (index_t row = threadIdx.x; row < rows; row += softmax_threads) {
-    own.loss += row_sums[row].loss;
-    own.correct += row_sums[row].correct;
+    own += row_sums[row];
   }
-  own = combine_in_block(own, [](loss_sums& a, const loss_sums& b) {
-    a.loss += b.loss;
-    a.correct += b.correct;
-  });
+  own = combine_in_block(own, [](loss_sums& a, const loss_sums& b) { a += b; });
   if (threadIdx.x == 0) {
     total->sums = own;
     if (recorded != nullptr) {
@@ -241,6 +248,17 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
 inline void use_loss_scale(cuda& device, const loss_scale& scale) {
   constexpr int place = gradus::detail::place_of(loss_scale_number::scale);
   device.context<detail::loss_memory>().use_scale(scale.numbers == nullptr ? nullptr : scale.numbers + place);
+}
+
+/// See kernels/softmax.hpp.
+/// @note numbers of 16 bits have been rounded without the scale then.
+template <network_element Element>
+void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
+  const double* const scale = device.context<detail::loss_memory>().take_scale();
+  if (scale != nullptr && gradient != nullptr) {
+    detail::map(device, "apply_loss_scale", count, detail::scaled_value{scale}, gradient,
+                static_cast<const Element*>(gradient));
+  }
 }
 
 /// See kernels/softmax.hpp.
