@@ -287,6 +287,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* result
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   const std::scoped_lock held{all_worlds};
   *communicator->aborted = true;
+  delete communicator;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {

@@ -33,6 +33,7 @@ int& current_device() {
 }
 
 struct stream_state {
+  std::shared_ptr<CUstream_st> self;  // until it is destroyed; events and other streams may name it longer
   std::deque<std::function<bool()>> waiting;
   std::size_t begun = 0;  // of all work so far
   std::size_t done = 0;
@@ -91,15 +92,20 @@ void* take(std::size_t bytes) {
 }  // namespace
 
 struct CUstream_st : stream_state {};
-using graph_work = std::vector<std::function<bool()>>;
+struct graph_work {
+  std::vector<std::function<bool()>> nodes;
+  std::vector<std::shared_ptr<void>> memory;  // that nodes take and give back
+};
 struct CUgraph_st {
   graph_work work;
+  std::vector<std::shared_ptr<CUstream_st>> streams;  // that are recorded
+  bool invalid = false;
 };
 struct CUgraphExec_st {
   std::shared_ptr<const graph_work> work;
 };
 struct CUevent_st {
-  cudaStream_t stream = nullptr;
+  std::shared_ptr<CUstream_st> stream;
   std::size_t place = 0;
   cudaGraph_t recorded = nullptr;
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
@@ -108,12 +114,44 @@ struct CUevent_st {
 struct CUmemPoolHandle_st {
   std::uint64_t used = 0;
   std::uint64_t most = 0;
+  bool destroyed = false;  // it is kept until its memory is back
 };
+
+namespace {
+
+[[noreturn]] void give_up(const char* why) {
+  std::fprintf(stderr, "emulation of CUDA: %s\n", why);
+  std::abort();
+}
+
+/// What waits cannot be recorded.
+cudaError_t spoil(cudaGraph_t recording) {
+  recording->invalid = true;
+  return error(cudaErrorStreamCaptureUnsupported);
+}
+
+/// Memory of a pool goes back to it.
+void give_back(void* pointer) {
+  const lock held{everything};
+  const auto found = device_memory.find(static_cast<char*>(pointer));
+  if (found == device_memory.end()) {
+    give_up("memory is freed that is not the device's");
+  }
+  const cudaMemPool_t pool = found->second.pool;
+  pool->used -= found->second.bytes;
+  device_memory.erase(found);
+  std::free(pointer);
+  if (pool->destroyed && pool->used == 0) {
+    delete pool;
+  }
+}
+
+}  // namespace
 
 namespace emulation {
 
 /// Waits for other ranks too, which go on meanwhile.
-static void finish(cudaStream_t stream, std::size_t place) {
+static void finish(const std::shared_ptr<CUstream_st>& stream, std::size_t place) {
   while (true) {
     {
       const lock held{everything};
@@ -128,7 +166,7 @@ static void finish(cudaStream_t stream, std::size_t place) {
 void enqueue_waiting(cudaStream_t stream, std::function<bool()> work) {
   const lock held{everything};
   if (stream->recording != nullptr) {
-    stream->recording->work.push_back(std::move(work));
+    stream->recording->work.nodes.push_back(std::move(work));
     return;
   }
   stream->waiting.push_back(std::move(work));
@@ -161,11 +199,6 @@ thread_local const std::function<void()>* body = nullptr;
 thread_local int numbers = 0;       // that are not 0, of the barrier that threads wait at
 thread_local int numbers_seen = 0;  // of the barrier that they leave
 thread_local bool waits = false;    // a thread of the block has waited
-
-[[noreturn]] void give_up(const char* why) {
-  std::fprintf(stderr, "emulation of CUDA: %s\n", why);
-  std::abort();
-}
 
 void leave() {
   if (_setjmp(running->left) == 0) {
@@ -311,6 +344,8 @@ const char* cudaGetErrorName(cudaError_t code) {
       return "cudaErrorInvalidValue";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
     default:
       return "cudaError";
   }
@@ -341,8 +376,13 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
   *pool = new CUmemPoolHandle_st;
   return cudaSuccess;
 }
-cudaError_t cudaMemPoolDestroy(cudaMemPool_t) {
-  return cudaSuccess;  // it is kept until its memory is back
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  const lock held{everything};
+  pool->destroyed = true;
+  if (pool->used == 0) {
+    delete pool;
+  }
+  return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   return cudaSuccess;
@@ -352,7 +392,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void* v
   std::memcpy(value, &pool->most, sizeof(pool->most));
   return cudaSuccess;
 }
-cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPool_t pool, cudaStream_t) {
+cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
   const lock held{everything};
   if (bytes > std::size_t{1} << 40U) {
     return error(cudaErrorMemoryAllocation);
@@ -361,6 +401,9 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPo
   device_memory[static_cast<char*>(*pointer)] = {bytes, pool};
   pool->used += bytes;
   pool->most = std::max(pool->most, pool->used);
+  if (stream->recording != nullptr) {
+    stream->recording->work.memory.emplace_back(*pointer, &give_back);
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
@@ -368,15 +411,13 @@ cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stre
   return cudaMallocFromPoolAsync(pointer, bytes, &common, stream);
 }
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-  emulation::enqueue(stream, [pointer] {
-    const auto found = device_memory.find(static_cast<char*>(pointer));
-    if (found == device_memory.end()) {
-      emulation::give_up("cudaFreeAsync of memory that is not the device's");
+  if (stream->recording != nullptr) {
+    const auto& own = stream->recording->work.memory;
+    if (std::any_of(own.begin(), own.end(), [&](const auto& each) { return each.get() == pointer; })) {
+      return cudaSuccess;  // it goes with the graph
     }
-    found->second.pool->used -= found->second.bytes;
-    device_memory.erase(found);
-    std::free(pointer);
-  });
+  }
+  emulation::enqueue(stream, [pointer] { give_back(pointer); });
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned) {
@@ -440,7 +481,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
   emulation::enqueue(stream, [=] { copy(from); });
   if (kind == cudaMemcpyDeviceToHost && !lies_in(pinned, to, written) && stream->recording == nullptr) {
     held.unlock();
-    emulation::finish(stream, stream->begun);
+    emulation::finish(stream->self, stream->begun);
   }
   return cudaSuccess;
 }
@@ -467,20 +508,22 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 // Streams and events
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
+  auto made = std::make_shared<CUstream_st>();
+  *stream = made.get();
+  made->self = std::move(made);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream->recording != nullptr) {
-    return error(cudaErrorStreamCaptureUnsupported);
+    return spoil(stream->recording);
   }
-  emulation::finish(stream, stream->begun);
+  emulation::finish(stream->self, stream->begun);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const lock held{everything};
   if (stream->recording != nullptr) {
-    return error(cudaErrorStreamCaptureUnsupported);
+    return spoil(stream->recording);
   }
   if (stream->done == stream->begun) {
     return cudaSuccess;
@@ -489,7 +532,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return cudaErrorNotReady;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  emulation::finish(stream, stream->begun);  // events may name it: it stays
+  const std::shared_ptr<CUstream_st> last = std::move(stream->self);
+  emulation::finish(last, last->begun);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -509,7 +553,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->recording == nullptr) {
     event->time = std::make_shared<std::chrono::steady_clock::time_point>();
     emulation::enqueue(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
-    event->stream = stream;
+    event->stream = stream->self;
     event->place = stream->begun;
   }
   return cudaSuccess;
@@ -538,7 +582,10 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const lock held{everything};
   if (event->recorded != nullptr) {
-    stream->recording = event->recorded;  // it joins the recording
+    if (stream->recording == nullptr) {  // it joins the recording
+      stream->recording = event->recorded;
+      stream->recording->streams.push_back(stream->self);
+    }
   } else if (event->stream != nullptr) {
     emulation::enqueue_waiting(stream,
                                [other = event->stream, place = event->place] { return other->run_until(place); });
@@ -551,13 +598,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const lock held{everything};
   stream->recording = new CUgraph_st;
+  stream->recording->streams.push_back(stream->self);
   ++recordings;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const lock held{everything};
-  *graph = std::exchange(stream->recording, nullptr);
+  *graph = stream->recording;
+  for (const auto& recorded : std::exchange((*graph)->streams, {})) {
+    recorded->recording = nullptr;
+  }
   --recordings;
+  if ((*graph)->invalid) {
+    delete std::exchange(*graph, nullptr);
+    return error(cudaErrorStreamCaptureInvalidated);
+  }
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -565,7 +620,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
-  *count = graph->work.size();
+  *count = graph->work.nodes.size();
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
@@ -581,10 +636,10 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   emulation::enqueue_waiting(stream, [work = executable->work, next = std::size_t{0}]() mutable {
-    while (next < work->size() && (*work)[next]()) {
+    while (next < work->nodes.size() && work->nodes[next]()) {
       ++next;
     }
-    return next == work->size();
+    return next == work->nodes.size();
   });
   return cudaSuccess;
 }
