@@ -97,25 +97,40 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
       device, {.momentum = 0.9, .weight_decay = 0.01}, static_cast<gradus::index_t>(elements)};
   typename Options::template state<float, comm::mpi_shared> synchronization{
       options, world, {values, gradients, segments}};
+  if constexpr (requires { synchronization.share_state(rule); }) {
+    synchronization.share_state(rule);
+  }
+  std::vector<float> result;
+  const auto add_velocities = [&] {
+    rule.visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
+      result.insert(result.end(), data, data + count);
+    });
+  };
   synchronization.start();
   for (int step = 0; step < 3; ++step) {
-    for (std::size_t i = 0; i < elements; ++i) {
-      gradients[i] = static_cast<float>(std::sin(static_cast<double>(i) + 7 * step + 1000 * world.rank()));
-    }
-    for (std::size_t i = 0; i < segments.size(); ++i) {
-      synchronization.gradients_ready(i, i + 1);
+    for (std::size_t number = 0; number < segments.size(); ++number) {
+      for (gradus::index_t i = segments[number].offset; i < segments[number].offset + segments[number].size; ++i) {
+        gradients[static_cast<std::size_t>(i)] =
+            static_cast<float>(std::sin(static_cast<double>(i) + 7 * step + 1000 * world.rank()));
+      }
+      synchronization.gradients_ready(number, 1);
     }
     synchronization.finish([&](std::span<const gradus::optim::segment> ready) {
       rule.update(device, ready, values.data(), gradients.data(), 0.1);
     });
+    if (step == 1 && world.rank() == 0) {  // the others go on
+      if constexpr (requires { synchronization.fetch_state(); }) {
+        synchronization.fetch_state();
+      }
+      add_velocities();
+    }
   }
-  std::vector<float> result{values.begin(), values.end()};
-  if constexpr (requires { synchronization.gather(rule); }) {
-    synchronization.gather(rule);
+  if constexpr (requires { synchronization.gather_state(rule); }) {
+    synchronization.gather_state(rule);
   }
-  rule.visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
-    result.insert(result.end(), data, data + count);  // the velocities
-  });
+  add_velocities();
+  result.insert(result.end(), values.begin(), values.end());
+  result.insert(result.end(), gradients.begin(), gradients.end());
   return result;
 }
 
@@ -126,7 +141,7 @@ void require_sharded_updates_in_shared_memory(comm::mpi_shared& world) {
   const std::vector<float> want = values_after_steps(world, gradus::parallel::all_reduce{}, shift);
   for (const std::size_t each : {std::size_t{0}, shift, 512 + 3 * shift}) {
     require(values_after_steps(world, gradus::parallel::sharded_update{}, each) == want,
-            "values and velocities of a sharded update in shared memory");
+            "values, gradients and velocities of a sharded update in shared memory");
   }
 }
 

@@ -41,14 +41,17 @@ class scattered_update;
 /// those of all_reduce.
 ///
 /// Where ranks reach each other's memory (communicators with windows: comm::threads, comm::mpi_shared) a step reads and
-/// writes half of the memory that all_reduce and the updates of all ranks do, and is faster. With other communicators a
-/// bucket's gradients are reduced and scattered behind backward, and its values gathered after the update: the same
-/// bytes travel as in an all-reduce by a ring, but half of them are not hidden, and all_reduce is faster over a
-/// network.
+/// writes half of the memory that all_reduce and the updates of all ranks do, and is faster: it is what trainers there
+/// do unless told otherwise. After it all ranks have the sums of the gradients and the values, and
+/// trainer::update_state fetches what others have made of the rule's state: nothing differs from all_reduce.
 ///
-/// After a step gradients are sums in this rank's block alone. So is the state of the rule, until the end of the epoch,
-/// when all ranks get the state of all: callbacks of epochs may write checkpoints. Rules that need whole parameters or
-/// all gradients (lars, scaled_loss) are refused at compile time.
+/// With other communicators a bucket's gradients are reduced and scattered behind backward, and its values gathered
+/// after the update: the same bytes travel as in an all-reduce by a ring, but half of them are not hidden, and
+/// all_reduce is faster over a network. After a step gradients are sums in this rank's block alone. So is the state of
+/// the rule, until the end of the epoch, when all ranks get the state of all: callbacks of epochs may write
+/// checkpoints.
+///
+/// Rules that need whole parameters or all gradients (lars, scaled_loss) are refused at compile time.
 ///
 /// @code
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::sharded_update{}};
@@ -183,9 +186,10 @@ class scattered_update {
 
   /// The state of the rule becomes whole on all ranks, if there was a step. Called by all of them.
   template <class State>
-  GRADUS_COLD void gather(State& state) {
+  GRADUS_COLD void gather_state(State& state) {
     if (!whole_) {
-      gather_state(values_, {blocks_.data(), blocks_.size()}, static_cast<index_t>(parameters_.values.size()), state);
+      detail::gather_state(values_, {blocks_.data(), blocks_.size()}, static_cast<index_t>(parameters_.values.size()),
+                           state);
       whole_ = true;
     }
   }

@@ -63,8 +63,10 @@ concept has_synchronization_state = requires(S options, comm::self& communicator
 /// It may offer more: `may_be_late()` and `finish_until(first, count, update)` to finish behind the next forward pass;
 /// `use_rule(rule)` and `end_of_step(learning_rate)` when it updates elsewhere, so that update(segments) is never
 /// called; `group()`, the ranks that train, as comm::any_group; `complete()`, called before evaluation and at the end
-/// of epochs; `updates_parts`, a constant, and `gather(rule's state)`, called by all ranks at the end of epochs, where
-/// each updates other parts of the parameters. `update.device()` is the device on which update(segments) works.
+/// of epochs; `updates_parts`, a constant, where each rank updates other parts of the parameters, with
+/// `gather_state(rule's state)`, called by all ranks at the end of epochs, and where ranks reach each other's state
+/// `share_state(rule's state)`, called by all before the first step, and `fetch_state()`, called by one at any time
+/// between steps. `update.device()` is the device on which update(segments) works.
 /// Gradients are those of (sum of local losses) / (examples of the step over all ranks), so the sum over ranks is the
 /// gradient of the mean loss over the global batch. Semantics: tests/conformance/parallel.
 template <class S>

@@ -6,18 +6,30 @@
 
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
+#include "gradus/comm/communicator.hpp"          // comm::makes_windows
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
-#include "gradus/optim/update_rule.hpp"          // explain_update_rule
+#include "gradus/device/device_policy.hpp"       // has_host_memory
+#include "gradus/optim/update_rule.hpp"          // explain_update_rule, scales_loss
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
+#include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
 #include "gradus/parallel/synchronization.hpp"   // explain_synchronization
 #include "gradus/train/detail/parts.hpp"         // callback_of, describe_rule, takes_trainer
-#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of
+#include "gradus/train/detail/step_update.hpp"   // needs_whole_parameters, step_update, trained_parameters_of
 #include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base, training_watch
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
 namespace gradus::train {
+
+/// The synchronization of a trainer that is given none: where ranks reach each other's memory parallel::sharded_update,
+/// in one pass over it, else parallel::all_reduce. Both leave the same sums, values and state of the rule on all ranks.
+template <class Network, class Update, class Communicator>
+using default_synchronization =
+    std::conditional_t<has_host_memory<typename Network::device_type> &&
+                           comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>> &&
+                           !optim::scales_loss<Update> && !detail::needs_whole_parameters<Update>,
+                       parallel::sharded_update, parallel::all_reduce>;
 
 /// Trains a network on one or more ranks.
 ///
@@ -38,7 +50,8 @@ namespace gradus::train {
 /// nothing but what the synchronization sends. Over a communicator of trace::traced the steps are traced
 /// (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a graph that is
 /// launched.
-template <class Network, class Update, class Communicator, class Synchronization = parallel::all_reduce>
+template <class Network, class Update, class Communicator,
+          class Synchronization = default_synchronization<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network> {
   using base = detail::trainer_base<Network>;
   using element = parameter_element_t<typename Network::element_type>;
@@ -91,8 +104,9 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
-  /// The optimizer's state, for checkpoints. Empty if the synchronization updates elsewhere, as parameter servers do.
-  [[nodiscard]] auto& update_state() noexcept { return step_.state(); }
+  /// The optimizer's state as of now, for checkpoints. Empty if the synchronization updates elsewhere, as parameter
+  /// servers do; whole at the end of epochs alone where ranks update parts and exchange messages (sharded_update).
+  [[nodiscard]] auto& update_state() { return step_.state(); }
   /// What the synchronization keeps: its plan, and what it has counted.
   [[nodiscard]] auto& synchronization() noexcept { return step_.synchronization(); }
 

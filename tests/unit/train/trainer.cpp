@@ -6,16 +6,23 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "../../support/training_runs.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/optim/lars.hpp"
+#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/sharded_update.hpp"
 #include "gradus/train/progress.hpp"
 
 namespace {
 
 namespace nn = gradus::nn;
+namespace optim = gradus::optim;
 namespace train = gradus::train;
 using network = nn::network<float, gradus::nhwc>;
 
@@ -203,6 +210,53 @@ BOOST_AUTO_TEST_CASE(progress_is_a_line_an_epoch_or_a_bar) {
   });
   BOOST_TEST(!shown[0].empty());
   BOOST_TEST(shown[1].empty());
+}
+
+// In one pass over memory where ranks share it and the rule works element by element.
+static_assert(std::is_same_v<train::default_synchronization<network, optim::sgd, gradus::comm::threads>,
+                             gradus::parallel::sharded_update>);
+static_assert(std::is_same_v<train::default_synchronization<network, optim::lars, gradus::comm::threads>,
+                             gradus::parallel::all_reduce>);
+static_assert(
+    std::is_same_v<train::default_synchronization<network, optim::scaled_loss<optim::sgd>, gradus::comm::threads>,
+                   gradus::parallel::all_reduce>);
+static_assert(std::is_same_v<train::default_synchronization<network, optim::sgd, gradus::comm::self>,
+                             gradus::parallel::all_reduce>);
+
+// A rank that looks at the state of the rule in the middle of an epoch sees what it would see with all_reduce.
+BOOST_AUTO_TEST_CASE(without_a_synchronization_the_state_is_that_of_all_reduce_at_any_step) {
+  using velocities = std::vector<std::vector<float>>;
+  const auto train_with = [](auto& world, const auto&... synchronization) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::data::loader<float, gradus::nhwc> loader{
+        device, gradus_test::small_dataset(), {.batch_size = 8, .shard = {world.rank(), world.size()}}};
+    network net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.freeze({.batch_size = 8, .seed = 1});
+    train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, synchronization...};
+    velocities seen;
+    struct keeper {
+      velocities* kept;
+      decltype(trainer)* of;
+      int rank;
+      void on_step(const train::step_report& step) {
+        if (step.step % 3 == static_cast<std::uint64_t>(rank)) {
+          of->update_state().visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
+            kept->emplace_back(data, data + count);
+          });
+        }
+      }
+    };
+    trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05}, keeper{&seen, &trainer, world.rank()});
+    return seen;
+  };
+  const auto want = gradus::comm::run_ranks(
+      3, [&](gradus::comm::threads& world) { return train_with(world, gradus::parallel::all_reduce{}); });
+  const auto have = gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) { return train_with(world); });
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    BOOST_TEST(want[rank].size() > 3U);
+    BOOST_TEST((have[rank] == want[rank]));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_is_shared_or_done_by_rank_0) {

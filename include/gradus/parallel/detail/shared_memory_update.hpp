@@ -7,11 +7,13 @@
 #include <algorithm>        // std::max, std::min
 #include <array>            // std::array
 #include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint8_t
 #include <cstring>          // std::memcpy
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string>           // std::string
-#include <utility>          // std::declval
+#include <string_view>      // std::string_view
+#include <utility>          // std::declval, std::pair
 
 #include "gradus/comm/communicator.hpp"                 // all_reduce, barrier, broadcast
 #include "gradus/comm/reduction.hpp"                    // reduce_contributions, reduction
@@ -22,14 +24,15 @@
 #include "gradus/core/text.hpp"                         // append, text
 #include "gradus/core/vector.hpp"                       // vector
 #include "gradus/optim/segment.hpp"                     // optim::segment
-#include "gradus/parallel/detail/parameter_blocks.hpp"  // append_pieces, gather_state, parameter_blocks
+#include "gradus/parallel/detail/parameter_blocks.hpp"  // append_pieces, parameter_blocks
 #include "gradus/parallel/synchronization.hpp"          // flat_parameters
 
 namespace gradus::parallel::detail {
 
 /// When the gradients of all ranks are complete, each rank goes through its block of the parameters piece by piece: it
-/// sums the gradients of all, updates its values and writes them to the others'. What a piece takes stays in the cache,
-/// so memory is read and written once where an all-reduce and an update do so twice.
+/// sums the gradients of all and updates its values, and writes both to the other ranks. What a piece takes stays in
+/// the cache, so memory is read and written once where an all-reduce and an update do so twice. What the others have
+/// made of the rule's state is fetched from them when it is asked for.
 ///
 /// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
 /// all-reduces and every rank updates all.
@@ -45,15 +48,22 @@ class shared_memory_update {
       : channel_{communicator.duplicate()},
         parameters_{parameters},
         elements_{static_cast<index_t>(parameters.values.size())},
-        values_{channel_.make_window(parameters.values)},
-        gradients_{channel_.make_window(parameters.gradients)},
-        blocks_{blocks_where(values_, gradients_, channel_)} {
+        gradients_{channel_.make_window(parameters.gradients)} {
     options.check();
-    const bool last = channel_.rank() + 1 == channel_.size();
-    append_pieces(pieces_, parameters.segments, blocks_.first_of(channel_.rank()),
-                  last ? blocks_.end : blocks_.first_of(channel_.rank() + 1), piece_elements);
-    append_pieces(beside_, parameters.segments, 0, blocks_.begin, elements_);
-    append_pieces(beside_, parameters.segments, blocks_.end, elements_, elements_);
+    share(parameters.values.data());
+    make_plan();
+  }
+
+  /// What this rank will update of the rule's state can be fetched by the others. Called by all ranks, before the first
+  /// step. The state outlives this object.
+  template <class State>
+  GRADUS_COLD void share_state(State& state) {
+    state.visit_buffers([this]<class Buffer>(std::string_view /*name*/, Buffer* data, index_t count) {
+      if (count == elements_) {
+        share(data);
+      }
+    });
+    make_plan();
   }
 
   /// Makes the values those of rank 0.
@@ -86,13 +96,33 @@ class shared_memory_update {
     whole_ = false;
   }
 
-  /// The state of the rule becomes whole on all ranks, if there was a step. Called by all of them.
-  template <class State>
-  GRADUS_COLD void gather(State& state) {
-    if (!whole_) {
-      gather_state(channel_, {&blocks_, 1}, elements_, state);
-      whole_ = true;
+  /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
+  /// way to their next update, for which they need this rank.
+  /// @throws communication_error if a rank has failed
+  GRADUS_COLD void fetch_state() {
+    if (whole_) {
+      return;
     }
+    if (const auto in_use = gradients_.use()) {
+      for (std::size_t array = 1; array < shared_.size(); ++array) {
+        for (int rank = 0; rank < channel_.size(); ++rank) {
+          const auto [begin, end] = block_of(rank);
+          if (rank != channel_.rank() && begin < end) {
+            copy(shared_[array], begin, end, rank, channel_.rank());
+          }
+        }
+      }
+      whole_ = true;
+    } else {
+      comm::barrier(channel_).wait();  // says which rank has left, and why
+    }
+  }
+
+  /// As fetch_state, on all ranks, before any of them goes on. Called by all of them.
+  template <class State>
+  GRADUS_COLD void gather_state(State& /*state*/) {
+    fetch_state();
+    comm::barrier(channel_).wait();
   }
 
   /// The plan.
@@ -106,18 +136,47 @@ class shared_memory_update {
   }
 
  private:
-  using window = decltype(std::declval<Communicator&>().make_window(std::declval<std::span<Element>>()));
+  template <class Data>
+  using window_of = decltype(std::declval<Communicator&>().make_window(std::declval<std::span<Data>>()));
   static constexpr index_t piece_elements = index_t{1} << 14U;
 
-  /// Lines of the cache that both windows reach.
-  GRADUS_COLD static parameter_blocks blocks_where(const window& values, const window& gradients,
-                                                   const Communicator& ranks) {
-    const auto last = [](const window& reached) {
-      return reached.first() + static_cast<index_t>(reached.of(0).size());
-    };
+  /// An array with an element for each parameter, of whatever type.
+  struct shared_array {
+    index_t element_bytes;
+    window_of<std::uint8_t> bytes;
+  };
+
+  template <class Data>
+  GRADUS_COLD void share(Data* data) {
+    const std::span bytes{reinterpret_cast<std::uint8_t*>(data), as_size(elements_) * sizeof(Data)};
+    shared_.push_back({sizeof(Data), channel_.make_window(bytes)});
+  }
+
+  /// What a rank updates: elements [first, second).
+  [[nodiscard]] std::pair<index_t, index_t> block_of(int rank) const noexcept {
+    const bool last = rank + 1 == channel_.size();
+    return {blocks_.first_of(rank), last ? blocks_.end : blocks_.first_of(rank + 1)};
+  }
+
+  /// Divides the lines of the cache that all windows reach.
+  GRADUS_COLD void make_plan() {
+    index_t begin = gradients_.first();
+    index_t end = begin + static_cast<index_t>(gradients_.of(0).size());
+    for (const shared_array& each : shared_) {
+      const index_t first = each.bytes.first();
+      const index_t last = first + static_cast<index_t>(each.bytes.of(0).size());
+      begin = std::max(begin, (first + each.element_bytes - 1) / each.element_bytes);
+      end = std::min(end, last / each.element_bytes);
+    }
     constexpr auto line = static_cast<index_t>(std::max<std::size_t>(64 / sizeof(Element), 1));
-    const index_t begin = (std::max(values.first(), gradients.first()) + line - 1) / line * line;
-    return {begin, std::max(begin, std::min(last(values), last(gradients))), ranks.size(), sizeof(Element)};
+    begin = (begin + line - 1) / line * line;
+    blocks_ = {begin, std::max(begin, end), channel_.size(), sizeof(Element)};
+    const auto [first, last] = block_of(channel_.rank());
+    pieces_.clear();
+    append_pieces(pieces_, parameters_.segments, first, last, piece_elements);
+    beside_.clear();
+    append_pieces(beside_, parameters_.segments, 0, blocks_.begin, elements_);
+    append_pieces(beside_, parameters_.segments, blocks_.end, elements_, elements_);
   }
 
   template <class Wait>
@@ -140,9 +199,8 @@ class shared_memory_update {
 
   template <class Update>
   void update_own(const Update& update) {
-    const auto values_in_use = values_.use();
-    const auto gradients_in_use = gradients_.use();
-    if (!values_in_use || !gradients_in_use) {
+    const auto in_use = gradients_.use();  // of the windows of a rank this one is the first to go
+    if (!in_use) {
       return;  // a rank has left this step: why is known when the values are waited for
     }
     const index_t most = piece_elements * threads_of(update);
@@ -161,24 +219,35 @@ class shared_memory_update {
     }
   }
 
-  /// This rank's gradients become the sums over all ranks, in their order.
+  /// The gradients of all ranks become their sums, in the order of the ranks.
   void sum(index_t begin, index_t end) const noexcept {
-    Element* const own = parameters_.gradients.data();
     comm::detail::reduce_contributions<Element>(
         comm::reduction::sum, channel_.size(), begin, end,
-        [this](int rank) { return static_cast<const Element*>(gradients_.of(rank).data()) - gradients_.first(); },
-        [own](index_t i, const Element* sums, auto count) {
-          std::memcpy(own + i, sums, as_size(count) * sizeof(Element));
+        [this](int rank) { return static_cast<const Element*>(gradients_of(rank)); },
+        [this](index_t i, const Element* sums, auto count) {
+          for (int rank = 0; rank < channel_.size(); ++rank) {
+            std::memcpy(gradients_of(rank) + i, sums, as_size(count) * sizeof(Element));
+          }
         });
+  }
+
+  /// So that element i of all is `gradients_of(rank)[i]`, where windows reach it.
+  [[nodiscard]] Element* gradients_of(int rank) const noexcept {
+    return gradients_.of(rank).data() - gradients_.first();
   }
 
   void hand_out(index_t begin, index_t end) const noexcept {
     for (int rank = 0; rank < channel_.size(); ++rank) {
       if (rank != channel_.rank()) {
-        std::memcpy(values_.of(rank).data() + (begin - values_.first()), parameters_.values.data() + begin,
-                    as_size(end - begin) * sizeof(Element));
+        copy(shared_[0], begin, end, channel_.rank(), rank);
       }
     }
+  }
+
+  static void copy(const shared_array& array, index_t begin, index_t end, int from, int to) noexcept {
+    const auto place = as_size(begin * array.element_bytes - array.bytes.first());
+    std::memcpy(array.bytes.of(to).data() + place, array.bytes.of(from).data() + place,
+                as_size((end - begin) * array.element_bytes));
   }
 
   template <class Update>
@@ -204,12 +273,12 @@ class shared_memory_update {
   Communicator channel_;
   flat_parameters<Element> parameters_;
   index_t elements_;
-  window values_;
-  window gradients_;
-  parameter_blocks blocks_;                        // where both reach
-  gradus::detail::vector<optim::segment> pieces_;  // of this rank
-  gradus::detail::vector<optim::segment> beside_;  // the blocks, of all ranks
-  bool whole_ = true;                              // the rule's state, on this rank
+  parameter_blocks blocks_{0, 0, 1, sizeof(Element)};  // where all windows reach
+  gradus::detail::vector<optim::segment> pieces_;      // of this rank
+  gradus::detail::vector<optim::segment> beside_;      // the blocks, of all ranks
+  bool whole_ = true;                                  // the rule's state, on this rank
+  gradus::detail::vector<shared_array> shared_;        // the values, then the rule's state
+  window_of<Element> gradients_;                       // the last member: see update_own
 };
 
 }  // namespace gradus::parallel::detail

@@ -79,6 +79,7 @@ class step_update final : public synchronized_update {
   using synchronization_state = typename Synchronization::template state<Element, Communicator>;
   static constexpr bool elsewhere = updates_elsewhere<synchronization_state, Update>;
   static constexpr bool scales = optim::scales_loss<Update>;
+  static constexpr bool has_buffers = optim::has_update_rule_buffers<Update, Element, Device>;
   static_assert(!(elsewhere && scales),
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
@@ -101,6 +102,9 @@ class step_update final : public synchronized_update {
     if constexpr (elsewhere) {
       synchronization_.use_rule(rule);
     }
+    if constexpr (has_buffers && requires { synchronization_.share_state(rule_); }) {
+      synchronization_.share_state(rule_);
+    }
   }
 
   step_update(const step_update&) = delete;  // the synchronization refers to the segments
@@ -116,7 +120,13 @@ class step_update final : public synchronized_update {
       return group_;
     }
   }
-  [[nodiscard]] rule_state& state() noexcept { return rule_; }
+  /// The rule's state, whole where that takes no other rank's help.
+  [[nodiscard]] rule_state& state() {
+    if constexpr (has_buffers && requires { synchronization_.fetch_state(); }) {
+      synchronization_.fetch_state();
+    }
+    return rule_;
+  }
   [[nodiscard]] synchronization_state& synchronization() noexcept { return synchronization_; }
   [[nodiscard]] std::string description() const { return synchronization_.describe(); }
 
@@ -171,8 +181,8 @@ class step_update final : public synchronized_update {
   }
 
   void end_epoch([[maybe_unused]] epoch_report& report) override {
-    if constexpr (updates_parts<synchronization_state> && optim::has_update_rule_buffers<Update, Element, Device>) {
-      synchronization_.gather(rule_);
+    if constexpr (has_buffers && requires { synchronization_.gather_state(rule_); }) {
+      synchronization_.gather_state(rule_);
     }
     if constexpr (scales) {
       report.loss_scale = rule_.report();
