@@ -10,6 +10,7 @@
 #include <gradus/parallel/sharded_update.hpp>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "../support/training_runs.hpp"
 #include "communicators_mpi.hpp"
@@ -137,6 +138,12 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
 /// Blocks, and the pages at the ends of both arrays, which ranks do not share.
 void require_sharded_updates_in_shared_memory(comm::mpi_shared& world) {
   static_assert(comm::makes_windows<comm::mpi_shared, float> && !comm::makes_windows<comm::mpi, float>);
+  using network = gradus::nn::network<float, gradus::nhwc>;
+  using sgd = gradus::optim::sgd;
+  static_assert(std::is_same_v<gradus::train::default_synchronization<network, sgd, comm::mpi_shared>,
+                               gradus::parallel::sharded_update>);
+  static_assert(
+      std::is_same_v<gradus::train::default_synchronization<network, sgd, comm::mpi>, gradus::parallel::all_reduce>);
   const auto shift = static_cast<std::size_t>(16 * world.rank());
   const std::vector<float> want = values_after_steps(world, gradus::parallel::all_reduce{}, shift);
   for (const std::size_t each : {std::size_t{0}, shift, 512 + 3 * shift}) {

@@ -56,7 +56,8 @@ struct mpi_shared_options {
 /// reason. Ranks that begin different collectives get communication_error that names both calls.
 ///
 /// An array that is reduced again and again can be registered: then all ranks reach it, and a large all_reduce of it
-/// copies nothing. parallel::all_reduce registers the gradients, and parallel::sharded_update the parameters too.
+/// copies nothing. parallel::all_reduce registers the gradients, and parallel::sharded_update, which is what
+/// trainers do here unless told otherwise, the parameters and the state of the update rule too.
 ///
 /// Each communicator takes (4 * segment_bytes + 8 KiB) of shared memory a rank, and registered memory as much again as
 /// it has. Duplicates use again what others have given back; all stays with the process until MPI is finalised.

@@ -40,10 +40,11 @@ class scattered_update;
 /// Y. Xu et al., Automatic cross-replica sharding of weight update in data-parallel training, 2020). The weights are
 /// those of all_reduce.
 ///
-/// Where ranks reach each other's memory (communicators with windows: comm::threads, comm::mpi_shared) a step reads and
-/// writes half of the memory that all_reduce and the updates of all ranks do, and is faster: it is what trainers there
-/// do unless told otherwise. After it all ranks have the sums of the gradients and the values, and
-/// trainer::update_state fetches what others have made of the rule's state: nothing differs from all_reduce.
+/// Where ranks reach each other's memory (communicators with windows: comm::threads, comm::mpi_shared) a step goes
+/// through the parameters once, and two ranks read and write some 60 % of what all_reduce and the updates of both do:
+/// it is what trainers there do unless told otherwise. After it all ranks have the sums of the gradients and the
+/// values, and trainer::update_state fetches what others have made of the rule's state: nothing differs from
+/// all_reduce.
 ///
 /// With other communicators a bucket's gradients are reduced and scattered behind backward, and its values gathered
 /// after the update: the same bytes travel as in an all-reduce by a ring, but half of them are not hidden, and

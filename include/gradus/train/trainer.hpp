@@ -11,12 +11,12 @@
 #include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
 #include "gradus/device/device_policy.hpp"       // has_host_memory
-#include "gradus/optim/update_rule.hpp"          // explain_update_rule, scales_loss
+#include "gradus/optim/update_rule.hpp"          // explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
 #include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
 #include "gradus/parallel/synchronization.hpp"   // explain_synchronization
 #include "gradus/train/detail/parts.hpp"         // callback_of, describe_rule, takes_trainer
-#include "gradus/train/detail/step_update.hpp"   // needs_whole_parameters, step_update, trained_parameters_of
+#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of, works_on_parts
 #include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base, training_watch
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
@@ -28,7 +28,7 @@ template <class Network, class Update, class Communicator>
 using default_synchronization =
     std::conditional_t<has_host_memory<typename Network::device_type> &&
                            comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>> &&
-                           !optim::scales_loss<Update> && !detail::needs_whole_parameters<Update>,
+                           detail::works_on_parts<Update>,
                        parallel::sharded_update, parallel::all_reduce>;
 
 /// Trains a network on one or more ranks.

@@ -219,6 +219,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
   const suite::watchdog guard{60s};
   for (const int failing : {0, 1, 2}) {
     std::array<std::string, 3> messages;
+    std::array<std::string, 3> about_state;
     const std::string first = suite::failure_of([&] {
       comm::run_ranks(3, [&](comm::threads& world) {
         little_memory memory;
@@ -238,6 +239,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
             auto& message = messages[static_cast<std::size_t>(world.rank())];
             message = suite::failure_of([&] { synchronization.finish(update); });
             if (!message.empty()) {
+              about_state[static_cast<std::size_t>(world.rank())] =
+                  suite::failure_of([&] { synchronization.fetch_state(); });
               return;
             }
           }
@@ -249,6 +252,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
       if (static_cast<int>(rank) != failing) {
         BOOST_TEST(messages[rank].find("rank " + std::to_string(failing)) != std::string::npos, messages[rank]);
         BOOST_TEST(messages[rank].find("sharded_update, waiting for the ") != std::string::npos, messages[rank]);
+        // Nobody gets half of what a step made that failed.
+        BOOST_TEST(about_state[rank].find("rank " + std::to_string(failing)) != std::string::npos, about_state[rank]);
+        BOOST_TEST(about_state[rank].find("waiting for the state of the rule") != std::string::npos, about_state[rank]);
       }
     }
   }

@@ -31,8 +31,8 @@ namespace gradus::parallel::detail {
 
 /// When the gradients of all ranks are complete, each rank goes through its block of the parameters piece by piece: it
 /// sums the gradients of all and updates its values, and writes both to the other ranks. What a piece takes stays in
-/// the cache, so memory is read and written once where an all-reduce and an update do so twice. What the others have
-/// made of the rule's state is fetched from them when it is asked for.
+/// the cache, and the state of the rule is read and written by one rank alone; the others fetch it when it is asked
+/// for.
 ///
 /// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
 /// all-reduces and every rank updates all.
@@ -48,9 +48,9 @@ class shared_memory_update {
       : channel_{communicator.duplicate()},
         parameters_{parameters},
         elements_{static_cast<index_t>(parameters.values.size())},
+        values_{shared(parameters.values.data())},
         gradients_{channel_.make_window(parameters.gradients)} {
     options.check();
-    share(parameters.values.data());
     make_plan();
   }
 
@@ -60,7 +60,7 @@ class shared_memory_update {
   GRADUS_COLD void share_state(State& state) {
     state.visit_buffers([this]<class Buffer>(std::string_view /*name*/, Buffer* data, index_t count) {
       if (count == elements_) {
-        share(data);
+        state_.push_back(shared(data));
       }
     });
     make_plan();
@@ -78,6 +78,7 @@ class shared_memory_update {
       update(parameters_.segments);
       return;
     }
+    newest_ = newest_state::being_made;
     std::array<comm::request, 2> sums;
     waiting_for("the gradients of a step", [&] {
       sums = {sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
@@ -93,36 +94,38 @@ class shared_memory_update {
       update(std::span<const optim::segment>{beside_.data(), beside_.size()});
     }
     waiting_for("the values of a step", [this] { comm::barrier(channel_).wait(); });
-    whole_ = false;
+    newest_ = newest_state::in_blocks;
   }
 
   /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
   /// way to their next update, for which they need this rank.
   /// @throws communication_error if a rank has failed
   GRADUS_COLD void fetch_state() {
-    if (whole_) {
+    if (newest_ == newest_state::everywhere) {
       return;
     }
-    if (const auto in_use = gradients_.use()) {
-      for (std::size_t array = 1; array < shared_.size(); ++array) {
-        for (int rank = 0; rank < channel_.size(); ++rank) {
-          const auto [begin, end] = block_of(rank);
-          if (rank != channel_.rank() && begin < end) {
-            copy(shared_[array], begin, end, rank, channel_.rank());
-          }
+    const auto in_use = gradients_.use();
+    if (newest_ == newest_state::being_made || !in_use) {
+      // The last step has failed, and others may still be in it, or a rank has left: this says which, and why.
+      waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
+      return;
+    }
+    for (const shared_array& each : state_) {
+      for (int rank = 0; rank < channel_.size(); ++rank) {
+        const auto [begin, end] = block_of(rank);
+        if (rank != channel_.rank() && begin < end) {
+          copy(each, begin, end, rank, channel_.rank());
         }
       }
-      whole_ = true;
-    } else {
-      comm::barrier(channel_).wait();  // says which rank has left, and why
     }
+    newest_ = newest_state::everywhere;
   }
 
   /// As fetch_state, on all ranks, before any of them goes on. Called by all of them.
   template <class State>
   GRADUS_COLD void gather_state(State& /*state*/) {
     fetch_state();
-    comm::barrier(channel_).wait();
+    waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
   }
 
   /// The plan.
@@ -146,11 +149,15 @@ class shared_memory_update {
     window_of<std::uint8_t> bytes;
   };
 
+  /// Called by all ranks.
   template <class Data>
-  GRADUS_COLD void share(Data* data) {
+  [[nodiscard]] GRADUS_COLD shared_array shared(Data* data) {
     const std::span bytes{reinterpret_cast<std::uint8_t*>(data), as_size(elements_) * sizeof(Data)};
-    shared_.push_back({sizeof(Data), channel_.make_window(bytes)});
+    return {sizeof(Data), channel_.make_window(bytes)};
   }
+
+  /// Where what the last step has made of the rule's state is.
+  enum class newest_state : unsigned char { everywhere, in_blocks, being_made };
 
   /// What a rank updates: elements [first, second).
   [[nodiscard]] std::pair<index_t, index_t> block_of(int rank) const noexcept {
@@ -162,11 +169,15 @@ class shared_memory_update {
   GRADUS_COLD void make_plan() {
     index_t begin = gradients_.first();
     index_t end = begin + static_cast<index_t>(gradients_.of(0).size());
-    for (const shared_array& each : shared_) {
-      const index_t first = each.bytes.first();
-      const index_t last = first + static_cast<index_t>(each.bytes.of(0).size());
-      begin = std::max(begin, (first + each.element_bytes - 1) / each.element_bytes);
-      end = std::min(end, last / each.element_bytes);
+    const auto within = [&](const shared_array& array) {
+      const index_t first = array.bytes.first();
+      const index_t last = first + static_cast<index_t>(array.bytes.of(0).size());
+      begin = std::max(begin, (first + array.element_bytes - 1) / array.element_bytes);
+      end = std::min(end, last / array.element_bytes);
+    };
+    within(values_);
+    for (const shared_array& each : state_) {
+      within(each);
     }
     constexpr auto line = static_cast<index_t>(std::max<std::size_t>(64 / sizeof(Element), 1));
     begin = (begin + line - 1) / line * line;
@@ -239,7 +250,7 @@ class shared_memory_update {
   void hand_out(index_t begin, index_t end) const noexcept {
     for (int rank = 0; rank < channel_.size(); ++rank) {
       if (rank != channel_.rank()) {
-        copy(shared_[0], begin, end, channel_.rank(), rank);
+        copy(values_, begin, end, channel_.rank(), rank);
       }
     }
   }
@@ -276,9 +287,10 @@ class shared_memory_update {
   parameter_blocks blocks_{0, 0, 1, sizeof(Element)};  // where all windows reach
   gradus::detail::vector<optim::segment> pieces_;      // of this rank
   gradus::detail::vector<optim::segment> beside_;      // the blocks, of all ranks
-  bool whole_ = true;                                  // the rule's state, on this rank
-  gradus::detail::vector<shared_array> shared_;        // the values, then the rule's state
-  window_of<Element> gradients_;                       // the last member: see update_own
+  newest_state newest_ = newest_state::everywhere;
+  shared_array values_;
+  gradus::detail::vector<shared_array> state_;  // of the rule
+  window_of<Element> gradients_;                // the last member: see update_own
 };
 
 }  // namespace gradus::parallel::detail

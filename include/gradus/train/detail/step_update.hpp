@@ -45,6 +45,10 @@ concept needs_whole_parameters = requires {
   requires Update::needs_whole_parameters;
 };
 
+/// A rule that can update any part of the parameters without the rest.
+template <class Update>
+concept works_on_parts = !optim::scales_loss<Update> && !needs_whole_parameters<Update>;
+
 /// The flat buffers of a network, which parameters lie where, and which belong to which layer.
 template <class Element>
 struct trained_parameters {
@@ -84,7 +88,7 @@ class step_update final : public synchronized_update {
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
   static_assert(
-      !(updates_parts<synchronization_state> && (scales || needs_whole_parameters<Update>)),
+      !updates_parts<synchronization_state> || works_on_parts<Update>,
       "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
       "ones or all gradients (optim::lars, optim::scaled_loss): train with parallel::all_reduce");
 
