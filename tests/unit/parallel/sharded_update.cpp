@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <array>      // std::array
+#include <atomic>     // std::atomic
 #include <chrono>     // std::chrono
 #include <cmath>      // std::sin
 #include <stdexcept>  // std::runtime_error
@@ -252,11 +253,42 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
       if (static_cast<int>(rank) != failing) {
         BOOST_TEST(messages[rank].find("rank " + std::to_string(failing)) != std::string::npos, messages[rank]);
         BOOST_TEST(messages[rank].find("sharded_update, waiting for the ") != std::string::npos, messages[rank]);
-        // Nobody gets half of what a step made that failed.
         BOOST_TEST(about_state[rank].find("rank " + std::to_string(failing)) != std::string::npos, about_state[rank]);
         BOOST_TEST(about_state[rank].find("waiting for the state of the rule") != std::string::npos, about_state[rank]);
       }
     }
+  }
+}
+
+// Its memory is there still, but others may write what it has of the state.
+BOOST_AUTO_TEST_CASE(nobody_fetches_the_state_of_a_step_that_failed) {
+  const suite::watchdog guard{60s};
+  std::atomic<int> looked{0};
+  const auto messages = comm::run_ranks(3, [&](comm::threads& world) -> std::string {
+    little_memory memory;
+    parallel::sharded_update::state<float, comm::threads> synchronization{{}, world, memory.view()};
+    std::string message;
+    for (int step = 0; step < 2 && message.empty(); ++step) {
+      message = suite::failure_of([&] {
+        synchronization.finish([&](std::span<const optim::segment>) {
+          if (world.rank() == 1 && step == 1) {
+            throw std::runtime_error{"the disk is full"};
+          }
+        });
+      });
+      if (message == "the disk is full") {
+        world.fail(message);
+      }
+    }
+    message = suite::failure_of([&] { synchronization.fetch_state(); });
+    for (++looked; looked < 3;) {
+      std::this_thread::sleep_for(1ms);
+    }
+    return message;
+  });
+  for (const std::string& each : messages) {
+    BOOST_TEST(each.find("waiting for the state of the rule") != std::string::npos, each);
+    BOOST_TEST(each.find("the disk is full") != std::string::npos, each);
   }
 }
 
