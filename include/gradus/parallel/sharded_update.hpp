@@ -44,7 +44,7 @@ class scattered_update;
 /// through the parameters once, and two ranks read and write some 60 % of what all_reduce and the updates of both do:
 /// it is what trainers there do unless told otherwise. After it all ranks have the sums of the gradients and the
 /// values, and trainer::update_state fetches what others have made of the rule's state: nothing differs from
-/// all_reduce.
+/// all_reduce. A trace has the barriers before and after the pass, and no buckets.
 ///
 /// With other communicators a bucket's gradients are reduced and scattered behind backward, and its values gathered
 /// after the update: the same bytes travel as in an all-reduce by a ring, but half of them are not hidden, and
