@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Random graphs of layers: shortcuts, long skips, values that several layers read, branches without parameters, sums of
+// a value and itself, odd shapes.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "graph_spec.hpp"
+
+namespace gradus_test {
+
+/// Random numbers that are the same with every standard library.
+class draws {
+ public:
+  explicit draws(std::uint64_t seed) : random_{seed} {}
+
+  [[nodiscard]] std::uint64_t bits() { return random_(); }
+  /// In [least, most].
+  [[nodiscard]] index_t between(index_t least, index_t most) {
+    return least + static_cast<index_t>(random_() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  [[nodiscard]] bool chance(int percent) { return between(0, 99) < percent; }
+  [[nodiscard]] index_t one_of(std::initializer_list<index_t> numbers) {
+    return numbers.begin()[between(0, static_cast<index_t>(numbers.size()) - 1)];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+class graph_generator {
+ public:
+  /// @param most_layers  before those that join the ends
+  graph_generator(std::uint64_t seed, index_t most_layers) : draw_{seed}, most_layers_{most_layers} {}
+
+  [[nodiscard]] graph_spec generate() {
+    spec_ = {};
+    spec_.input = {draw_.one_of({1, 2, 3, 4, 8}), draw_.between(1, 9), draw_.between(1, 9)};
+    if (draw_.chance(20)) {
+      spec_.input.height = 1;
+    }
+    shapes_ = {spec_.input};
+    const index_t layers = draw_.between(2, most_layers_);
+    for (index_t i = 0; i < layers; ++i) {
+      add_random();
+    }
+    join_ends();
+    return std::move(spec_);
+  }
+
+ private:
+  /// Appends a layer if it can read these values. @return whether it did
+  bool add(const layer_options& options, std::vector<std::size_t> inputs) {
+    std::vector<nn::value_shape> shapes;
+    for (const std::size_t value : inputs) {
+      shapes.push_back(shapes_[value]);
+    }
+    const auto out = std::visit(shape_rule{shapes}, options);
+    if (!out || out->size() > 2000) {
+      return false;
+    }
+    shapes_.push_back(*out);
+    spec_.layers.push_back({options, std::move(inputs)});
+    return true;
+  }
+
+  [[nodiscard]] std::size_t last() const { return shapes_.size() - 1; }
+  /// The newest value, or any: skips of every length.
+  [[nodiscard]] std::size_t any_value() {
+    return draw_.chance(60) ? last() : static_cast<std::size_t>(draw_.between(0, static_cast<index_t>(last())));
+  }
+
+  [[nodiscard]] nn::padding padding(nn::size2d kernel) {
+    switch (draw_.between(0, 3)) {
+      case 0:
+        return nn::padding::valid();
+      case 1:
+        return nn::padding::explicit_padding(draw_.between(0, kernel.height - 1), draw_.between(0, kernel.height - 1),
+                                             draw_.between(0, kernel.width - 1), draw_.between(0, kernel.width - 1));
+      default:
+        return nn::padding::same();
+    }
+  }
+  [[nodiscard]] nn::size2d kernel() { return {draw_.one_of({1, 1, 2, 3, 3, 5}), draw_.one_of({1, 1, 2, 3, 3, 5})}; }
+  [[nodiscard]] nn::size2d stride() { return {draw_.one_of({1, 1, 1, 2, 3}), draw_.one_of({1, 1, 1, 2, 3})}; }
+
+  /// A convolution, which keeps the shape more often than not, so that sums find their terms.
+  [[nodiscard]] nn::conv2d convolution(std::size_t value) {
+    nn::conv2d options;
+    const index_t in = shapes_[value].channels;
+    options.out_channels = draw_.chance(60) ? in : draw_.one_of({1, 2, 3, 4, 6, 8, 16});
+    options.bias = draw_.chance(70);
+    if (draw_.chance(70)) {
+      options.kernel = {draw_.one_of({1, 3}), draw_.one_of({1, 3})};
+      options.pad = nn::padding::same();
+    } else {
+      options.kernel = kernel();
+      options.stride = stride();
+      options.pad = padding(options.kernel);
+    }
+    if (draw_.chance(25)) {
+      const index_t groups = draw_.chance(50) ? in : 2;
+      if (in % groups == 0 && options.out_channels % groups == 0) {
+        options.groups = groups;
+      }
+    }
+    return options;
+  }
+
+  [[nodiscard]] nn::batch_norm normalization() {
+    nn::batch_norm options{.momentum = draw_.chance(50) ? 0.1 : 0.75, .epsilon = 1e-3};
+    options.scale = draw_.chance(75);
+    options.shift = draw_.chance(75);
+    return options;
+  }
+
+  bool add_random() {
+    const std::size_t value = any_value();
+    switch (draw_.between(0, 19)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return add(convolution(value), {value});
+      case 4:
+      case 5:
+      case 6:
+        return add(nn::relu{}, {value});
+      case 7:
+      case 8:
+        return add(normalization(), {value});
+      case 9:
+      case 10:
+        return add_sum(value);
+      case 11:
+      case 12:
+        return add_shortcut(value);
+      case 13:
+        return add_concatenation(value);
+      case 14: {
+        nn::max_pool2d options{.kernel = kernel(), .stride = stride()};
+        options.pad = padding(options.kernel);
+        return add(options, {value});
+      }
+      case 15: {
+        nn::average_pool2d options{.kernel = kernel(), .stride = stride()};
+        options.pad = padding(options.kernel);
+        options.count_padding = draw_.chance(50);
+        return add(options, {value});
+      }
+      case 16:
+        return add(nn::local_response_norm{.radius = draw_.between(0, 3), .alpha = 0.1, .beta = 0.75, .k = 2}, {value});
+      case 17:
+        return add(nn::dropout{.rate = 0.25}, {value});
+      case 18:
+        return add(nn::pad_channels{.before = draw_.between(0, 2), .after = draw_.between(0, 2)}, {value});
+      default:
+        return draw_.chance(40)
+                   ? add(nn::global_average_pool2d{}, {value})
+                   : (draw_.chance(30)
+                          ? add(nn::flatten{}, {value})
+                          : add(nn::dense{.out_features = draw_.between(1, 9), .bias = draw_.chance(70)}, {value}));
+    }
+  }
+
+  /// The sum of a value and another of its shape, or itself.
+  bool add_sum(std::size_t value) {
+    std::vector<std::size_t> others;
+    for (std::size_t v = 0; v < shapes_.size(); ++v) {
+      if (shapes_[v] == shapes_[value] && (v != value || draw_.chance(10))) {
+        others.push_back(v);
+      }
+    }
+    if (others.empty()) {
+      return false;
+    }
+    const std::size_t other =
+        others[static_cast<std::size_t>(draw_.between(0, static_cast<index_t>(others.size()) - 1))];
+    return draw_.chance(50) ? add(nn::add{}, {value, other}) : add(nn::add{}, {other, value});
+  }
+
+  /// A residual block of one or two layers: what plans fuse. Its value may be read by later layers.
+  bool add_shortcut(std::size_t value) {
+    nn::conv2d options{.out_channels = shapes_[value].channels, .kernel = {3, 3}, .pad = nn::padding::same()};
+    options.bias = draw_.chance(70);
+    const std::size_t shortcut = value;
+    if (draw_.chance(50) && add(nn::relu{}, {value})) {
+      value = last();
+    }
+    if (!add(options, {value})) {
+      return false;
+    }
+    if (draw_.chance(50)) {
+      add(normalization(), {last()});
+    }
+    const std::size_t branch = last();
+    const std::size_t source = draw_.chance(80) ? shortcut : value;
+    if (!(draw_.chance(50) ? add(nn::add{}, {branch, source}) : add(nn::add{}, {source, branch}))) {
+      return false;
+    }
+    return draw_.chance(50) ? add(nn::relu{}, {last()}) : true;
+  }
+
+  bool add_concatenation(std::size_t value) {
+    std::vector<std::size_t> inputs{value};
+    for (std::size_t v = 0; v < shapes_.size() && inputs.size() < 4; ++v) {
+      if (!shapes_[v].flattened && shapes_[v].height == shapes_[value].height &&
+          shapes_[v].width == shapes_[value].width && draw_.chance(50)) {
+        inputs.insert(draw_.chance(50) ? inputs.begin() : inputs.end(), v);
+      }
+    }
+    return add(nn::concat{}, std::move(inputs));
+  }
+
+  /// Joins all values that no layer reads, and ends with scores.
+  void join_ends() {
+    std::vector<bool> used(shapes_.size());
+    for (const layer_spec& layer : spec_.layers) {
+      for (const std::size_t value : layer.inputs) {
+        used[value] = true;
+      }
+    }
+    std::vector<std::size_t> ends;
+    for (std::size_t v = spec_.layers.empty() ? 0 : 1; v < used.size(); ++v) {
+      if (used[v]) {
+        continue;
+      }
+      std::size_t end = v;
+      if (shapes_[v].height != 1 || shapes_[v].width != 1 || shapes_[v].flattened) {
+        const bool pooled = !shapes_[v].flattened && draw_.chance(50);
+        pooled ? add(nn::global_average_pool2d{}, {v}) : add(nn::dense{.out_features = draw_.between(1, 5)}, {v});
+        end = last();
+      }
+      ends.push_back(end);
+    }
+    if (ends.size() > 1) {
+      add(nn::concat{}, ends);
+      ends = {last()};
+    }
+    if (draw_.chance(30)) {
+      add(nn::relu{}, {ends[0]});
+      ends = {last()};
+    }
+    // Mostly scores of a layer of their own, sometimes those of a sum or a ReLU.
+    if (draw_.chance(85) || shapes_[ends[0]].channels < 2 || spec_.layers.empty()) {
+      add(nn::dense{.out_features = draw_.between(2, 5)}, {ends[0]});
+    }
+  }
+
+  draws draw_;
+  index_t most_layers_;
+  graph_spec spec_;
+  std::vector<nn::value_shape> shapes_;
+};
+
+/// Smaller graphs and simpler layers that a failure may have in common with a graph, the most promising first.
+[[nodiscard]] inline std::vector<graph_spec> smaller_graphs(const graph_spec& spec) {
+  std::vector<graph_spec> result;
+  const auto keep = [&](graph_spec candidate) {
+    if (shapes_of(candidate)) {
+      result.push_back(std::move(candidate));
+    }
+  };
+  // Without layer i: its readers read one of its inputs. What then has no reader goes, too.
+  for (std::size_t i = spec.layers.size(); i-- > 0;) {
+    for (const std::size_t instead : spec.layers[i].inputs) {
+      graph_spec candidate = spec;
+      candidate.layers.erase(candidate.layers.begin() + static_cast<std::ptrdiff_t>(i));
+      for (layer_spec& layer : candidate.layers) {
+        for (std::size_t& value : layer.inputs) {
+          value = value == i + 1 ? instead : value > i + 1 ? value - 1 : value;
+        }
+      }
+      for (std::size_t v = candidate.layers.size(); v-- > 1;) {  // values but the last
+        bool used = false;
+        for (const layer_spec& layer : candidate.layers) {
+          used = used || std::find(layer.inputs.begin(), layer.inputs.end(), v) != layer.inputs.end();
+        }
+        if (!used) {
+          candidate.layers.erase(candidate.layers.begin() + static_cast<std::ptrdiff_t>(v - 1));
+          for (layer_spec& layer : candidate.layers) {
+            for (std::size_t& value : layer.inputs) {
+              value -= value > v ? 1 : 0;
+            }
+          }
+        }
+      }
+      keep(std::move(candidate));
+    }
+  }
+  // One input less of a concatenation.
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    for (std::size_t k = 0; std::holds_alternative<nn::concat>(spec.layers[i].options) &&
+                            spec.layers[i].inputs.size() > 2 && k < spec.layers[i].inputs.size();
+         ++k) {
+      graph_spec candidate = spec;
+      auto& inputs = candidate.layers[i].inputs;
+      inputs.erase(inputs.begin() + static_cast<std::ptrdiff_t>(k));
+      keep(std::move(candidate));
+    }
+  }
+  // Smaller images, fewer channels everywhere.
+  for (index_t nn::value_shape::*extent : {&nn::value_shape::height, &nn::value_shape::width}) {
+    for (const index_t less : {index_t{1}, spec.input.*extent - 1}) {
+      graph_spec candidate = spec;
+      if (less >= 1 && less < spec.input.*extent) {
+        candidate.input.*extent = less;
+        keep(std::move(candidate));
+      }
+    }
+  }
+  for (const index_t channels : {1, 2, 4}) {
+    graph_spec candidate = spec;
+    bool changed = candidate.input.channels > channels;
+    candidate.input.channels = std::min(candidate.input.channels, channels);
+    for (layer_spec& layer : candidate.layers) {
+      if (auto* const convolution = std::get_if<nn::conv2d>(&layer.options)) {
+        changed = changed || convolution->out_channels > channels;
+        convolution->out_channels = std::min(convolution->out_channels, channels);
+        convolution->groups = 1;
+      }
+    }
+    if (changed) {
+      keep(std::move(candidate));
+    }
+  }
+  // Simpler options.
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    graph_spec candidate = spec;
+    if (auto* const convolution = std::get_if<nn::conv2d>(&candidate.layers[i].options)) {
+      const nn::conv2d before = *convolution;
+      if (before.kernel != nn::size2d{1, 1} || before.stride != nn::size2d{1, 1}) {
+        *convolution = {.out_channels = before.out_channels, .groups = before.groups, .bias = before.bias};
+        keep(candidate);
+      }
+      if (before.groups != 1) {
+        *convolution = before;
+        convolution->groups = 1;
+        keep(candidate);
+      }
+      if (before.bias) {
+        *convolution = before;
+        convolution->bias = false;
+        keep(candidate);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace gradus_test

@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A network by the definitions: double precision, one layer after another, plain loops; nothing is fused, planned or
+// shared. It is what the networks of the library are compared with.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/dropout.hpp"
+#include "graph_spec.hpp"
+
+namespace gradus_test {
+
+/// A dense batch of images, (n, c, h, w) in row-major order.
+struct reference_images {
+  gradus::image_extents shape{};
+  std::vector<double> elements;
+
+  reference_images() = default;
+  explicit reference_images(const gradus::image_extents& extents)
+      : shape{extents}, elements(static_cast<std::size_t>(extents.size())) {}
+
+  [[nodiscard]] double& operator()(index_t n, index_t c, index_t h, index_t w) { return elements[offset(n, c, h, w)]; }
+  [[nodiscard]] double operator()(index_t n, index_t c, index_t h, index_t w) const {
+    return elements[offset(n, c, h, w)];
+  }
+  [[nodiscard]] std::size_t offset(index_t n, index_t c, index_t h, index_t w) const {
+    return static_cast<std::size_t>(((n * shape.c + c) * shape.h + h) * shape.w + w);
+  }
+};
+
+/// Relative errors of rounding, drawn at random: how far the results of arithmetic with rounding may be from the exact
+/// ones. A reference that runs with it tells how sensitive each number is.
+class rounding_noise {
+ public:
+  rounding_noise() = default;
+  /// @param relative  of everything that is stored
+  /// @param absolute  of gradients: numbers below it may become zero
+  rounding_noise(double relative, double absolute, std::uint64_t seed)
+      : relative_{relative}, absolute_{absolute}, random_{seed} {}
+
+  void on_values(std::vector<double>& numbers) { add(numbers, 0); }
+  void on_gradients(std::vector<double>& numbers) { add(numbers, absolute_); }
+
+ private:
+  void add(std::vector<double>& numbers, double absolute) {
+    if (relative_ == 0) {
+      return;
+    }
+    for (double& number : numbers) {
+      number += number * relative_ * draw() + absolute * draw();
+    }
+  }
+  [[nodiscard]] double draw() { return static_cast<double>(random_() >> 11U) * 0x1.0p-52 - 1.0; }  // in [-1, 1)
+
+  double relative_ = 0;
+  double absolute_ = 0;
+  std::mt19937_64 random_{0};
+};
+
+/// Sums over a batch.
+struct reference_sums {
+  double loss = 0;
+  index_t correct = 0;
+};
+
+class reference_network {
+ public:
+  /// By the names of the library: "l0.weight", "l1.running_mean".
+  using named_numbers = std::map<std::string, std::vector<double>>;
+
+  /// @param seed  of dropout
+  reference_network(const graph_spec& spec, std::uint64_t seed, rounding_noise noise = {})
+      : spec_{spec}, shapes_{*shapes_of(spec)}, seed_{seed}, noise_{std::move(noise)} {
+    for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+      if (std::holds_alternative<nn::batch_norm>(spec_.layers[i].options)) {
+        const auto channels = static_cast<std::size_t>(shapes_[i + 1].channels);
+        buffers_[layer_name(i) + ".running_mean"].assign(channels, 0.0);
+        buffers_[layer_name(i) + ".running_variance"].assign(channels, 1.0);
+      }
+    }
+  }
+
+  named_numbers& parameters() noexcept { return parameters_; }
+  [[nodiscard]] const named_numbers& gradients() const noexcept { return gradients_; }
+  [[nodiscard]] const named_numbers& buffers() const noexcept { return buffers_; }
+  /// Of the last pass: the values of all parts of the batch, one after another.
+  [[nodiscard]] const std::vector<std::vector<reference_images>>& parts() const noexcept { return parts_; }
+  [[nodiscard]] const std::vector<nn::value_shape>& shapes() const noexcept { return shapes_; }
+
+  struct step_position {
+    std::uint64_t step = 0;
+    std::uint64_t first_example = 0;
+  };
+
+  /// One training step without the update: gradients are those of scale * (sum of losses).
+  /// @param at_once  examples of a part of the batch
+  reference_sums train(const reference_images& images, std::span<const std::int32_t> labels, step_position position,
+                       double scale, index_t at_once) {
+    gradients_.clear();
+    parts_.clear();
+    reference_sums sums;
+    for (index_t first = 0; first < images.shape.n; first += at_once) {
+      const index_t count = std::min(at_once, images.shape.n - first);
+      forward(part_of(images, first, count), true, position);
+      std::vector<reference_images> gradients;
+      for (const reference_images& value : parts_.back()) {
+        gradients.emplace_back(value.shape);
+      }
+      add_loss(labels.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), scale, sums,
+               &gradients.back());
+      noise_.on_gradients(gradients.back().elements);
+      backward(gradients, position);
+      position.first_example += static_cast<std::uint64_t>(count);
+    }
+    return sums;
+  }
+
+  /// Losses outside training.
+  reference_sums evaluate(const reference_images& images, std::span<const std::int32_t> labels) {
+    parts_.clear();
+    reference_sums sums;
+    forward(images, false, {});
+    add_loss(labels, 0, sums, nullptr);
+    return sums;
+  }
+
+ private:
+  [[nodiscard]] static reference_images part_of(const reference_images& images, index_t first, index_t count) {
+    reference_images part{{count, images.shape.c, images.shape.h, images.shape.w}};
+    const auto size = static_cast<std::ptrdiff_t>(part.elements.size() / static_cast<std::size_t>(count));
+    std::copy_n(images.elements.begin() + first * size, count * size, part.elements.begin());
+    return part;
+  }
+
+  void forward(reference_images images, bool training, const step_position& position) {
+    const index_t examples = images.shape.n;
+    std::vector<reference_images>& values = parts_.emplace_back();
+    values.push_back(std::move(images));
+    saved_.assign(spec_.layers.size(), {});
+    for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+      reference_images out{shapes_[i + 1].batch(examples)};
+      std::visit([&](const auto& options) { compute(i, options, values, out, training, position); },
+                 named_options(spec_, i));
+      if (!std::holds_alternative<nn::flatten>(spec_.layers[i].options)) {
+        noise_.on_values(out.elements);
+      }
+      values.push_back(std::move(out));
+    }
+  }
+
+  void backward(std::vector<reference_images>& gradients, const step_position& position) {
+    for (std::size_t i = spec_.layers.size(); i-- > 0;) {
+      std::visit([&](const auto& options) { differentiate(i, options, gradients, position); }, named_options(spec_, i));
+      for (const std::size_t value : spec_.layers[i].inputs) {
+        noise_.on_gradients(gradients[value].elements);
+      }
+    }
+  }
+
+  void add_loss(std::span<const std::int32_t> labels, double scale, reference_sums& sums, reference_images* gradient) {
+    const reference_images& scores = parts_.back().back();
+    for (index_t n = 0; n < scores.shape.n; ++n) {
+      double largest = scores(n, 0, 0, 0);
+      index_t best = 0;
+      for (index_t c = 1; c < scores.shape.c; ++c) {
+        if (scores(n, c, 0, 0) > largest) {
+          largest = scores(n, c, 0, 0);
+          best = c;
+        }
+      }
+      double total = 0;
+      for (index_t c = 0; c < scores.shape.c; ++c) {
+        total += std::exp(scores(n, c, 0, 0) - largest);
+      }
+      const index_t label = labels[static_cast<std::size_t>(n)];
+      sums.loss += std::log(total) + largest - scores(n, label, 0, 0);
+      sums.correct += best == label ? 1 : 0;
+      for (index_t c = 0; gradient != nullptr && c < scores.shape.c; ++c) {
+        (*gradient)(n, c, 0, 0) = scale * (std::exp(scores(n, c, 0, 0) - largest) / total - (c == label ? 1 : 0));
+      }
+    }
+  }
+
+  // ---- what each layer is
+
+  using values_type = std::vector<reference_images>;
+
+  [[nodiscard]] const std::vector<double>& parameter(std::size_t layer, const char* name) {
+    return parameters_.at(layer_name(layer) + name);
+  }
+  /// Zeros at first; parts of a batch add up.
+  [[nodiscard]] std::vector<double>& gradient(std::size_t layer, const char* name) {
+    std::vector<double>& result = gradients_[layer_name(layer) + name];
+    result.resize(parameter(layer, name).size());
+    return result;
+  }
+  [[nodiscard]] std::size_t input(std::size_t layer, std::size_t k = 0) const { return spec_.layers[layer].inputs[k]; }
+  [[nodiscard]] const reference_images& value(std::size_t v) const { return parts_.back()[v]; }
+
+  /// Calls body(n, c, h, w) in row-major order.
+  template <class Body>
+  static void for_each(const gradus::image_extents& shape, const Body& body) {
+    for (index_t n = 0; n < shape.n; ++n) {
+      for (index_t c = 0; c < shape.c; ++c) {
+        for (index_t h = 0; h < shape.h; ++h) {
+          for (index_t w = 0; w < shape.w; ++w) {
+            body(n, c, h, w);
+          }
+        }
+      }
+    }
+  }
+
+  /// Calls body(h, w, r, s) for the elements of the window (p, q) that are in the image: those at the tap (r, s).
+  template <class Options, class Body>
+  static void for_each_tap(const Options& options, const nn::value_shape& in, index_t p, index_t q, const Body& body) {
+    const auto [rows, columns] = windows_of(options, in);
+    for (index_t r = 0; r < options.kernel.height; ++r) {
+      for (index_t s = 0; s < options.kernel.width; ++s) {
+        const index_t h = p * options.stride.height + r - rows.before;
+        const index_t w = q * options.stride.width + s - columns.before;
+        if (h >= 0 && h < in.height && w >= 0 && w < in.width) {
+          body(h, w, r, s);
+        }
+      }
+    }
+  }
+
+  void compute(std::size_t i, const nn::add&, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    for (std::size_t e = 0; e < out.elements.size(); ++e) {
+      out.elements[e] = values[input(i, 0)].elements[e] + values[input(i, 1)].elements[e];
+    }
+  }
+  void differentiate(std::size_t i, const nn::add&, values_type& gradients, const step_position&) {
+    for (const std::size_t v : spec_.layers[i].inputs) {
+      for (std::size_t e = 0; e < gradients[v].elements.size(); ++e) {
+        gradients[v].elements[e] += gradients[i + 1].elements[e];
+      }
+    }
+  }
+
+  void compute(std::size_t i, const nn::average_pool2d& options, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      double sum = 0;
+      index_t count = 0;
+      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+        sum += values[input(i)](n, c, h, w);
+        ++count;
+      });
+      out(n, c, p, q) =
+          sum / static_cast<double>(options.count_padding ? options.kernel.height * options.kernel.width : count);
+    });
+  }
+  void differentiate(std::size_t i, const nn::average_pool2d& options, values_type& gradients, const step_position&) {
+    for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      index_t count = 0;
+      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t, index_t, index_t, index_t) { ++count; });
+      count = options.count_padding ? options.kernel.height * options.kernel.width : count;
+      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+        gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q) / static_cast<double>(count);
+      });
+    });
+  }
+
+  [[nodiscard]] nn::average_pool2d whole_image(std::size_t i) const {
+    const nn::size2d image{shapes_[input(i)].height, shapes_[input(i)].width};
+    return {.kernel = image, .stride = image, .pad = nn::padding::valid()};
+  }
+  void compute(std::size_t i, const nn::global_average_pool2d&, const values_type& values, reference_images& out,
+               bool training, const step_position& position) {
+    compute(i, whole_image(i), values, out, training, position);
+  }
+  void differentiate(std::size_t i, const nn::global_average_pool2d&, values_type& gradients,
+                     const step_position& position) {
+    differentiate(i, whole_image(i), gradients, position);
+  }
+
+  void compute(std::size_t i, const nn::max_pool2d& options, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      bool first = true;
+      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+        const double candidate = values[input(i)](n, c, h, w);
+        out(n, c, p, q) = first ? candidate : std::max(out(n, c, p, q), candidate);
+        first = false;
+      });
+    });
+    saved_[i] = out.elements;  // the maxima before they are rounded
+  }
+  void differentiate(std::size_t i, const nn::max_pool2d& options, values_type& gradients, const step_position&) {
+    for_each(gradients[i + 1].shape, [&](index_t n, index_t c, index_t p, index_t q) {
+      bool found = false;
+      const double largest = saved_[i][gradients[i + 1].offset(n, c, p, q)];
+      for_each_tap(options, shapes_[input(i)], p, q, [&](index_t h, index_t w, index_t, index_t) {
+        if (!found && value(input(i))(n, c, h, w) == largest) {
+          gradients[input(i)](n, c, h, w) += gradients[i + 1](n, c, p, q);
+          found = true;
+        }
+      });
+    });
+  }
+
+  void compute(std::size_t i, const nn::batch_norm& options, const values_type& values, reference_images& out,
+               bool training, const step_position&) {
+    const reference_images& x = values[input(i)];
+    std::vector<double>& means = buffers_.at(layer_name(i) + ".running_mean");
+    std::vector<double>& variances = buffers_.at(layer_name(i) + ".running_variance");
+    const double count = static_cast<double>(x.shape.size() / x.shape.c);
+    saved_[i].clear();
+    for (index_t c = 0; c < x.shape.c; ++c) {
+      const auto channel = static_cast<std::size_t>(c);
+      double mean = means[channel];
+      double variance = variances[channel];
+      if (training) {
+        mean = channel_sum(x, c, [](double element) { return element; }) / count;
+        variance = channel_sum(x, c, [&](double element) { return (element - mean) * (element - mean); }) / count;
+        // As PyTorch: the running variance is the unbiased one.
+        const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
+        means[channel] = (1 - options.momentum) * means[channel] + options.momentum * mean;
+        variances[channel] = (1 - options.momentum) * variances[channel] + options.momentum * unbiased;
+      }
+      saved_[i].push_back(mean);
+      saved_[i].push_back(1 / std::sqrt(variance + options.epsilon));
+    }
+    const std::vector<double> gamma = affine(i, options.scale, ".weight", 1);
+    const std::vector<double> beta = affine(i, options.shift, ".bias", 0);
+    for_each(x.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      const auto channel = static_cast<std::size_t>(c);
+      out(n, c, h, w) =
+          gamma[channel] * (x(n, c, h, w) - saved_[i][2 * channel]) * saved_[i][2 * channel + 1] + beta[channel];
+    });
+  }
+  void differentiate(std::size_t i, const nn::batch_norm& options, values_type& gradients, const step_position&) {
+    const reference_images& x = value(input(i));
+    const reference_images& dy = gradients[i + 1];
+    const double count = static_cast<double>(x.shape.size() / x.shape.c);
+    const std::vector<double> gamma = affine(i, options.scale, ".weight", 1);
+    for (index_t c = 0; c < x.shape.c; ++c) {
+      const auto channel = static_cast<std::size_t>(c);
+      const double mean = saved_[i][2 * channel];
+      const double inverse = saved_[i][2 * channel + 1];
+      double sum = 0;
+      double product = 0;
+      for_each({x.shape.n, 1, x.shape.h, x.shape.w}, [&](index_t n, index_t, index_t h, index_t w) {
+        sum += dy(n, c, h, w);
+        product += dy(n, c, h, w) * (x(n, c, h, w) - mean) * inverse;
+      });
+      if (options.scale) {
+        gradient(i, ".weight")[channel] += product;
+      }
+      if (options.shift) {
+        gradient(i, ".bias")[channel] += sum;
+      }
+      for_each({x.shape.n, 1, x.shape.h, x.shape.w}, [&](index_t n, index_t, index_t h, index_t w) {
+        const double normalized = (x(n, c, h, w) - mean) * inverse;
+        gradients[input(i)](n, c, h, w) +=
+            count > 1 ? gamma[channel] * inverse * (dy(n, c, h, w) - sum / count - normalized * product / count) : 0;
+      });
+    }
+  }
+
+  template <class Function>
+  [[nodiscard]] static double channel_sum(const reference_images& x, index_t c, const Function& function) {
+    double sum = 0;
+    for_each({x.shape.n, 1, x.shape.h, x.shape.w},
+             [&](index_t n, index_t, index_t h, index_t w) { sum += function(x(n, c, h, w)); });
+    return sum;
+  }
+  [[nodiscard]] std::vector<double> affine(std::size_t i, bool learned, const char* name, double otherwise) {
+    return learned ? parameter(i, name)
+                   : std::vector<double>(static_cast<std::size_t>(shapes_[i + 1].channels), otherwise);
+  }
+
+  void compute(std::size_t i, const nn::concat&, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    index_t first = 0;
+    for (const std::size_t v : spec_.layers[i].inputs) {
+      for_each(values[v].shape,
+               [&](index_t n, index_t c, index_t h, index_t w) { out(n, first + c, h, w) = values[v](n, c, h, w); });
+      first += values[v].shape.c;
+    }
+  }
+  void differentiate(std::size_t i, const nn::concat&, values_type& gradients, const step_position&) {
+    index_t first = 0;
+    for (const std::size_t v : spec_.layers[i].inputs) {
+      for_each(gradients[v].shape, [&](index_t n, index_t c, index_t h, index_t w) {
+        gradients[v](n, c, h, w) += gradients[i + 1](n, first + c, h, w);
+      });
+      first += gradients[v].shape.c;
+    }
+  }
+
+  /// Calls body(n, o, p, q, ic, h, w, weight) for every product of a convolution.
+  template <class Body>
+  void for_each_product(std::size_t i, const nn::conv2d& options, const gradus::image_extents& out, const Body& body) {
+    const nn::value_shape& in = shapes_[input(i)];
+    const index_t terms = in.channels / options.groups;
+    for_each(out, [&](index_t n, index_t o, index_t p, index_t q) {
+      const index_t group = o / (out.c / options.groups);
+      for_each_tap(options, in, p, q, [&](index_t h, index_t w, index_t r, index_t s) {
+        for (index_t k = 0; k < terms; ++k) {
+          const index_t weight = ((o * terms + k) * options.kernel.height + r) * options.kernel.width + s;
+          body(n, o, p, q, group * terms + k, h, w, static_cast<std::size_t>(weight));
+        }
+      });
+    });
+  }
+  void compute(std::size_t i, const nn::conv2d& options, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    std::vector<double> weights = parameter(i, ".weight");
+    noise_.on_values(weights);
+    if (options.bias) {
+      for_each(out.shape, [&](index_t n, index_t c, index_t p, index_t q) {
+        out(n, c, p, q) = parameter(i, ".bias")[static_cast<std::size_t>(c)];
+      });
+    }
+    for_each_product(i, options, out.shape,
+                     [&](index_t n, index_t o, index_t p, index_t q, index_t c, index_t h, index_t w, std::size_t k) {
+                       out(n, o, p, q) += values[input(i)](n, c, h, w) * weights[k];
+                     });
+  }
+  void differentiate(std::size_t i, const nn::conv2d& options, values_type& gradients, const step_position&) {
+    std::vector<double> weights = parameter(i, ".weight");
+    noise_.on_values(weights);
+    std::vector<double>& dw = gradient(i, ".weight");
+    const reference_images& dy = gradients[i + 1];
+    for_each_product(i, options, dy.shape,
+                     [&](index_t n, index_t o, index_t p, index_t q, index_t c, index_t h, index_t w, std::size_t k) {
+                       dw[k] += value(input(i))(n, c, h, w) * dy(n, o, p, q);
+                       gradients[input(i)](n, c, h, w) += dy(n, o, p, q) * weights[k];
+                     });
+    if (options.bias) {
+      std::vector<double>& db = gradient(i, ".bias");
+      for_each(dy.shape,
+               [&](index_t n, index_t c, index_t p, index_t q) { db[static_cast<std::size_t>(c)] += dy(n, c, p, q); });
+    }
+  }
+
+  void compute(std::size_t i, const nn::dense& options, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    const reference_images& x = values[input(i)];
+    std::vector<double> weights = parameter(i, ".weight");
+    noise_.on_values(weights);
+    const auto terms = static_cast<std::size_t>(shapes_[input(i)].size());
+    for_each(out.shape, [&](index_t n, index_t o, index_t, index_t) {
+      const auto row = static_cast<std::size_t>(o);
+      double sum = options.bias ? parameter(i, ".bias")[row] : 0;
+      for (std::size_t k = 0; k < terms; ++k) {
+        sum += x.elements[static_cast<std::size_t>(n) * terms + k] * weights[row * terms + k];
+      }
+      out(n, o, 0, 0) = sum;
+    });
+  }
+  void differentiate(std::size_t i, const nn::dense& options, values_type& gradients, const step_position&) {
+    const reference_images& x = value(input(i));
+    std::vector<double> weights = parameter(i, ".weight");
+    noise_.on_values(weights);
+    std::vector<double>& dw = gradient(i, ".weight");
+    const auto terms = static_cast<std::size_t>(shapes_[input(i)].size());
+    for_each(gradients[i + 1].shape, [&](index_t n, index_t o, index_t, index_t) {
+      const auto row = static_cast<std::size_t>(o);
+      const double dy = gradients[i + 1](n, o, 0, 0);
+      for (std::size_t k = 0; k < terms; ++k) {
+        dw[row * terms + k] += dy * x.elements[static_cast<std::size_t>(n) * terms + k];
+        gradients[input(i)].elements[static_cast<std::size_t>(n) * terms + k] += dy * weights[row * terms + k];
+      }
+      if (options.bias) {
+        gradient(i, ".bias")[row] += dy;
+      }
+    });
+  }
+
+  /// 0 or 1 / (1 - rate).
+  [[nodiscard]] double kept(const nn::dropout& options, const reference_images& x, std::size_t element,
+                            const step_position& position) const {
+    const auto size = x.elements.size() / static_cast<std::size_t>(x.shape.n);
+    const bool keeps = gradus::kernels::dropout_keeps(
+        gradus::random_stream{seed_, options.name}, position.step, position.first_example + element / size,
+        static_cast<index_t>(element % size), gradus::kernels::dropout_threshold(options.rate));
+    return keeps ? 1 / (1 - options.rate) : 0;
+  }
+  void compute(std::size_t i, const nn::dropout& options, const values_type& values, reference_images& out,
+               bool training, const step_position& position) {
+    for (std::size_t e = 0; e < out.elements.size(); ++e) {
+      out.elements[e] = values[input(i)].elements[e] * (training ? kept(options, out, e, position) : 1);
+    }
+  }
+  void differentiate(std::size_t i, const nn::dropout& options, values_type& gradients, const step_position& position) {
+    for (std::size_t e = 0; e < gradients[i + 1].elements.size(); ++e) {
+      gradients[input(i)].elements[e] += gradients[i + 1].elements[e] * kept(options, gradients[i + 1], e, position);
+    }
+  }
+
+  void compute(std::size_t i, const nn::flatten&, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    out.elements = values[input(i)].elements;
+  }
+  void differentiate(std::size_t i, const nn::flatten&, values_type& gradients, const step_position&) {
+    for (std::size_t e = 0; e < gradients[i + 1].elements.size(); ++e) {
+      gradients[input(i)].elements[e] += gradients[i + 1].elements[e];
+    }
+  }
+
+  [[nodiscard]] static double divisor(const nn::local_response_norm& options, const reference_images& x, index_t n,
+                                      index_t c, index_t h, index_t w) {
+    double squares = 0;
+    for (index_t j = std::max<index_t>(0, c - options.radius); j <= std::min(x.shape.c - 1, c + options.radius); ++j) {
+      squares += x(n, j, h, w) * x(n, j, h, w);
+    }
+    return options.k + options.alpha * squares;
+  }
+  void compute(std::size_t i, const nn::local_response_norm& options, const values_type& values, reference_images& out,
+               bool, const step_position&) {
+    const reference_images& x = values[input(i)];
+    for_each(out.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      out(n, c, h, w) = x(n, c, h, w) * std::pow(divisor(options, x, n, c, h, w), -options.beta);
+    });
+  }
+  void differentiate(std::size_t i, const nn::local_response_norm& options, values_type& gradients,
+                     const step_position&) {
+    const reference_images& x = value(input(i));
+    for_each(x.shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      const double dy = gradients[i + 1](n, c, h, w);
+      const double base = divisor(options, x, n, c, h, w);
+      gradients[input(i)](n, c, h, w) += dy * std::pow(base, -options.beta);
+      for (index_t j = std::max<index_t>(0, c - options.radius); j <= std::min(x.shape.c - 1, c + options.radius);
+           ++j) {
+        gradients[input(i)](n, j, h, w) -=
+            2 * options.alpha * options.beta * x(n, j, h, w) * dy * x(n, c, h, w) * std::pow(base, -options.beta - 1);
+      }
+    });
+  }
+
+  void compute(std::size_t i, const nn::pad_channels& options, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    for_each(values[input(i)].shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      out(n, options.before + c, h, w) = values[input(i)](n, c, h, w);
+    });
+  }
+  void differentiate(std::size_t i, const nn::pad_channels& options, values_type& gradients, const step_position&) {
+    for_each(gradients[input(i)].shape, [&](index_t n, index_t c, index_t h, index_t w) {
+      gradients[input(i)](n, c, h, w) += gradients[i + 1](n, options.before + c, h, w);
+    });
+  }
+
+  void compute(std::size_t i, const nn::relu&, const values_type& values, reference_images& out, bool,
+               const step_position&) {
+    for (std::size_t e = 0; e < out.elements.size(); ++e) {
+      out.elements[e] = std::max(values[input(i)].elements[e], 0.0);
+    }
+  }
+  void differentiate(std::size_t i, const nn::relu&, values_type& gradients, const step_position&) {
+    for (std::size_t e = 0; e < gradients[i + 1].elements.size(); ++e) {
+      if (value(input(i)).elements[e] > 0) {
+        gradients[input(i)].elements[e] += gradients[i + 1].elements[e];
+      }
+    }
+  }
+
+  graph_spec spec_;
+  std::vector<nn::value_shape> shapes_;
+  std::uint64_t seed_;
+  rounding_noise noise_;
+  named_numbers parameters_;
+  named_numbers gradients_;
+  named_numbers buffers_;
+  std::vector<std::vector<reference_images>> parts_;
+  std::vector<std::vector<double>> saved_;  // of each layer, from forward to backward
+};
+
+}  // namespace gradus_test
