@@ -328,9 +328,9 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     if (gradients.gamma != nullptr) {
       gradients.gamma[c] = static_cast<real>(totals[split.channels + c] * inverse);
     }
-    // dx = scale * g - offset - factor * (x - mean)
+    // dx = scale * (g - mean of g) - factor * (x - mean)
     work.coefficients[c] = static_cast<real>(scale);
-    work.coefficients[split.channels + c] = static_cast<real>(scale * totals[c] / count);
+    work.coefficients[split.channels + c] = static_cast<real>(totals[c] / count);
     work.coefficients[2 * split.channels + c] =
         static_cast<real>(scale * inverse * inverse * totals[split.channels + c] / count);
   }
