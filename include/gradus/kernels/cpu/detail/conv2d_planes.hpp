@@ -84,6 +84,8 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const bool single = c.taps_height * c.taps_width == 1;
+    // The pixels of all results are one run of the source.
+    const bool one_run = single && c.inside() && c.source_width == c.columns && c.step_height == 1;
     limits result{.direct = in_place_ && c.inside() && c.step_width == 1,
                   .joined = false,
                   .spread = !single && gains_by_joined_rows(c),
@@ -93,9 +95,8 @@ class plane_correlations final : public correlations<Element> {
     const index_t pixel_bytes = std::max<index_t>(1, c.terms * copies) * static_cast<index_t>(sizeof(real));
     const index_t pixels = std::clamp<index_t>(source_bytes / pixel_bytes, 6 * kernels_.width, 1024);
     result.direct = result.direct && !result.spread;
-    result.joined =
-        result.spread || (single && (!result.direct || (c.source_width == c.columns && c.step_height == 1)));
-    result.unit = single && c.columns == 1 && result.joined ? kernels_.width : 1;
+    result.joined = result.spread || (single && (!result.direct || one_run));
+    result.unit = one_run && c.columns == 1 ? kernels_.width : 1;
     // Many results read their terms often: in a strip these lie on few pages.
     result.direct = result.direct && !(result.unit > 1 && c.results >= 2 * c.terms);
     result.rows = round_up(
@@ -197,7 +198,7 @@ class plane_correlations final : public correlations<Element> {
     const index_t plane = c.source_height * c.source_width;
     if (most.unit > 1) {
       for (index_t i = 0; i < c.terms; ++i) {
-        read_run(x + i * plane + block.row, block.rows, strip + i * block.rows);
+        read_run(x + i * plane + c.origin_height + block.row, block.rows, strip + i * block.rows);
       }
       return;
     }
