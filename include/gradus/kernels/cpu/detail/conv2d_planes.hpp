@@ -8,6 +8,7 @@
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
+#include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"                            // GRADUS_COLD
@@ -32,8 +33,8 @@ class plane_correlations final : public correlations<Element> {
                      index_t batch)
       : base{kernels, flattened(g), channel_order::first, which, threads, batch} {}
 
-  /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Large when runs are
-  /// shorter than a tile.
+  /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Infinite where a
+  /// run is shorter than a tile, which would begin before the run.
   [[nodiscard]] GRADUS_COLD double waste() const {
     double most = 1;
     for (index_t phase = 0; phase < phases_; ++phase) {
@@ -42,9 +43,10 @@ class plane_correlations final : public correlations<Element> {
       const index_t run = (l.joined ? std::min(l.rows, c.rows) : 1) * c.columns;
       if (c.terms_of_all_taps() > 0 && c.rows * c.columns > 0) {
         // The last block of rows may be lower than the others.
-        const bool fits = (l.joined ? shortest_block(c) : 1) * c.columns >= kernels_.width;
-        most =
-            std::max(most, !fits ? 1e6 : static_cast<double>(round_up(run, kernels_.width)) / static_cast<double>(run));
+        if ((l.joined ? shortest_block(c) : 1) * c.columns < kernels_.width) {
+          return std::numeric_limits<double>::infinity();
+        }
+        most = std::max(most, static_cast<double>(round_up(run, kernels_.width)) / static_cast<double>(run));
       }
     }
     return most;
