@@ -11,6 +11,7 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
+#include "instances.hpp"
 #include "instruction_sets.hpp"
 #include "support.hpp"
 
