@@ -2,23 +2,28 @@
 //
 // Convolutions of many shapes against plain loops, in arrays between guarded pages.
 //
-// By itself the test runs a part of the walk and some thousand cases by chance. Environment variables, and what they
-// make of `agrees_with_plain_loops`:
+// By itself the test runs a part of a walk over all small shapes and some thousand cases by chance. Environment
+// variables make it run others:
 //
 //   GRADUS_CONV_SWEEP=<cases>[:<seed>]   so many cases by chance, of a seed from 1 on
-//   GRADUS_CONV_SWEEP=walk[:<step>]      every step-th case of the walk over all small shapes (18 million cases)
-//   GRADUS_CONV_CASE=<seed>:<index>      one case, again; it is made smaller if it fails
+//   GRADUS_CONV_SWEEP=walk[:<step>]      every step-th case of the walk, which has 28 million, some without sense
+//   GRADUS_CONV_CASE=<seed>:<index>      one case again, and smaller ones if it fails; seed 0 is the walk
 //
-// A failure names the seed and the index of its case, and the case as C++, which `found_before` keeps.
+// A failure names the seed and the index of its case, and writes the case as `found_before` keeps it; an access beyond
+// an array ends the program, but first the case is written. With -O2 and both sanitizers a case takes half a
+// millisecond.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -304,7 +309,9 @@ std::string fault_of(const sweep_case& c, workplace& all) {
   if (fault.empty() && !all.intact()) {
     fault = "bytes beside an array were written";
   }
-  if (fault.empty() && winograd) {
+  if (fault.empty() && (winograd || c.numbers % 8 == 0)) {  // sums that depend on the order of their terms
+    p.roughen();
+    call.run();
     const std::string bits = call.bits();
     sweep_case other = c;
     other.threads = c.threads % 3 + 1;

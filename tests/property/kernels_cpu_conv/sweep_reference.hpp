@@ -76,6 +76,14 @@ struct sweep_problem {
 
   /// Puts NaN where the results of the pass read nothing.
   void spoil_what_is_not_read(const sweep_case& c);
+  /// Changes what is read: sums are rounded then, and the results are others.
+  void roughen() {
+    for (numbers* const factors : {&x, &dy, &w}) {
+      for (float& value : *factors) {
+        value *= 1.1F;
+      }
+    }
+  }
 
  private:
   void compute(gradus::kernels::pass which, index_t batch);
