@@ -21,6 +21,19 @@
 
 namespace gradus::kernels::detail {
 
+/// Of any shape whose waste() is finite. A tile takes `width` results of a run at a time, the last ones of it at its
+/// end, so it needs runs of at least so many; every term of a run is a run of pixels as long, in the source or in a
+/// strip:
+///
+///   direct  Row t and tap (r, s) meet the pixels from (origin + t * step + r, origin_width + s) on, one a column, for
+///           step_width is 1; inside() says that all of them are pixels.
+///   strip   Row t and row r of taps meet row t * row_step() + r of the strip, which has strip_phases() times
+///           strip_columns() pixels. Column u meets tap s in phase s % step_width at s / step_width + u: below
+///           strip_columns().
+///   spread  See spread_strip.
+///
+/// Runs are rows of results, or all rows of a block where these are `joined`: in a spread strip; in the strip of one
+/// tap, which has one row of `columns` pixels for each; and in the source where the results are one run of it.
 template <class Element>
 class plane_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -86,7 +99,8 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const bool single = c.taps_height * c.taps_width == 1;
-    // The pixels of all results are one run of the source.
+    // The pixels of all results are one run of the source, from row origin_height on: rows of `columns` pixels that lie
+    // inside and are as long as those of the source have no origin, and no step unless they are one pixel.
     const bool one_run = single && c.inside() && c.source_width == c.columns && c.step_height == 1;
     limits result{.direct = in_place_ && c.inside() && c.step_width == 1,
                   .joined = false,
@@ -99,7 +113,7 @@ class plane_correlations final : public correlations<Element> {
     result.direct = result.direct && !result.spread;
     result.joined = result.spread || (single && (!result.direct || one_run));
     result.unit = one_run && c.columns == 1 ? kernels_.width : 1;
-    // Many results read their terms often: in a strip these lie on few pages.
+    // Many results read their terms often: in a strip these lie on few pages. It is that run, whatever the origin.
     result.direct = result.direct && !(result.unit > 1 && c.results >= 2 * c.terms);
     result.rows = round_up(
         std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows)), result.unit);
@@ -267,6 +281,7 @@ class plane_correlations final : public correlations<Element> {
     const index_t row_step = (most.direct ? c.step_height : c.row_step()) * pitch;
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
+    // Tiles store where a run of results is one of the destination: dense() rows are as long as its own.
     const bool direct =
         in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
