@@ -19,7 +19,8 @@ enum class activation : unsigned char { identity, relu };
 ///   s)
 ///                                                 * w(o, i, r, s)
 ///
-/// with zeros outside x. Padding below and on the right is what the extents of the output need. All in elements.
+/// with zeros outside x. Padding below and on the right is what the extents of the output need; padding of any size may
+/// exceed the kernel. All in elements.
 struct conv2d_geometry {
   index_t in_channels = 0;
   index_t in_height = 0;

@@ -11,6 +11,7 @@
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
+#include "instances.hpp"
 #include "instruction_sets.hpp"
 #include "support.hpp"
 
@@ -100,6 +101,12 @@ const std::vector<conv::shape> shapes{
     {.batch = 3, .in = 300, .height = 7, .width = 7, .out = 50},
     padded({.batch = 1, .in = 160, .height = 5, .width = 6, .out = 20}, {3, 3}, {1, 1}),
     padded({.batch = 1, .in = 33, .height = 13, .width = 3, .out = 34}, {7, 1}, {3, 0}),
+    // Kernels of one tap whose results are one column, which is not the source as it lies: strides, padding, a source
+    // of two columns, results that begin or end inside the source.
+    {.batch = 1, .in = 16, .height = 128, .width = 2, .out = 32, .stride_height = 1, .stride_width = 2},
+    {.batch = 1, .in = 16, .height = 70, .width = 1, .out = 32, .pad_top = 1},
+    {.batch = 2, .in = 40, .height = 70, .width = 1, .out = 19, .pad_bottom = 2},
+    {.batch = 1, .in = 16, .height = 128, .width = 1, .out = 32, .stride_height = 2, .stride_width = 1},
     // A kernel for every channel: vectors that are full and not, strides, phases that no tap meets, several blocks of
     // rows and several chunks, padding on one side.
     {.batch = 0, .in = 5, .height = 6, .width = 6, .out = 5, .kernel_height = 3, .kernel_width = 3, .groups = 5},

@@ -73,7 +73,20 @@ template <class Element>
   }
 }
 
-/// Calls use(correlations) with the loops for the layout and the shape.
+// The workspace is aligned to 64 bytes; all other arrays need the alignment of their elements, no more. Nothing is read
+// outside them, nor results before they are written, but dx where it is accumulated. What no result has a term of may
+// be NaN (x between strides longer than the kernel; dy in backward_data where all its terms are padding), except by
+// Winograd's filtering, which spreads what is not finite over a tile.
+
+/// Calls use(correlations) with the loops for the layout and the shape. Which loops a shape may take:
+///
+///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float
+///   plane_correlations         nchw, no pairs, and every run as long as a tile: waste() is finite
+///   narrow_group_correlations  has_narrow_groups(): as many results as terms, several taps, few channels a group
+///   pixel_correlations         any shape
+///
+/// The classes say why each computes every such shape and reads inside its arrays; tests/property/kernels_cpu_conv
+/// sweeps all of them.
 template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                    const conv2d_geometry& g, pass which, index_t batch, const Use& use) {
@@ -98,7 +111,8 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
 
-/// Calls use(gradients) with what computes the gradients of the weights.
+/// Calls use(gradients) with what computes the gradients of the weights: of the same narrow groups, and of any shape,
+/// where winograd_weight_sums takes the shapes of winograd_correlations.
 template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                        const conv2d_geometry& g, index_t batch, const Use& use) {

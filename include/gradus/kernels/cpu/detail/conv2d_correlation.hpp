@@ -83,7 +83,8 @@ struct correlation {
     const index_t begin = std::clamp<index_t>(-first, 0, taps);
     return {begin, std::clamp<index_t>(size - first, begin, taps)};
   }
-  /// What `count` rows of results from `row` on read are whole rows of the source, one after another.
+  /// What `count` rows of results from `row` on read are whole rows of the source, one after another: none lies outside
+  /// or between them.
   [[nodiscard]] bool whole_rows(index_t row, index_t count) const noexcept {
     const index_t first = origin_height + row * step_height;
     return origin_width == 0 && source_columns() == source_width && row_step() == step_height && first >= 0 &&
@@ -134,7 +135,8 @@ inline constexpr channel_order channel_order_of =
 }
 
 /// Whether the one tap of a kernel meets the first phase, which can then store the zeros of the others. Only in planes:
-/// there they lie between its results.
+/// there they lie between its results. Without padding the tap meets place 0 of dx, so phase 0, and no other; the rows
+/// and columns that it skips lie before the next of its results or before the end of dx.
 [[nodiscard]] constexpr bool first_phase_fills(const conv2d_geometry& g, channel_order order) noexcept {
   return order == channel_order::first && g.kernel_height * g.kernel_width == 1 && g.pad_top == 0 && g.pad_left == 0;
 }
@@ -146,7 +148,8 @@ inline constexpr channel_order channel_order_of =
              : std::min(g.stride_height, g.in_height) * std::min(g.stride_width, g.in_width);
 }
 
-/// One axis of one phase of the backward pass.
+/// One axis of one phase of the backward pass. Place i of dx meets tap k at place (i + pad - k) / stride of dy, if that
+/// is whole: those taps are (i + pad) % stride + stride * u.
 struct backward_axis {
   index_t taps;     ///< of the phase
   index_t tap;      ///< of the kernel: the one of the phase's last tap

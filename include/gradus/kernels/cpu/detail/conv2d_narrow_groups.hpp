@@ -18,7 +18,11 @@
 
 namespace gradus::kernels::detail {
 
-/// Whether the groups have as many results as terms, and vectors hold several of them.
+/// Whether the groups have as many results as terms, and vectors hold several of them. Then channel j of the source, of
+/// the destination and of what is in between belong to the same group, a vector of channels begins with a group, and
+/// spread_groups() knows its size. The channels of the last vector that do not exist are zeros in the weights and where
+/// the terms are spread; depthwise loops end at the last channel. Not with one tap, so that no phase fills others
+/// (first_phase_fills).
 template <class Real>
 [[nodiscard]] bool has_narrow_groups(const tile_kernels<Real>& kernels, const conv2d_geometry& g) noexcept {
   const index_t group = g.in_channels / g.groups;
@@ -92,7 +96,8 @@ class spread_rows_of_groups {
 };
 
 /// Results of a few rows, all of them for the channels of a vector and then for those of the next; in depthwise
-/// convolutions for all channels at once.
+/// convolutions for all channels at once. Rows of taps outside the source are left out (rows_inside), so rows [first,
+/// last) are all that a block reads; columns outside are zeros of spread rows, or left out too (columns_inside).
 template <class Element>
 class narrow_group_correlations final : public correlations<Element> {
   using base = correlations<Element>;

@@ -19,7 +19,8 @@
 namespace gradus::kernels::detail {
 
 /// Chunks of rows of the batch are summed by themselves, then added in their order: the same bits for any number of
-/// threads.
+/// threads. Of the shapes of has_narrow_groups(): taps that lie outside the source are left out or meet zeros, as in
+/// narrow_group_correlations.
 template <class Element>
 class narrow_group_weight_gradients {
   using real = computed<Element>;

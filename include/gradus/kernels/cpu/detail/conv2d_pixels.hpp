@@ -18,6 +18,10 @@
 
 namespace gradus::kernels::detail {
 
+/// Of any shape. A pixel meets the taps of a row in runs of memory: in the source where all of them are pixels and it
+/// has no other groups (`direct`), or in a strip, which has every pixel of the rows that a block reads, zeros for the
+/// padding among them. Only taps that lie inside in a row of taps (`rows_inside`), or in a column where by_columns(),
+/// are multiplied; those that are left out would meet zeros.
 template <class Element>
 class pixel_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -68,7 +72,7 @@ class pixel_correlations final : public correlations<Element> {
                                                                            : 0;
   }
   [[nodiscard]] index_t pixel_pitch(const correlation& c) const noexcept { return c.terms + gap(c); }
-  /// Whether bands are of columns: kernels of one row of taps, which lies inside the source or nowhere.
+  /// Whether bands are of columns: kernels of one row of taps. Where that lies outside, it meets zeros in the strip.
   [[nodiscard]] bool by_columns(const correlation& c) const noexcept {
     return channels_last() && c.taps_height == 1 && c.taps_width > 1 && !c.inside();
   }
@@ -408,7 +412,8 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
 
-  /// Whether tiles do all that is done to the sums of an output in nchw, which then are only turned.
+  /// Whether tiles do all that is done to the sums of an output in nchw, which then are only turned. The pixels of an
+  /// image in a block follow one another in the planes of the output: dense() rows are as long as its own.
   [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
     return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
   }

@@ -8,6 +8,7 @@
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <array>        // std::array
 #include <cstddef>      // std::size_t
+#include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"                            // GRADUS_COLD
@@ -20,6 +21,19 @@
 
 namespace gradus::kernels::detail {
 
+/// Of any shape whose waste() is finite. A tile takes `width` results of a run at a time, the last ones of it at its
+/// end, so it needs runs of at least so many; every term of a run is a run of pixels as long, in the source or in a
+/// strip:
+///
+///   direct  Row t and tap (r, s) meet the pixels from (origin + t * step + r, origin_width + s) on, one a column, for
+///           step_width is 1; inside() says that all of them are pixels.
+///   strip   Row t and row r of taps meet row t * row_step() + r of the strip, which has strip_phases() times
+///           strip_columns() pixels. Column u meets tap s in phase s % step_width at s / step_width + u: below
+///           strip_columns().
+///   spread  See spread_strip.
+///
+/// Runs are rows of results, or all rows of a block where these are `joined`: in a spread strip; in the strip of one
+/// tap, which has one row of `columns` pixels for each; and in the source where the results are one run of it.
 template <class Element>
 class plane_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -32,8 +46,8 @@ class plane_correlations final : public correlations<Element> {
                      index_t batch)
       : base{kernels, flattened(g), channel_order::first, which, threads, batch} {}
 
-  /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Large when runs are
-  /// shorter than a tile.
+  /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Infinite where a
+  /// run is shorter than a tile, which would begin before the run.
   [[nodiscard]] GRADUS_COLD double waste() const {
     double most = 1;
     for (index_t phase = 0; phase < phases_; ++phase) {
@@ -42,9 +56,10 @@ class plane_correlations final : public correlations<Element> {
       const index_t run = (l.joined ? std::min(l.rows, c.rows) : 1) * c.columns;
       if (c.terms_of_all_taps() > 0 && c.rows * c.columns > 0) {
         // The last block of rows may be lower than the others.
-        const bool fits = (l.joined ? shortest_block(c) : 1) * c.columns >= kernels_.width;
-        most =
-            std::max(most, !fits ? 1e6 : static_cast<double>(round_up(run, kernels_.width)) / static_cast<double>(run));
+        if ((l.joined ? shortest_block(c) : 1) * c.columns < kernels_.width) {
+          return std::numeric_limits<double>::infinity();
+        }
+        most = std::max(most, static_cast<double>(round_up(run, kernels_.width)) / static_cast<double>(run));
       }
     }
     return most;
@@ -84,6 +99,9 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const bool single = c.taps_height * c.taps_width == 1;
+    // The pixels of all results are one run of the source, from row origin_height on: rows of `columns` pixels that lie
+    // inside and are as long as those of the source have no origin, and no step unless they are one pixel.
+    const bool one_run = single && c.inside() && c.source_width == c.columns && c.step_height == 1;
     limits result{.direct = in_place_ && c.inside() && c.step_width == 1,
                   .joined = false,
                   .spread = !single && gains_by_joined_rows(c),
@@ -93,10 +111,9 @@ class plane_correlations final : public correlations<Element> {
     const index_t pixel_bytes = std::max<index_t>(1, c.terms * copies) * static_cast<index_t>(sizeof(real));
     const index_t pixels = std::clamp<index_t>(source_bytes / pixel_bytes, 6 * kernels_.width, 1024);
     result.direct = result.direct && !result.spread;
-    result.joined =
-        result.spread || (single && (!result.direct || (c.source_width == c.columns && c.step_height == 1)));
-    result.unit = single && c.columns == 1 && result.joined ? kernels_.width : 1;
-    // Many results read their terms often: in a strip these lie on few pages.
+    result.joined = result.spread || (single && (!result.direct || one_run));
+    result.unit = one_run && c.columns == 1 ? kernels_.width : 1;
+    // Many results read their terms often: in a strip these lie on few pages. It is that run, whatever the origin.
     result.direct = result.direct && !(result.unit > 1 && c.results >= 2 * c.terms);
     result.rows = round_up(
         std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows)), result.unit);
@@ -197,7 +214,7 @@ class plane_correlations final : public correlations<Element> {
     const index_t plane = c.source_height * c.source_width;
     if (most.unit > 1) {
       for (index_t i = 0; i < c.terms; ++i) {
-        read_run(x + i * plane + block.row, block.rows, strip + i * block.rows);
+        read_run(x + i * plane + c.origin_height + block.row, block.rows, strip + i * block.rows);
       }
       return;
     }
@@ -264,6 +281,7 @@ class plane_correlations final : public correlations<Element> {
     const index_t row_step = (most.direct ? c.step_height : c.row_step()) * pitch;
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
+    // Tiles store where a run of results is one of the destination: dense() rows are as long as its own.
     const bool direct =
         in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
     const index_t tiles = ceil_div(c.results, kernels_.rows);

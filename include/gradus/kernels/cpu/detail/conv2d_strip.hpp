@@ -15,7 +15,8 @@
 namespace gradus::kernels::detail {
 
 /// Copies `columns` pixels of row h of a plane, from column `origin` on and as far apart as results are; zeros for
-/// those in the padding.
+/// those in the padding. Reads no others: the first is at origin + left * step >= 0, the last one at
+/// origin + (right - 1) * step < source_width.
 template <class Element>
 void copy_strip_row(const correlation& c, const Element* plane, index_t h, index_t origin, index_t columns,
                     computed<Element>* to) {
@@ -83,7 +84,9 @@ void copy_pixels_and_ones(const Element* from, index_t channel_step, index_t pix
 }
 
 /// A strip in which rows of results are joined: for every column of taps the pixels that it meets lie together, row
-/// after row (sorted by the phase of the stride), so that a tap meets the pixels of all rows in one run.
+/// after row (sorted by the phase of the stride), so that a tap meets the pixels of all rows in one run. Row t and tap
+/// r meet row q = t + r / row_step() of phase r % row_step(): the row first + q * step_height + r % row_step() of the
+/// source, which is first + t * step_height + r, for row_step() is the step, or more than r. Of q there are rows_.
 class spread_strip {
  public:
   /// @param rows  of results

@@ -23,7 +23,8 @@ namespace gradus::kernels::detail {
 /// own, and the chunks are then added in their order. How the work is cut depends on the shape alone, so the sums do
 /// not depend on the number of threads. In a task, unless it is for minimal filtering, some rows of x lie in a strip
 /// (rows, columns, channels) with the padding written out and one more channel of ones, whose gradient is that of the
-/// bias; dy lies in panels.
+/// bias; dy lies in panels. Of any shape: row t of results meets row t * row_step() + r of the strip with row r of
+/// taps, column u column u * step_width + s, and the strip ends with the last of them.
 template <class Element>
 class weight_gradients {
   using real = computed<Element>;  // of gradients, sums, and what tiles read
@@ -214,7 +215,8 @@ class weight_gradients {
   }
 
   /// dy from a channel and a row of an image on, where a panel of it can be read as it lies: pixels are a few lines
-  /// apart, so that most of what the cache fetches is used. Else null.
+  /// apart, so that most of what the cache fetches is used. Else null. Panels are then full, and the pixels of a piece
+  /// follow one another: it has several images only where it has all of their rows.
   [[nodiscard]] const real* gradient_in_place([[maybe_unused]] const Element* dy, [[maybe_unused]] index_t channel,
                                               [[maybe_unused]] index_t image, [[maybe_unused]] index_t row) const {
     constexpr index_t most_bytes = 512;  // of a pixel

@@ -19,6 +19,11 @@ namespace gradus::kernels::detail {
 /// Whether a convolution gains by minimal filtering: kernels of 3x3, 5x5, 1x3, 1x7 and 7x1 without strides, channels
 /// that fill vectors and are many enough to pay for the transforms, and tiles that lie inside the image for the most
 /// part. Of the shape alone, so that a network computes the same however it is run.
+///
+/// What the loops need of it: one correlation in every pass (no strides, so no phases; one group); channels in units of
+/// 16 floats, which are whole vectors of every instruction set, so that no transform reads beyond the last channel and
+/// no panel is cut; kernels that winograd_tiles has transforms of. Places outside the source are read from zeros
+/// (winograd_image), results outside the destination are dropped, and nothing depends on the padding.
 [[nodiscard]] constexpr bool gains_by_winograd(const conv2d_geometry& g) noexcept {
   constexpr index_t unit = 16;
   constexpr index_t least_channels = 32;
