@@ -154,7 +154,8 @@ requires operands<Left, Right>
 /// The value of [low, high] that is nearest to x.
 template <operand Operand, operand_or_scalar Low, operand_or_scalar High>
 [[nodiscard]] auto clamp(Operand&& x, Low&& low, High&& high) {
-  return minimum(maximum(std::forward<Operand>(x), std::forward<Low>(low)), std::forward<High>(high));
+  return detail::make_map<detail::clamp_operation>(std::forward<Operand>(x), std::forward<Low>(low),
+                                                   std::forward<High>(high));
 }
 
 /// The values converted to another element type, as by static_cast.

@@ -194,7 +194,7 @@ template <auto... Axes, operand Operand>
 /// The square root of the sum of the squares.
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto norm_l2(Operand&& x) {
-  return sqrt(sum<Axes...>(square(std::forward<Operand>(x))));
+  return detail::make_map<detail::norm_operation>(sum<Axes...>(square(std::forward<Operand>(x))));
 }
 
 }  // namespace gradus
