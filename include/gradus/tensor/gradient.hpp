@@ -124,8 +124,8 @@ void backward(const leaf<Element, Rank, Layout, Device>& node, const Adjoint& ad
   sink.add(node, adjoint);
 }
 
-/// Does every computation of the node give the same bits? Arithmetic may be rounded in another way beside other
-/// expressions, where the compiler contracts a product and a sum.
+/// Does every computation of the node give the same bits? Arithmetic may be rounded in another way within other
+/// expressions, where the compiler contracts a product and a sum, and functions where there are no packets.
 template <class Node>
 inline constexpr bool exact = true;
 template <class Operation, class... Children>
@@ -143,11 +143,11 @@ template <class Node>
   }
 }
 
-/// What derivatives of several operands compare is computed once, so that they agree on where each of them has its
-/// part: together they pass the adjoint on, no more and no less.
-template <bool Once, class Node>
+/// What a derivative compares is computed once: adjoints go on to several operands and tensors, each in a pass of its
+/// own, and all must agree on which of the operands an element came from.
+template <bool Compared, class Node>
 [[nodiscard]] auto comparable(const Node& node) {
-  if constexpr (!Once || exact<Node>) {
+  if constexpr (!Compared || exact<Node>) {
     return node.detached();
   } else if constexpr (std::same_as<typename Node::value_type, bool>) {
     return evaluate_stored(indicator(node.detached())) != 0;
@@ -164,7 +164,7 @@ void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, S
   [&]<std::size_t... K>(std::index_sequence<K...>) {
     const auto self = [&]<class... Detached>(Detached... children) {
       return map<Operation, Detached...>{std::move(children)...};
-    }(comparable<(dependent > 1 && static_cast<int>(K) < Operation::compared)>(node.template child<K>())...);
+    }(comparable<(static_cast<int>(K) < Operation::compared)>(node.template child<K>())...);
     const auto one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
       using child = typename nth<Index, Children...>::type;
       // The condition of where() selects; it has no derivative.

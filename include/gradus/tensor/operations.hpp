@@ -5,7 +5,7 @@
 //
 // derivative<K>(adjoint, self, operands...) is the adjoint of operand K as an expression; self is the operation's own
 // value. Operations without `derivative` are not differentiable. `compared` is how many of the operands, from the first
-// on, derivatives compare; the result of an `exact` operation is not rounded: two computations of it give the same
+// on, the derivatives compare; the result of an `exact` operation is not rounded: two computations of it give the same
 // bits.
 //
 // `approximated` are functions of which packets compute other bits than the standard library does for an element. What
@@ -330,6 +330,7 @@ struct sigmoid_operation : operation_base {
 struct abs_operation : operation_base {
   static constexpr std::string_view name = "abs";
   static constexpr bool exact = true;
+  static constexpr int compared = 1;
   template <class Element>
   GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return a < Element{0} ? static_cast<Element>(-a) : (a + Element{0});
