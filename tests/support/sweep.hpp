@@ -35,7 +35,7 @@ namespace gradus_test {
 
 namespace detail {
 
-/// What a fatal signal writes: the case that runs, as it has been drawn so far.
+/// What the end of the program writes: the case that runs, as it has been drawn so far.
 struct running_case {
   std::array<char, 2048> text{};
   std::size_t size = 0;
@@ -54,7 +54,9 @@ struct running_case {
 };
 inline running_case the_case;
 inline void write_the_case() noexcept {
-  the_case.write();
+  if (the_case.size > 0) {
+    the_case.write();
+  }
 }
 
 inline std::array<struct sigaction, 2> handlers_before;
@@ -82,6 +84,7 @@ struct case_writer {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_set_death_callback(nullptr);
 #endif
+    the_case.size = 0;
   }
   case_writer(const case_writer&) = delete;
   case_writer& operator=(const case_writer&) = delete;
@@ -213,3 +216,10 @@ void sweep(std::string_view name, std::uint64_t cases, const Body& body) {
 }
 
 }  // namespace gradus_test
+
+#if defined(__SANITIZE_ADDRESS__)
+/// UndefinedBehaviorSanitizer calls it before it reports; AddressSanitizer's callback is none of its own.
+extern "C" __attribute__((used, visibility("default"))) inline void __ubsan_on_report() {
+  gradus_test::detail::write_the_case();
+}
+#endif

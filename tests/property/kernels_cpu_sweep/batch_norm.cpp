@@ -376,7 +376,7 @@ void check_backward(sweep_case& test) {
 BOOST_AUTO_TEST_SUITE(sweeps)
 
 BOOST_AUTO_TEST_CASE(batch_norm_forward) {
-  gradus_test::sweep("batch_norm_forward", 4000, [](sweep_case& test) {
+  gradus_test::sweep("batch_norm_forward", 2000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) {
       with_layout<nchw, nhwc>(test, [&]<class Layout>(Layout) { check_forward<Element, Layout>(test); });
     });
@@ -384,7 +384,7 @@ BOOST_AUTO_TEST_CASE(batch_norm_forward) {
 }
 
 BOOST_AUTO_TEST_CASE(batch_norm_backward) {
-  gradus_test::sweep("batch_norm_backward", 4000, [](sweep_case& test) {
+  gradus_test::sweep("batch_norm_backward", 2000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) {
       with_layout<nchw, nhwc>(test, [&]<class Layout>(Layout) { check_backward<Element, Layout>(test); });
     });

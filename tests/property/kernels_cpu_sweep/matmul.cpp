@@ -37,18 +37,49 @@ matmul_shape draw_shape(sweep_case& test) {
     shape.k = 60 + test.below(10);
     (test.once_in(2) ? shape.m : shape.n) = 1 + test.below(8);
   }
-  if (test.once_in(60)) {  // more rows or columns than a block has, and parts of the terms
-    (test.once_in(2) ? shape.m : shape.n) = 236 + test.below(10);
-  } else if (test.once_in(60)) {
-    shape.k = (test.once_in(2) ? 510 : 1530) + test.below(8);
-    shape.m = 1 + shape.m % 20;
-    shape.n = 1 + shape.n % 20;
-  } else if (test.once_in(100)) {
-    (test.once_in(2) ? shape.m : shape.n) = 2046 + test.below(6);
-    shape.k = 1 + shape.k % 70;
-    (shape.m > 2000 ? shape.n : shape.m) = 1 + test.below(7);
-  } else if (test.once_in(60)) {
-    (test.once_in(3) ? shape.k : test.once_in(2) ? shape.m : shape.n) = 0;
+  switch (test.below(400)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+    case 5:  // more rows or columns than the 240 of a block
+      (test.once_in(2) ? shape.m : shape.n) = 236 + test.below(10);
+      break;
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+    case 10:
+    case 11:  // more terms than a block has, with any instruction set or with wide vectors
+      shape.k = test.once_in(8) ? 3070 + test.below(8) : (test.once_in(2) ? 380 : 1530) + test.below(12);
+      shape.m = 1 + shape.m % 20;
+      shape.n = 1 + shape.n % 20;
+      break;
+    case 12:
+    case 13:
+    case 14:
+    case 15:  // rows that lie multiples of 1024 bytes apart are copied
+      shape.k = 128 * (1 + test.below(4));
+      shape.m = 7 + test.below(40);
+      shape.n = 30 + test.below(110);
+      break;
+    case 16:
+    case 17:  // more columns than a task of a thin product, or a block of tiles, has
+      (test.once_in(2) ? shape.m : shape.n) = (test.once_in(2) ? 2046 : 4094) + test.below(6);
+      shape.k = 1 + shape.k % 70;
+      (shape.m > 2000 ? shape.n : shape.m) = 1 + test.below(7);
+      break;
+    case 18:
+    case 19:
+    case 20:
+    case 21:
+    case 22:
+    case 23:
+      (test.once_in(3) ? shape.k : test.once_in(2) ? shape.m : shape.n) = 0;
+      break;
+    default:
+      break;
   }
   shape.transpose_a = test.once_in(2);
   shape.transpose_b = test.once_in(2);
@@ -148,7 +179,7 @@ void check_sums(sweep_case& test) {
 BOOST_AUTO_TEST_SUITE(sweeps)
 
 BOOST_AUTO_TEST_CASE(matmul) {
-  gradus_test::sweep("matmul", 6000, [](sweep_case& test) {
+  gradus_test::sweep("matmul", 4000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) {
       using real = parameter_element_t<Element>;
       if constexpr (std::is_same_v<Element, real>) {
@@ -163,7 +194,7 @@ BOOST_AUTO_TEST_CASE(matmul) {
 }
 
 BOOST_AUTO_TEST_CASE(column_sums) {
-  gradus_test::sweep("column_sums", 3000, [](sweep_case& test) {
+  gradus_test::sweep("column_sums", 1000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) { check_sums<Element>(test); });
   });
 }

@@ -348,13 +348,13 @@ void check_responses(sweep_case& test) {
 BOOST_AUTO_TEST_SUITE(sweeps)
 
 BOOST_AUTO_TEST_CASE(elementwise) {
-  gradus_test::sweep("elementwise", 6000, [](sweep_case& test) {
+  gradus_test::sweep("elementwise", 3000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) { check_elementwise<Element>(test); });
   });
 }
 
 BOOST_AUTO_TEST_CASE(copy_channels) {
-  gradus_test::sweep("copy_channels", 4000, [](sweep_case& test) {
+  gradus_test::sweep("copy_channels", 2000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) {
       with_layout<nchw, nhwc, chwn>(test, [&]<class Layout>(Layout) { check_copy_channels<Element, Layout>(test); });
     });
@@ -362,7 +362,7 @@ BOOST_AUTO_TEST_CASE(copy_channels) {
 }
 
 BOOST_AUTO_TEST_CASE(dropout) {
-  gradus_test::sweep("dropout", 3000, [](sweep_case& test) {
+  gradus_test::sweep("dropout", 1500, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) {
       with_layout<nchw, nhwc, chwn>(test, [&]<class Layout>(Layout) { check_dropout<Element, Layout>(test); });
     });
@@ -370,13 +370,13 @@ BOOST_AUTO_TEST_CASE(dropout) {
 }
 
 BOOST_AUTO_TEST_CASE(softmax_and_loss) {
-  gradus_test::sweep("softmax_and_loss", 4000, [](sweep_case& test) {
+  gradus_test::sweep("softmax_and_loss", 2000, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) { check_softmax<Element>(test); });
   });
 }
 
 BOOST_AUTO_TEST_CASE(local_response_norm) {
-  gradus_test::sweep("local_response_norm", 3000, [](sweep_case& test) {
+  gradus_test::sweep("local_response_norm", 1500, [](sweep_case& test) {
     with_element(test, [&]<class Element>(Element) {
       with_layout<nchw, nhwc>(test, [&]<class Layout>(Layout) { check_responses<Element, Layout>(test); });
     });

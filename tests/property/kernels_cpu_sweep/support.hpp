@@ -122,7 +122,7 @@ template <class Element>
   return 1.01 * rounding<Element> * std::abs(value) + below_normal;
 }
 
-/// Fills an array with numbers that sweep_case::value draws; once in `special` times with a NaN or an infinity (0:
+/// Fills an array with numbers that sweep_case::value draws; once in `special` times with a NaN, an infinity or -0 (0:
 /// never).
 template <class Element>
 void fill(sweep_case& test, const guarded_array<Element>& array, index_t special = 0) {
@@ -130,7 +130,8 @@ void fill(sweep_case& test, const guarded_array<Element>& array, index_t special
     double value = test.value();
     if (special > 0 && test.once_in(special)) {
       constexpr double infinity = std::numeric_limits<double>::infinity();
-      value = test.once_in(2) ? std::numeric_limits<double>::quiet_NaN() : test.once_in(2) ? infinity : -infinity;
+      const double numbers[] = {std::numeric_limits<double>::quiet_NaN(), infinity, -infinity, -0.0};
+      value = numbers[test.below(4)];
     }
     element = stored<Element>(value);
   }

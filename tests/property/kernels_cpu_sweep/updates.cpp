@@ -285,19 +285,19 @@ void with_real(sweep_case& test, const Body& body) {
 BOOST_AUTO_TEST_SUITE(sweeps)
 
 BOOST_AUTO_TEST_CASE(momentum) {
-  gradus_test::sweep("momentum", 4000, [](sweep_case& test) {
+  gradus_test::sweep("momentum", 2000, [](sweep_case& test) {
     with_real(test, [&]<class Element>(Element) { check_momentum<Element>(test); });
   });
 }
 
 BOOST_AUTO_TEST_CASE(norms) {
-  gradus_test::sweep("norms", 3000, [](sweep_case& test) {
+  gradus_test::sweep("norms", 1000, [](sweep_case& test) {
     with_real(test, [&]<class Element>(Element) { check_norms<Element>(test); });
   });
 }
 
 BOOST_AUTO_TEST_CASE(rules) {
-  gradus_test::sweep("rules", 2000, [](sweep_case& test) {
+  gradus_test::sweep("rules", 1000, [](sweep_case& test) {
     with_real(test, [&]<class Element>(Element) {
       test.flip("lars") ? check_lars<Element>(test) : check_sgd<Element>(test);
     });

@@ -47,6 +47,7 @@ template <layout_policy Layout>
   split.planes = shape.n;
   split.plane = shape.h * shape.w;
   split.rows = split.planes * split.plane;
+  // Images come first, so with planes of one pixel an image is its channels, and rows are images.
   split.channels_adjacent = Layout::order[3] == axis::c || split.plane == 1;
   const index_t units = split.channels_adjacent ? split.rows : split.planes;
   const index_t unit = std::max(index_t{1}, split.channels * (split.channels_adjacent ? 1 : split.plane));

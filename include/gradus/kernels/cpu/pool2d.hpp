@@ -107,7 +107,8 @@ void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_
 }
 
 /// The bands of `rows` rows of `width` pixels, for channels that are neighbours, or turned in bands of at most `height`
-/// rows.
+/// rows, so that results of row_pixels fit. Where not even one row does, the channels are done one by one, unturned.
+/// The sweeps of pooling in tests/property draw widths around both limits.
 [[nodiscard]] inline pool_bands cut_bands(const pool_plan& plan, index_t rows, index_t width, index_t height,
                                           bool turned) noexcept {
   if (!turned) {
@@ -217,6 +218,7 @@ template <class Element>
 GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
                              void (*turned_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
+  // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and all of them at most.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
       rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.kernel + rows.stride) / rows.stride;
@@ -304,6 +306,7 @@ GRADUS_COLD void slopes_of_images(cpu& device, const pool_plan& plan, const pool
                                   void (*turned_band)(const pool_plan&, const pool_backward<Element>&,
                                                       const pool_band&)) {
   const pool_axis& rows = plan.rows;
+  // `height` rows of inputs are in at most (height + kernel - 2) / stride + 1 rows of windows, and in all at most.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
   const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
   const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, turned_band != nullptr);
@@ -351,7 +354,8 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
                 });
 }
 
-/// Whether windows halve planes whose rows are neighbours.
+/// Whether windows halve planes whose rows are neighbours: all windows are whole then, no two share an entry, and what
+/// they leave over lies behind the last one of each row and below the last row.
 [[nodiscard]] inline bool pools_halves(const pool_plan& plan) noexcept {
   const auto halves = [](const pool_axis& a) {
     return a.kernel == 2 && a.stride == 2 && a.pad == 0 && 2 * a.outputs <= a.inputs;
