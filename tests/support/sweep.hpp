@@ -184,11 +184,14 @@ class sweep_case {
   int failures_ = 0;
 };
 
-/// Calls body(case) for `cases` cases, or those that the environment asks for. A sweep ends with its fifth case that
-/// fails.
+/// Calls body(case) for `cases` cases (half of them under AddressSanitizer), or those that the environment asks for. A
+/// sweep ends with its fifth case that fails.
 /// @param name  of the Boost test case
 template <class Body>
 void sweep(std::string_view name, std::uint64_t cases, const Body& body) {
+#if defined(__SANITIZE_ADDRESS__)
+  cases /= 2;
+#endif
   const std::uint64_t seed = detail::sweep_number("GRADUS_SWEEP_SEED", 1);
   std::uint64_t begin = 0;
   std::uint64_t end = detail::sweep_number("GRADUS_SWEEP_CASES", cases);

@@ -278,9 +278,18 @@ template <class Element, class Layout>
 void check_responses(sweep_case& test) {
   using real = parameter_element_t<Element>;
   cpu& device = device_of(test);
-  const image_extents shape = draw_images(test);
+  image_extents shape = draw_images(test);
+  // With a radius of 32 and more, a tile of pixels is smaller than 64, so that 2 * radius + 1 channels fit a buffer.
+  const bool wide = test.flip("wide", 24);
+  if (wide) {
+    shape = {1, 60 + test.below(30), 1, 50 + test.below(80)};
+    test.note("c", shape.c);
+    test.note("w", shape.w);
+  }
   const gradus::kernels::local_response_norm_parameters rule{
-      .radius = test.once_in(8) ? test.below(70) : test.below(6),
+      .radius = wide              ? 28 + test.below(16)
+                : test.once_in(8) ? test.below(70)
+                                  : test.below(6),
       .alpha = static_cast<double>(test.one_of("alpha/64", {0, 1, 16})) / 64,
       .beta = static_cast<double>(test.one_of("beta/4", {3, 3, 2, 4})) / 4,
       .k = static_cast<double>(test.between("k", 1, 2))};

@@ -23,6 +23,7 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "gradus/tensor/tensor_view.hpp"
+#include "image_places.hpp"
 #include "sweep.hpp"
 
 namespace kernel_sweep {
@@ -34,14 +35,10 @@ using gradus::index_t;
 using gradus::nchw;
 using gradus::nhwc;
 using gradus::parameter_element_t;
+using gradus_test::chwn;
+using gradus_test::for_each_place;
 using gradus_test::guarded_array;
 using gradus_test::sweep_case;
-
-/// A layout of a user, in which neither the channels of a pixel are neighbours nor the pixels of a row.
-struct chwn {
-  static constexpr std::array order{gradus::axis::c, gradus::axis::h, gradus::axis::w, gradus::axis::n};
-  static constexpr std::string_view name = "chwn";
-};
 
 /// Calls body(an element of the type) with a type that the case draws.
 template <class Body>
@@ -153,20 +150,6 @@ template <class Element>
     values.push_back(static_cast<double>(element));
   }
   return values;
-}
-
-/// Calls body(n, c, h, w) for all elements.
-template <class Body>
-void for_each_place(const image_extents& shape, const Body& body) {
-  for (index_t n = 0; n < shape.n; ++n) {
-    for (index_t c = 0; c < shape.c; ++c) {
-      for (index_t h = 0; h < shape.h; ++h) {
-        for (index_t w = 0; w < shape.w; ++w) {
-          body(n, c, h, w);
-        }
-      }
-    }
-  }
 }
 
 /// The case fails unless got is expected, or differs by at most `allowed`; where a NaN is expected there must be one.
