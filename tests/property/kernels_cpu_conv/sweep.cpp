@@ -9,7 +9,7 @@
 //   GRADUS_CONV_SWEEP=walk[:<step>]      every step-th case of the walk, which has 28 million, some without sense
 //   GRADUS_CONV_CASE=<seed>:<index>      one case again, and smaller ones if it fails; seed 0 is the walk
 //
-// A failure names the seed and the index of its case, and writes the case as `found_before` keeps it; an access beyond
+// A failure names the seed and the index of its case, and writes the case as `edge_cases` keeps it; an access beyond
 // an array ends the program, but first the case is written. With -O2 and both sanitizers a case takes half a
 // millisecond.
 #include <signal.h>
@@ -59,9 +59,10 @@ using gradus::kernels::pass;
 using gradus_test::guarded_end;
 using gradus_test::guarded_memory;
 
-/// Cases that have failed. Kernels of one tap whose results are one column that is no run of the source; strides so
-/// long that the products cost nothing beside the strip, and a run of one pixel, of fewer than a tile.
-constexpr std::array found_before{
+/// Cases at the edges of conditions, which chance seldom meets. Kernels of one tap whose results are one column that is
+/// no run of the source; strides so long that the products cost nothing beside the strip, and a run of one pixel, of
+/// fewer than a tile.
+constexpr std::array edge_cases{
     sweep_case{.shape = {.in = 16, .height = 128, .width = 2, .out = 32, .stride_width = 2}, .fronts = 255},
     sweep_case{.shape = {.in = 16, .height = 70, .out = 32, .pad_top = 1}},
     sweep_case{.shape = {.in = 16, .height = 128, .out = 32, .stride_height = 2}, .element = element::float16},
@@ -402,16 +403,18 @@ BOOST_AUTO_TEST_CASE(agrees_with_plain_loops) {
   const std::vector<std::uint64_t> one = numbers_of("GRADUS_CONV_CASE");
   const std::vector<std::uint64_t> many = numbers_of("GRADUS_CONV_SWEEP");
   sweep all;
-  for (std::size_t i = 0; i < found_before.size(); ++i) {
-    for (const bool last : {false, true}) {
-      sweep_case c = found_before[i];
-      c.channels_last = last;
-      for_each_instruction_set([&](gradus::kernels::instruction_set set) {
-        c.code = static_cast<code>(set);
-        all.run("found before, " + std::to_string(i), c);
-      });
+  const auto edges = [&] {
+    for (std::size_t i = 0; i < edge_cases.size(); ++i) {
+      for (const bool last : {false, true}) {
+        sweep_case c = edge_cases[i];
+        c.channels_last = last;
+        for_each_instruction_set([&](gradus::kernels::instruction_set set) {
+          c.code = static_cast<code>(set);
+          all.run("edge, " + std::to_string(i), c);
+        });
+      }
     }
-  }
+  };
   const auto walk = [&](std::uint64_t step) {
     for (std::uint64_t index = 0; index < conv::walk::size() && all.goes_on(); index += step) {
       all.run(0, index);
@@ -435,6 +438,7 @@ BOOST_AUTO_TEST_CASE(agrees_with_plain_loops) {
   } else if (!many.empty()) {
     walk(many.size() > 1 ? many[1] : 1);
   } else {
+    edges();
     walk(2003);
     draw(1, 12000);
   }
