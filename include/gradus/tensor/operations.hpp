@@ -27,12 +27,15 @@ namespace gradus::detail {
 
 namespace packets = Eigen::internal;
 
-/// What operations have in common: the result has the operands' type, and packets exist for real elements.
-struct operation_base {
+struct operation_traits {
   static constexpr bool takes_masks = false;
   static constexpr bool exact = false;
   static constexpr int compared = 0;
   static constexpr bool approximated = false;
+};
+
+/// What operations have in common: the result has the operands' type, and packets exist for real elements.
+struct operation_base : operation_traits {
   template <class First, class...>
   struct result {
     using type = First;
@@ -42,11 +45,8 @@ struct operation_base {
 };
 
 /// Comparisons and logic: the result is bool; as a packet, a mask.
-struct predicate_base {
-  static constexpr bool takes_masks = false;
+struct predicate_base : operation_traits {
   static constexpr bool exact = true;
-  static constexpr int compared = 0;
-  static constexpr bool approximated = false;
   template <class...>
   struct result {
     using type = bool;
@@ -379,12 +379,9 @@ struct pow_operation : operation_base {
 };
 
 template <class Target>
-struct cast_operation {
+struct cast_operation : operation_traits {
   static constexpr std::string_view name = "cast";
-  static constexpr bool takes_masks = false;
   static constexpr bool exact = true;
-  static constexpr int compared = 0;
-  static constexpr bool approximated = false;
   template <class...>
   struct result {
     using type = Target;
@@ -408,12 +405,11 @@ struct cast_operation {
   }
 };
 
-struct where_operation {
+struct where_operation : operation_traits {
   static constexpr std::string_view name = "where";
   static constexpr bool takes_masks = true;
   static constexpr bool exact = true;
   static constexpr int compared = 1;
-  static constexpr bool approximated = false;
   template <class, class Second, class>
   struct result {
     using type = Second;

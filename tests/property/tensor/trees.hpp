@@ -130,8 +130,10 @@ class grower {
     }
     return reduction(op::sum, mask, 0);
   }
+  /// Extremes mostly of functions that packets approximate.
   constexpr int reduction(op what, unsigned mask, int depth) {
-    const int of = node(tree_.all(), depth);
+    const bool approximated = (what == op::largest || what == op::smallest) && depth > 0 && draw(3) > 0;
+    const int of = approximated ? apply(drawn(op::exp, op::sigmoid), tree_.all(), depth) : node(tree_.all(), depth);
     return emit({what, {of, 0, 0}, mask, 0});
   }
   constexpr op drawn(op first, op last) {
@@ -148,20 +150,21 @@ class grower {
       return reduction(drawn(op::sum, op::norm_l2), mask, depth - 1);
     }
     if (kind < 45) {
-      return apply(drawn(op::negate, op::with_number), mask, depth);
+      return apply(drawn(op::negate, op::transposed), mask, depth);
     }
     if (kind < 90 || mask != tree_.all()) {
       return apply(drawn(op::add, op::minimum), mask, depth);
     }
-    return apply(drawn(op::where_two, op::where_three), mask, depth);
+    return apply(drawn(op::where_two, op::products), mask, depth);
   }
 
   constexpr int apply(op what, unsigned mask, int depth) {
-    if ((what == op::other_layout && tree_.rank != 4) || (what == op::products && tree_.rank != 2)) {
+    const int whole_rank = mask == tree_.all() ? tree_.rank : 0;
+    if (what == op::products && whole_rank != 2) {
       what = op::maximum;
     }
-    if (what == op::transposed && tree_.rank != 2) {
-      what = op::with_number;
+    if ((what == op::other_layout && whole_rank != 4) || (what == op::transposed && whole_rank != 2)) {
+      what = op::power;
     }
     if (what < op::add) {
       const int of = node(mask, depth - 1);
