@@ -57,11 +57,11 @@ void train(Communicator& world, parallel::parameter_server servers, const parall
     return;
   }
   const parallel::roles who = servers.roles_among(world.size());
-  const gradus::data::shard mine{.rank = who.worker_index(world.rank()), .ranks = static_cast<int>(who.workers.size())};
+  const bool first = who.worker_index(world.rank()) == 0;
   const auto images = gradus::data::make_synthetic({.examples = 2048});
   const auto unseen = gradus::data::make_synthetic({.examples = 512, .first = 2048});
   gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 64, .shard = mine}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 64}};  // shared by the workers
   gradus::data::loader<float, gradus::nhwc> test_loader{device, unseen, {.batch_size = 64, .shuffle = false}};
 
   namespace nn = gradus::nn;
@@ -73,13 +73,14 @@ void train(Communicator& world, parallel::parameter_server servers, const parall
   net.freeze({.batch_size = 64, .seed = 1});
 
   gradus::train::trainer trainer{net, rule, world, servers};
-  if (mine.rank == 0) {
+  if (first) {
     std::printf("%s\n%s", trainer.synchronization().describe().c_str(),
-                describe(trainer.synchronization().plan().placed, mine.ranks, 117e6).c_str());
+                describe(trainer.synchronization().plan().placed, static_cast<int>(who.workers.size()), 117e6).c_str());
   }
   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.02});
-  if (mine.rank == 0) {
-    std::printf("test accuracy: %.4f\n", trainer.evaluate(test_loader).accuracy);
+  const double accuracy = trainer.evaluate(test_loader).accuracy;
+  if (first) {
+    std::printf("test accuracy: %.4f\n", accuracy);
     for (const parallel::server_summary& each : trainer.synchronization().summary()) {
       std::printf("server: %s\n", describe(each).c_str());
     }

@@ -26,6 +26,7 @@
 #include "gradus/core/error.hpp"                  // configuration_error
 #include "gradus/core/thread.hpp"                 // start_thread
 #include "gradus/core/vector.hpp"                 // vector
+#include "gradus/device/processor_share.hpp"      // ranks_in_process
 
 namespace gradus::comm {
 
@@ -218,7 +219,9 @@ class rank_threads {
   using function = void (*)(void* object, threads& world);
 
   rank_threads(int size, const std::source_location& where)
-      : channel_{threads::meet(size, where)}, failures_(static_cast<std::size_t>(size)) {}
+      : channel_{threads::meet(size, where)},
+        failures_(static_cast<std::size_t>(size)),
+        ranks_in_process_{size * gradus::detail::ranks_in_process()} {}
 
   /// Calls body(object, communicator) on every rank.
   GRADUS_COLD void run(function body, void* object) {
@@ -262,6 +265,8 @@ class rank_threads {
  private:
   GRADUS_COLD void run_rank(int rank) noexcept {
     threads world{channel_, rank, default_time_limit};
+    // Devices that are made here share the processors. The thread of rank 0 goes on afterwards.
+    const int before = std::exchange(gradus::detail::ranks_in_process(), ranks_in_process_);
     try {
       body_(object_, world);
     } catch (...) {
@@ -269,10 +274,12 @@ class rank_threads {
       fail_with_current_exception(world);
       first_failed_ = world.failed_rank();
     }
+    gradus::detail::ranks_in_process() = before;
   }
 
   std::shared_ptr<thread_channel> channel_;
   gradus::detail::vector<std::exception_ptr> failures_;  // of the ranks
+  int ranks_in_process_;                                 // these, for each rank that this thread may be one of
   function body_ = nullptr;
   void* object_ = nullptr;
   std::atomic<int> next_rank_{1};

@@ -53,9 +53,9 @@ class cuda_batches : private loader_host, public Base {
             is_large() ? gradus::detail::pinned_range{this->images_memory().data(), this->images_memory().size_bytes()}
                        : gradus::detail::pinned_range{}},
         staged_images_{is_large() ? 0 : this->images_memory().size_bytes() / this->slots()},
-        staged_labels_{static_cast<std::size_t>(this->local_batch_size()) * sizeof(std::int32_t)},
+        staged_labels_{static_cast<std::size_t>(this->largest_batch()) * sizeof(std::int32_t)},
         images_{device, {places, static_cast<index_t>(this->images_memory().size() / this->slots())}},
-        labels_{device, {places, this->local_batch_size()}} {
+        labels_{device, {places, this->largest_batch()}} {
     device.synchronize();  // the memory is there for both streams
   }
   /// The data set must outlive the loader: give it a name.

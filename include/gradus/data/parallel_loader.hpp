@@ -150,7 +150,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
     const auto strides = own.strides_(shape);  // of n, c, h, w
     const bool direct = std::is_same_v<Element, plane_element> && own.holds_planes(strides);
     Element* const images = own.images_.data() + static_cast<index_t>(number) * own.images_.extent(1);
-    std::int32_t* const labels = own.labels_.data() + static_cast<index_t>(number) * own.local_batch_size();
+    std::int32_t* const labels = own.labels_.data() + static_cast<index_t>(number) * own.largest_batch();
     const index_t readers = std::min<index_t>(input.pool.threads(), count);
     const auto read_some = [&](index_t reader) {
       [[maybe_unused]] const auto part = Watch::reader(input);

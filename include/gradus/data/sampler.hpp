@@ -22,6 +22,8 @@ namespace gradus::data {
 struct shard {
   int rank = 0;   ///< in [0, ranks)
   int ranks = 1;  ///< at least 1
+
+  friend constexpr bool operator==(const shard&, const shard&) noexcept = default;
 };
 
 /// `count` things from `begin` on.
@@ -74,6 +76,9 @@ class sampler {
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);
   }
+
+  /// Takes another part of every batch. @pre 0 <= part.rank < part.ranks
+  void take_shard(const shard& part) noexcept { options_.shard = part; }
 
   /// Draws the order of an epoch; it is that of epoch 0 before. Allocates nothing.
   void start_epoch(std::uint64_t epoch) noexcept {

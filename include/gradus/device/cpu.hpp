@@ -15,19 +15,20 @@
 #include <sys/mman.h>  // madvise
 #endif
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error, device_error
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/device_policy.hpp"  // device_policy
-#include "gradus/device/thread_pool.hpp"    // detail::thread_pool, available_processors
+#include "gradus/core/config.hpp"             // GRADUS_COLD
+#include "gradus/core/error.hpp"              // configuration_error, device_error
+#include "gradus/core/index.hpp"              // index_t
+#include "gradus/core/vector.hpp"             // vector
+#include "gradus/device/device_policy.hpp"    // device_policy
+#include "gradus/device/processor_share.hpp"  // processors_of_rank
+#include "gradus/device/thread_pool.hpp"      // detail::thread_pool
 
 namespace gradus {
 
 /// How a `cpu` device uses the machine.
 struct cpu_options {
-  /// Threads that share one of `inter_op_threads` operations that run at the same time. 0: all available processors
-  /// divided by inter_op_threads, at least 1.
+  /// Threads that share one of `inter_op_threads` operations that run at the same time. 0: the available processors
+  /// divided by the ranks of this machine (processors_of_rank) and by inter_op_threads, at least 1.
   int intra_op_threads = 0;
   /// Operations of a network that run at the same time where they do not depend on each other, such as the branches of
   /// an Inception module, if the network is frozen with nn::freeze_options::parallel_branches. An operation that runs
@@ -158,12 +159,12 @@ class cpu : public kernels::overload_set {
     const int threads = options.intra_op_threads;
     const int lanes = options.inter_op_threads;
     if (threads < 0 || threads > 4096) {
-      raise<configuration_error>("cpu", "0 (all processors) to 4096 intra_op_threads", {threads});
+      raise<configuration_error>("cpu", "0 (the processors of the rank) to 4096 intra_op_threads", {threads});
     }
     if (lanes < 1 || lanes > 4096 || lanes * std::max(threads, 1) > 4096) {
       raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {lanes});
     }
-    return lanes * (threads == 0 ? std::max(1, available_processors() / lanes) : threads);
+    return lanes * (threads == 0 ? std::max(1, processors_of_rank() / lanes) : threads);
   }
 
   std::unique_ptr<detail::thread_pool> pool_;

@@ -57,9 +57,7 @@ class parameter_server_state;
 ///   if (servers.is_server_only(world)) {
 ///     parallel::serve<float>(world, rule, servers);
 ///   } else {
-///     const parallel::roles who = servers.roles_among(world.size());
-///     data::loader loader{device, set, {.shard = {.rank = who.worker_index(world.rank()),
-///                                                 .ranks = static_cast<int>(who.workers.size())}}};
+///     data::loader loader{device, set, {.batch_size = 64}};  // the trainer shares batches among the workers
 ///     train::trainer trainer{net, rule, world, servers};
 ///     trainer.fit(loader, {.epochs = 5, .learning_rate = 0.05});
 ///   }

@@ -37,19 +37,21 @@ using default_synchronization =
 ///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, communicator};
 ///   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05}, train::progress{});
 ///
-/// Every rank has a network, a loader of its share, and a trainer; the ranks first compare what they are about to do
-/// and throw if they differ. Each step computes the update that one process would compute on the examples of all ranks.
-/// The network, the communicator and the device must outlive the trainer.
+/// Every rank has a network, a loader and a trainer; the ranks first compare what they are about to do and throw if
+/// they differ. The trainer gives each rank its share of every batch (with parameter servers: each rank that trains),
+/// so that the same program on any number of ranks computes the update that one process would compute. The network, the
+/// communicator and the device must outlive the trainer.
 ///
 /// A callback is any object with some of the members
 ///   on_start(const run_information&)
 ///   on_step(const step_report&)
 ///   on_epoch(epoch_report&) or on_epoch(trainer&, epoch_report&), which may return flow; on all ranks, in order
 ///   on_finish()
-/// Networks of float16 are best trained with an optim::scaled_loss as the rule. A step allocates nothing and sends
-/// nothing but what the synchronization sends. Over a communicator of trace::traced the steps are traced
-/// (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a graph that is
-/// launched.
+/// or a function of a const step_report& or an epoch_report&: [](const epoch_report& epoch) { ... }. What would never
+/// be called does not compile. Networks of float16 are best trained with an optim::scaled_loss as the rule. A step
+/// allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced the
+/// steps are traced (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a
+/// graph that is launched.
 template <class Network, class Update, class Communicator,
           class Synchronization = default_synchronization<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network> {
@@ -75,10 +77,14 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   /// Trains for some epochs. May be called again: steps and epochs go on counting.
-  /// @throws configuration_error when options make no sense or ranks differ
+  /// @throws configuration_error when options make no sense, ranks differ, or the loader was made for another part of
+  /// the
+  ///         batches than this rank's
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
   GRADUS_COLD void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
+    static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
+    this->share_batches(step_.group(), loader);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), {adapter<Callbacks>{callbacks, this}.self()...},
                   [&](detail::synchronized_update& update, auto& input, detail::callback_list list) {
@@ -89,12 +95,14 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
-  /// The mean loss and accuracy over a loader's data set, with the examples shared as the loader shares them. With a
-  /// sharded loader every rank must call it, all get the same report, and all take over the running statistics of rank
-  /// 0, so that they evaluate one model.
+  /// The mean loss and accuracy over a loader's data set. Every rank that trains must call it: each computes its share
+  /// of the batches, all get the same report, and all take over the running statistics of rank 0, so that they evaluate
+  /// one model.
+  /// @throws configuration_error when the loader was made for another part of the batches than this rank's
   template <class Loader>
   [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader& loader) {
     step_.complete_update();
+    this->share_batches(step_.group(), loader);
     if constexpr (watched) {
       const auto seen = watch().evaluation();
       return this->evaluate_on(step_.group(), loader);
@@ -128,8 +136,7 @@ class trainer final : public detail::trainer_base<Network> {
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills
 /// epoch_report::evaluation, so put it before callbacks that show it.
 ///
-/// With a sharded loader the ranks share the work and all get the result. With a loader of the whole set on each rank,
-/// rank 0 alone evaluates, the others go on, and rank 0 alone gets the result.
+/// The ranks share the work, and all get the result.
 template <class Loader>
 class evaluate_every {
  public:
@@ -142,7 +149,7 @@ class evaluate_every {
   template <class Trainer>
   void on_epoch(Trainer& trainer, epoch_report& report) {
     const bool due = (report.epoch + 1) % every_ == 0 || report.epoch + 1 == report.epochs;
-    if (due && (loader_->ranks() > 1 || trainer.communicator().rank() == 0)) {
+    if (due) {
       report.evaluation = trainer.evaluate(*loader_);
     }
   }

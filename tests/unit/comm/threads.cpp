@@ -211,4 +211,18 @@ BOOST_AUTO_TEST_CASE(handles_can_be_given_to_threads_of_ones_own) {
   BOOST_TEST(handles[0].failed_rank() == -1);
 }
 
+BOOST_AUTO_TEST_CASE(ranks_share_the_processors_of_the_machine) {
+  const int all = gradus::available_processors();
+  const auto threads_of_devices = comm::run_ranks(2, [](comm::threads&) {
+    const auto inner = comm::run_ranks(2, [](comm::threads&) { return gradus::processors_of_rank(); });
+    return std::vector<int>{gradus::processors_of_rank(), inner[0], inner[1]};
+  });
+  for (const std::vector<int>& each : threads_of_devices) {
+    BOOST_TEST(each[0] == std::max(1, all / 2));
+    BOOST_TEST(each[1] == std::max(1, all / 4));
+    BOOST_TEST(each[2] == std::max(1, all / 4));
+  }
+  BOOST_TEST(gradus::processors_of_rank() == all);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

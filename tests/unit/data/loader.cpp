@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(the_description_names_what_ranks_must_agree_on) {
   const data::loader_options base{.batch_size = 4, .seed = 3, .shard = {.rank = 0, .ranks = 2}};
   const std::string text = description(base);
   GRADUS_CHECK_MESSAGE(text, {"10 examples of 1x1x1 in 5 classes (content 000000000000000a)",
-                              "batches of 4 over 2 ranks", "shuffled with seed 3"});
+                              "batches of 4, shuffled with seed 3, shared by 2 ranks"});
   const auto changed = [&](auto change) {
     data::loader_options options = base;
     change(options);
@@ -126,6 +126,33 @@ BOOST_AUTO_TEST_CASE(the_description_names_what_ranks_must_agree_on) {
   BOOST_TEST(changed([](auto& o) { o.drop_last = true; }));
   BOOST_TEST(changed([](auto& o) { o.shard.ranks = 3; }));
   BOOST_TEST(description(base, 11) != text);
+}
+
+BOOST_AUTO_TEST_CASE(a_part_is_taken_from_the_next_epoch_on) {
+  const numbered_set set{.examples = 10};
+  loader_type loader{device(), set, {.batch_size = 4, .shuffle = false}};
+  const auto sizes = [&] {
+    std::vector<index_t> result;
+    loader.start_epoch(0);
+    while (const auto* const batch = loader.next()) {
+      BOOST_TEST(batch->global_examples == (result.size() == 2 ? 2 : 4));
+      result.push_back(static_cast<index_t>(batch->labels.size()));
+    }
+    return result;
+  };
+  const std::vector<index_t> whole{4, 4, 2};
+  const std::vector<index_t> third{1, 1, 0};
+  BOOST_TEST(sizes() == whole, boost::test_tools::per_element());
+  loader.take_shard({.rank = 2, .ranks = 3});
+  BOOST_TEST(loader.ranks() == 3);
+  BOOST_TEST(loader.local_batch_size() == 2);
+  BOOST_TEST(sizes() == third, boost::test_tools::per_element());
+  loader.take_shard({.rank = 0, .ranks = 1});
+  BOOST_TEST(sizes() == whole, boost::test_tools::per_element());
+  loader_type made_for_one{device(), set, {.batch_size = 4, .shard = {.rank = 1, .ranks = 2}}};
+  made_for_one.take_shard({.rank = 1, .ranks = 2});
+  BOOST_CHECK_THROW(made_for_one.take_shard({.rank = 0, .ranks = 2}), gradus::configuration_error);
+  BOOST_CHECK_THROW(loader.take_shard({.rank = 2, .ranks = 2}), gradus::configuration_error);
 }
 
 BOOST_AUTO_TEST_CASE(an_epoch_ends_and_another_begins) {
@@ -249,7 +276,7 @@ BOOST_AUTO_TEST_CASE(says_that_the_batch_size_makes_no_sense) {
 }
 
 BOOST_AUTO_TEST_CASE(says_that_the_shard_makes_no_sense) {
-  GRADUS_CHECK_MESSAGE(message_of_options({.batch_size = 2, .shard = {.rank = 0, .ranks = 0}}),
+  GRADUS_CHECK_MESSAGE(message_of_options({.batch_size = 2, .shard = {.rank = 1, .ranks = 0}}),
                        {"loader", "expected shard.ranks of at least 1", "got 0"});
   GRADUS_CHECK_MESSAGE(message_of_options({.batch_size = 2, .shard = {.rank = 3, .ranks = 3}}),
                        {"expected a shard.rank from 0 to 2", "got 3"});

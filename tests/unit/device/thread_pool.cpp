@@ -159,8 +159,23 @@ BOOST_AUTO_TEST_CASE(workers_may_run_where_the_process_may) {
 BOOST_AUTO_TEST_CASE(absurd_numbers_of_threads) {
   BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = -1}), gradus::configuration_error);
   BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = 5000}), gradus::configuration_error);
-  gradus::cpu device;
-  BOOST_TEST(device.threads() == gradus::available_processors());
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_a_machine_share_its_processors) {
+  const int all = gradus::available_processors();
+  BOOST_TEST(gradus::cpu{}.threads() == all);
+  for (const char* const launcher : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+    ::setenv(launcher, "2", 1);
+    const bool bound = all < static_cast<int>(std::thread::hardware_concurrency());
+    BOOST_TEST(gradus::cpu{}.threads() == (bound ? all : std::max(1, all / 2)), launcher);
+    ::setenv(launcher, "nonsense", 1);
+    BOOST_TEST(gradus::cpu{}.threads() == all, launcher);
+    ::unsetenv(launcher);
+  }
+  gradus::detail::ranks_in_process() = 1000;
+  BOOST_TEST(gradus::cpu{}.threads() == 1);
+  BOOST_TEST(gradus::cpu({.intra_op_threads = 3}).threads() == 3);  // what is said counts
+  gradus::detail::ranks_in_process() = 1;
 }
 
 BOOST_AUTO_TEST_SUITE_END()

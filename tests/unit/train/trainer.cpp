@@ -259,28 +259,103 @@ BOOST_AUTO_TEST_CASE(without_a_synchronization_the_state_is_that_of_all_reduce_a
   }
 }
 
-BOOST_AUTO_TEST_CASE(evaluation_is_shared_or_done_by_rank_0) {
-  struct outcome {
-    std::vector<train::evaluation_report> by_all;
-    train::evaluation_report by_one;
-  };
+BOOST_AUTO_TEST_CASE(functions_are_callbacks) {
+  gradus::comm::self alone;
+  int steps = 0;
+  std::vector<double> losses;
+  const auto count_steps = [&](const train::step_report&) { ++steps; };
+  train_as(alone, {.epochs = 3}, count_steps, [&](train::epoch_report& epoch) {
+    losses.push_back(epoch.loss);
+    return losses.size() == 2 ? train::flow::stop : train::flow::go_on;
+  });
+  BOOST_TEST(losses.size() == 2U);
+  BOOST_TEST(steps == 2 * 7);  // 53 examples in batches of 8
+}
+
+// ---- who trains on what
+
+namespace {
+
+/// Trains on one part of the batches, or on what the trainer says; returns what is left, as numbers.
+template <class Communicator>
+std::vector<double> train_on_part(Communicator& world, gradus::data::shard part) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::data::loader<double, gradus::nhwc> loader{
+      device, gradus_test::small_dataset(), {.batch_size = 8, .seed = 3, .shard = part}};
+  gradus::data::loader<double, gradus::nhwc> unseen{
+      device, gradus_test::small_dataset(), {.batch_size = 10, .shuffle = false, .shard = part}};
+  nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
+  nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, net.input());
+  net.loss(nn::softmax_cross_entropy{},
+           net.add("scores", nn::dense{.out_features = 4}, net.add("relu", nn::relu{}, x)));
+  net.freeze({.batch_size = 10, .seed = 1});
+  train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world};
+  trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
+  const train::evaluation_report report = trainer.evaluate(unseen);
+  std::vector<double> result(net.values().begin(), net.values().end());
+  result.insert(result.end(), {report.loss, report.accuracy, static_cast<double>(report.examples)});
+  return result;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_trainer_gives_each_rank_its_part_of_every_batch) {
+  gradus::comm::self alone;
+  const std::vector<double> want = train_on_part(alone, {.rank = 0, .ranks = 0});
+  for (const int ranks : {1, 2, 3, 4, 11}) {  // more ranks than examples of a batch, too
+    const auto have = gradus::comm::run_ranks(
+        ranks, [](gradus::comm::threads& world) { return train_on_part(world, {.rank = 0, .ranks = 0}); });
+    const auto said = gradus::comm::run_ranks(ranks, [](gradus::comm::threads& world) {
+      return train_on_part(world, {.rank = world.rank(), .ranks = world.size()});
+    });
+    for (std::size_t rank = 0; rank < have.size(); ++rank) {
+      BOOST_TEST(gradus_test::largest_difference(have[rank], want) < 1e-12, ranks << " ranks");
+      BOOST_TEST((have[rank] == said[rank]), ranks << " ranks");
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_loader_of_another_part_is_refused_on_all_ranks) {
+  using gradus::data::shard;
+  const struct {
+    shard of_rank_0;
+    shard of_rank_1;
+    std::string part;
+  } cases[]{{{0, 1}, {0, 1}, "rank 0 of 1"},   // everything on every rank
+            {{0, 2}, {0, 2}, "rank 0 of 2"},   // the same part twice
+            {{1, 2}, {0, 2}, "rank 1 of 2"},   // the other's part
+            {{0, 3}, {1, 3}, "rank 1 of 3"}};  // as if there were three
+  for (const auto& [of_rank_0, of_rank_1, part] : cases) {
+    const auto messages = gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) -> std::string {
+      try {
+        (void)train_on_part(world, world.rank() == 0 ? of_rank_0 : of_rank_1);
+      } catch (const gradus::error& failure) {
+        return failure.what();
+      }
+      return "no error";
+    });
+    for (const std::string& message : messages) {
+      require_text(message, "which the loader was made for");
+      require_text(message, "leave loader_options::shard out");
+    }
+    BOOST_TEST((messages[0].find(part) != std::string::npos || messages[1].find(part) != std::string::npos), part);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_share_evaluations) {
   // Boost.Test is for one thread: the ranks return what is checked.
-  const auto outcomes = gradus::comm::run_ranks(2, [](auto& world) {
-    outcome result;
+  const auto evaluate_on = [](auto& world) {
+    std::vector<train::evaluation_report> result;
     gradus::cpu device{{.intra_op_threads = 1}};
-    const gradus::data::shard mine{world.rank(), world.size()};
-    gradus::data::loader<float, gradus::nhwc> loader{
-        device, gradus_test::small_dataset(), {.batch_size = 8, .shard = mine}};
-    gradus::data::loader<float, gradus::nhwc> shared{
-        device, gradus_test::small_dataset(), {.batch_size = 10, .shuffle = false, .shard = mine}};
-    gradus::data::loader<float, gradus::nhwc> whole{
-        device, gradus_test::small_dataset(), {.batch_size = 5, .shuffle = false}};
+    gradus::data::loader<float, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.batch_size = 8}};
+    gradus::data::loader<float, gradus::nhwc> unseen{
+        device, gradus_test::small_dataset(), {.batch_size = 10, .shuffle = false}};
     network net{device, {2, 9, 8}};
     nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, net.input());
     x = net.add("norm", nn::batch_norm{}, x);
     net.loss(nn::softmax_cross_entropy{},
              net.add("scores", nn::dense{.out_features = 4}, net.add("relu", nn::relu{}, x)));
-    net.freeze({.batch_size = 8, .seed = 1});
+    net.freeze({.batch_size = 10, .seed = 1});
     train::trainer trainer{net, gradus::optim::sgd{}, world};
     struct keeper {
       std::vector<train::evaluation_report>* kept;
@@ -290,17 +365,22 @@ BOOST_AUTO_TEST_CASE(evaluation_is_shared_or_done_by_rank_0) {
         }
       }
     };
-    trainer.fit(loader, {.epochs = 3, .learning_rate = 0.05}, train::evaluate_every{shared, 2}, keeper{&result.by_all});
-    if (world.rank() == 0) {
-      result.by_one = trainer.evaluate(whole);
-    }
+    trainer.fit(loader, {.epochs = 3, .learning_rate = 0.05}, train::evaluate_every{unseen, 2}, keeper{&result});
+    // One process with the same parameters and rank 0's statistics says the same.
+    gradus::comm::self alone;
+    train::trainer by_one{net, gradus::optim::sgd{}, alone};
+    gradus::data::loader<float, gradus::nhwc> whole{
+        device, gradus_test::small_dataset(), {.batch_size = 5, .shuffle = false}};
+    result.push_back(by_one.evaluate(whole));
     return result;
-  });
-  for (const outcome& each : outcomes) {
-    BOOST_REQUIRE(each.by_all.size() == 2U);  // after epochs 2 and 3
-    BOOST_TEST(each.by_all.back().examples == 53);
-    BOOST_TEST(std::abs(outcomes[0].by_one.loss - each.by_all.back().loss) < 1e-5);
-    BOOST_TEST(outcomes[0].by_one.accuracy == each.by_all.back().accuracy);
+  };
+  const auto reports = gradus::comm::run_ranks(2, [&](auto& world) { return evaluate_on(world); });
+  for (const auto& each : reports) {
+    BOOST_TEST_REQUIRE(each.size() == 3U);  // after epochs 2 and 3, and by one process
+    BOOST_TEST(each[1].examples == 53);
+    BOOST_TEST(std::abs(each[2].loss - each[1].loss) < 1e-5);
+    BOOST_TEST(each[2].accuracy == each[1].accuracy);
+    BOOST_TEST(each[1].loss == reports[0][1].loss);
   }
 }
 

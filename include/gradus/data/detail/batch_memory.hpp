@@ -55,7 +55,7 @@ class batch_memory : public loader_base {
         source_{source_of(set)},
         strides_{strides},
         images_{device, {static_cast<index_t>(slots()), slot_elements()}},
-        labels_(slots() * static_cast<std::size_t>(local_batch_size())),
+        labels_(slots() * static_cast<std::size_t>(largest_batch())),
         filled_(slots()),
         planes_(static_cast<std::size_t>(example().size())) {
     start([](loader_base& loader, std::size_t number, const sample& mine) {
@@ -76,7 +76,7 @@ class batch_memory : public loader_base {
         source_{.set = set, .read = nullptr, .label = nullptr},
         strides_{strides},
         images_{device, {static_cast<index_t>(slots()), slot_elements()}},
-        labels_(slots() * static_cast<std::size_t>(local_batch_size())),
+        labels_(slots() * static_cast<std::size_t>(largest_batch())),
         filled_(slots()) {
     start(how);
   }
@@ -128,7 +128,7 @@ class batch_memory : public loader_base {
   [[nodiscard]] index_t slot_elements() const {
     constexpr auto unit = static_cast<index_t>(cpu::alignment / sizeof(Element));
     const image_extents& one = example();
-    return (image_extents{local_batch_size(), one.c, one.h, one.w}.size() + unit - 1) / unit * unit;
+    return (image_extents{largest_batch(), one.c, one.h, one.w}.size() + unit - 1) / unit * unit;
   }
 
   void fill(std::size_t number, const sample& mine) {
@@ -137,7 +137,7 @@ class batch_memory : public loader_base {
     const auto strides = strides_(shape);  // of n, c, h, w
     const bool as_planes = holds_planes(strides);
     Element* const images = images_.data() + static_cast<index_t>(number) * images_.extent(1);
-    std::int32_t* const labels = labels_.data() + static_cast<index_t>(number) * local_batch_size();
+    std::int32_t* const labels = labels_.data() + static_cast<index_t>(number) * largest_batch();
     for (std::size_t i = 0; i < mine.examples.size(); ++i) {
       const index_t chosen = mine.examples[i];
       labels[i] = source_.label(source_.set, chosen);

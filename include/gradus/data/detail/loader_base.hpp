@@ -30,7 +30,9 @@ struct loader_options {
   index_t batch_size = 0;  ///< examples of a step, over all ranks; must be given
   bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
   std::uint64_t seed = 0;  ///< of the orders; the same on all ranks
-  data::shard shard = {};  ///< which part of each batch is ours
+  /// Which part of each batch is ours. Without ranks the trainer says so: that of its rank among those that train. Said
+  /// here, the loader keeps memory for that part alone, and a trainer refuses a loader of another part than its own.
+  data::shard shard = {.rank = 0, .ranks = 0};
   bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
   int prefetch = 2;        ///< batches prepared ahead, besides the one in use; 1 to 1024
 };
@@ -66,31 +68,55 @@ class loader_base {
     wake_producer_.notify_one();
   }
 
+  /// Takes a part of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks that
+  /// train; without a trainer and a shard in its options, the loader gives whole batches.
+  /// @throws configuration_error when the loader was made for another part, or there is no such part
+  GRADUS_COLD void take_shard(const data::shard& part) {
+    if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
+      raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part));
+    }
+    if (fixed_shard_ && part != shard_) {
+      raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", which the loader was made for"},
+                                 {shard_text(part), ", which trains with it"},
+                                 "leave loader_options::shard out: a trainer gives each rank its part");
+    }
+    const std::lock_guard lock{mutex_};
+    shard_ = part;
+  }
+
   /// Batches of an epoch; the same on all ranks.
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
   /// Examples of an epoch, over all ranks.
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
   /// The most images that a batch of any rank has: ceil(batch_size / ranks).
-  [[nodiscard]] index_t local_batch_size() const noexcept { return sampler_.largest_share(); }
+  [[nodiscard]] index_t local_batch_size() const noexcept {
+    return share_of(batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
+  }
   /// The number of ranks that share each batch.
-  [[nodiscard]] int ranks() const noexcept { return sampler_.options().shard.ranks; }
+  [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
   /// (1, c, h, w)
   [[nodiscard]] const image_extents& example() const noexcept { return set_.example; }
   [[nodiscard]] int classes() const noexcept { return set_.classes; }
   /// All that the ranks must agree on: size, shape, classes and hash of the set, batch size, order, number of ranks.
-  [[nodiscard]] const std::string& description() const noexcept { return description_; }
+  [[nodiscard]] GRADUS_COLD std::string description() const {
+    return gradus::detail::text({description_, ", shared by ", shard_.ranks, shard_.ranks == 1 ? " rank" : " ranks"});
+  }
   /// How long next() has waited for the producer since construction: what the input costs the training.
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
 
  protected:
   GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
+        batch_size_{options.batch_size},
+        fixed_shard_{options.shard != loader_options{}.shard},
+        shard_{fixed_shard_ ? options.shard : data::shard{}},
         sampler_{set.size,
                  {.batch_size = options.batch_size,
                   .shuffle = options.shuffle,
                   .seed = options.seed,
-                  .shard = options.shard,
+                  .shard = shard_,
                   .drop_last = options.drop_last}},
+        largest_batch_{local_batch_size()},
         description_{describe(set, options)},
         batches_{sampler_.batches()},
         slots_{static_cast<index_t>(options.prefetch) + 1} {
@@ -117,6 +143,9 @@ class loader_base {
     wake_producer_.notify_one();
     producer_.join();
   }
+
+  /// Examples that a slot has room for.
+  [[nodiscard]] index_t largest_batch() const noexcept { return largest_batch_; }
 
   /// The number of slots.
   [[nodiscard]] std::size_t slots() const noexcept { return static_cast<std::size_t>(slots_); }
@@ -152,12 +181,16 @@ class loader_base {
   }
 
  private:
+  /// "rank 1 of 4"
+  GRADUS_COLD static std::string shard_text(const data::shard& part) {
+    return gradus::detail::text({"rank ", part.rank, " of ", part.ranks});
+  }
+
   GRADUS_COLD static std::string describe(const set_facts& set, const loader_options& options) {
     const image_extents& one = set.example;
     std::string text =
         gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
-                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size,
-                              " over ", options.shard.ranks, options.shard.ranks == 1 ? " rank" : " ranks"});
+                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size});
     if (options.shuffle) {
       gradus::detail::append(text, {", shuffled with seed ", options.seed});
     } else {
@@ -199,7 +232,9 @@ class loader_base {
       if (requests_ != request) {
         request = requests_;
         const std::uint64_t epoch = epoch_;
+        const data::shard part = shard_;
         lock.unlock();
+        sampler_.take_shard(part);
         sampler_.start_epoch(epoch);
         lock.lock();
         continue;
@@ -225,7 +260,11 @@ class loader_base {
   }
 
   set_facts set_;
+  index_t batch_size_;
+  bool fixed_shard_;       // by the options
+  data::shard shard_;      // written by the consumer alone, under the mutex once the producer runs
   data::sampler sampler_;  // the producer's, once it runs; but for what does not change
+  index_t largest_batch_;
   std::string description_;
   index_t batches_;  // of an epoch
   index_t slots_;

@@ -2,7 +2,7 @@
 //
 // The loops of training and evaluation. They are compiled once: what depends on element types, layouts, communicators
 // and callbacks stands behind small interfaces that are called once a step.
-// Module: train. Depends on: parallel.
+// Module: train. Depends on: parallel, data.
 #pragma once
 
 #include <chrono>            // std::chrono::steady_clock
@@ -21,6 +21,7 @@
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/loss_scale.hpp"   // loss_scale
 #include "gradus/core/text.hpp"         // text
+#include "gradus/data/sampler.hpp"      // data::shard
 #include "gradus/kernels/softmax.hpp"   // loss_sums
 #include "gradus/nn/step_observer.hpp"  // step_observer
 #include "gradus/nn/step_options.hpp"   // step_options
@@ -111,11 +112,21 @@ struct sums {
   [[nodiscard]] double examples() const noexcept { return values[2]; }
 };
 
-/// @param shared      whether the ranks of `group` share the data set
-/// @param statistics  of the network; ranks that share the work take over those of rank 0
-GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_group& group, bool shared,
-                                              std::span<std::byte> statistics) {
+/// Calls take(loader, part) with the part of each batch that belongs to this rank of `group`.
+GRADUS_COLD inline void take_shard(comm::any_group& group, void (*take)(void* loader, const data::shard& part),
+                                   void* loader) {
+  try {
+    take(loader, {.rank = group.rank(), .ranks = group.size()});
+  } catch (const std::exception& failure) {
+    group.fail(failure.what());  // nobody shall wait for this rank
+    throw;
+  }
+}
+
+/// @param statistics  of the network; all ranks take over those of rank 0
+GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_group& group, std::span<std::byte> statistics) {
   const auto began = clock::now();
+  const bool shared = group.size() > 1;
   if (shared && !statistics.empty()) {
     group.broadcast(statistics, 0);
   }

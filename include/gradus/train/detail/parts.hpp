@@ -60,6 +60,74 @@ concept takes_trainer = requires(Callback& callback, Trainer& trainer, epoch_rep
   callback.on_epoch(trainer, report);
 };
 
+template <class Callback>
+concept called_with_step = requires(Callback& callback, const step_report& step) {
+  callback(step);
+};
+template <class Callback>
+concept called_with_epoch = requires(Callback& callback, epoch_report& report) {
+  callback(report);
+};
+
+template <class Callback>
+concept takes_start = requires(Callback& callback, const run_information& run) {
+  callback.on_start(run);
+};
+template <class Callback>
+concept takes_step = requires(Callback& callback, const step_report& step) {
+  callback.on_step(step);
+};
+template <class Callback>
+concept takes_epoch = requires(Callback& callback, epoch_report& report) {
+  callback.on_epoch(report);
+};
+template <class Callback>
+concept takes_finish = requires(Callback& callback) {
+  callback.on_finish();
+};
+
+// Members of these names, if there is one of the name alone.
+template <class Callback>
+concept names_on_start = requires {
+  &Callback::on_start;
+};
+template <class Callback>
+concept names_on_step = requires {
+  &Callback::on_step;
+};
+template <class Callback>
+concept names_on_epoch = requires {
+  &Callback::on_epoch;
+};
+template <class Callback>
+concept names_on_finish = requires {
+  &Callback::on_finish;
+};
+
+/// Says what is wrong with a callback. Always true when it compiles.
+template <class Callback, class Trainer>
+consteval bool explain_callback() {
+  static_assert(!names_on_start<Callback> || takes_start<Callback>,
+                "gradus: the callback's on_start would never be called: it takes a const train::run_information&");
+  static_assert(!names_on_step<Callback> || takes_step<Callback>,
+                "gradus: the callback's on_step would never be called: it takes a const train::step_report&");
+  static_assert(
+      !names_on_epoch<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer>,
+      "gradus: the callback's on_epoch would never be called: it takes a train::epoch_report&, or the trainer "
+      "and that");
+  static_assert(!names_on_finish<Callback> || takes_finish<Callback>,
+                "gradus: the callback's on_finish would never be called: it takes nothing");
+  static_assert(!(called_with_step<Callback> && called_with_epoch<Callback>),
+                "gradus: say which report the function takes, as in [](const train::epoch_report& epoch) { ... }");
+  static_assert(called_with_step<Callback> || called_with_epoch<Callback> || takes_start<Callback> ||
+                    takes_step<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer> ||
+                    takes_finish<Callback>,
+                "gradus: nothing of the callback would ever be called: give it on_start(const run_information&), "
+                "on_step(const step_report&), on_epoch(epoch_report&) or on_finish(), or pass a function of a "
+                "step_report or an epoch_report");
+  return true;
+}
+
 /// @tparam Trainer  void for a callback that does not ask for it
 template <class Callback, class Trainer>
 class callback_of final : public any_callback {
@@ -67,26 +135,30 @@ class callback_of final : public any_callback {
   callback_of(Callback& callback, void* trainer) noexcept : callback_{&callback}, trainer_{trainer} {}
 
   void on_start([[maybe_unused]] const run_information& run) override {
-    if constexpr (requires { callback_->on_start(run); }) {
+    if constexpr (takes_start<Callback>) {
       callback_->on_start(run);
     }
   }
   void on_step([[maybe_unused]] const step_report& step) override {
-    if constexpr (requires { callback_->on_step(step); }) {
+    if constexpr (takes_step<Callback>) {
       callback_->on_step(step);
+    } else if constexpr (called_with_step<Callback>) {
+      (*callback_)(step);
     }
   }
   bool on_epoch([[maybe_unused]] epoch_report& report) override {
     if constexpr (!std::is_void_v<Trainer>) {
       return stops([&] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
-    } else if constexpr (requires { callback_->on_epoch(report); }) {
+    } else if constexpr (takes_epoch<Callback>) {
       return stops([&] { return callback_->on_epoch(report); });
+    } else if constexpr (called_with_epoch<Callback>) {
+      return stops([&] { return (*callback_)(report); });
     } else {
       return false;
     }
   }
   void on_finish() override {
-    if constexpr (requires { callback_->on_finish(); }) {
+    if constexpr (takes_finish<Callback>) {
       callback_->on_finish();
     }
   }

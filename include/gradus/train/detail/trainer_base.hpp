@@ -66,6 +66,14 @@ class trainer_base {
                                      .synchronization = synchronization});
   }
 
+  /// Gives the loader this rank's part of each batch. If it is another one, the other ranks hear of it.
+  /// @throws configuration_error when the loader was made for another part
+  template <class Loader>
+  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader) {
+    take_shard(
+        group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader);
+  }
+
   template <class Loader>
   GRADUS_COLD void fit_on(comm::any_group& group, synchronized_update& update, Loader& loader,
                           const fit_options& options, callback_list callbacks) {
@@ -85,7 +93,7 @@ class trainer_base {
   template <class Loader>
   [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
     batches_of<Network, Loader> data{*network_, loader};
-    return detail::evaluate(data, group, loader.ranks() > 1, std::as_writable_bytes(network_->buffer_values()));
+    return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()));
   }
 
  private:
