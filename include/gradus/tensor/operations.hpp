@@ -212,7 +212,9 @@ struct negate_operation : operation_base {
   }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
-    return packets::pnegate(a);
+    // Not pnegate, which is 0 - a with AVX: 0 has a negative as well.
+    using element_type = typename packets::unpacket_traits<Packet>::type;
+    return packets::pxor(a, packets::pset1<Packet>(-element_type{0}));
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto&) {

@@ -93,6 +93,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(of_functions, Element, elements) {
   f.at("abs", abs_of, 0, 0, 0);
   f.at("abs", abs_of, -inf, inf, -1);
   f.at(
+      "1 / -x", [](const auto& x) { return 1 / -x; }, 0, -inf, inf);
+  f.at(
       "3 / x", [](const auto& x) { return 3 / x; }, 0, inf, -inf);
   f.at(
       "x / 0", [](const auto& x) { return x / 0; }, 2, inf, inf);
