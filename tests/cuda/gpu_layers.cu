@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "gradus/core/float16.hpp"
@@ -80,6 +82,123 @@ void agrees_in_float16(const outcome& expected) {
   BOOST_CHECK_SMALL(distance(computed.statistics, expected.statistics), 1e-3 * largest(expected.statistics));
 }
 
+template <class Element>
+using numbers_on_gpu = gradus::tensor<Element, 1, gradus::row_major, gradus::cuda>;
+
+template <class Element>
+numbers_on_gpu<Element> on_gpu(gradus::cuda& device, const std::vector<Element>& values) {
+  numbers_on_gpu<Element> result{device, {static_cast<index_t>(values.size())}};
+  device.copy_from_host(result.data(), values.data(), values.size() * sizeof(Element));
+  return result;
+}
+
+template <class Element>
+std::vector<Element> on_host(gradus::cuda& device, const numbers_on_gpu<Element>& values) {
+  std::vector<Element> result(static_cast<std::size_t>(values.size()));
+  device.copy_to_host(result.data(), values.data(), result.size() * sizeof(Element));
+  return result;
+}
+
+/// What a step of batch normalisation in training writes.
+template <class Element>
+struct normalized {
+  std::vector<Element> y, dx;
+  std::vector<float> inverse, variance, dgamma;
+};
+
+/// gamma is 1.7F and beta 0.5 in all channels, epsilon 1e-5; the running variance was 2.
+template <class Element, class Layout>
+normalized<Element> batch_norm_step(const gradus::image_extents& shape, const std::vector<Element>& x,
+                                    const std::vector<Element>& dy) {
+  gradus::cuda device;
+  const auto channels = static_cast<std::size_t>(shape.c);
+  const auto values = on_gpu(device, x);
+  const auto slopes = on_gpu(device, dy);
+  auto y = on_gpu(device, std::vector<Element>(x.size()));
+  auto dx = on_gpu(device, std::vector<Element>(x.size()));
+  const auto gamma = on_gpu(device, std::vector<float>(channels, 1.7F));
+  const auto beta = on_gpu(device, std::vector<float>(channels, 0.5F));
+  auto mean = on_gpu(device, std::vector<float>(channels));
+  auto inverse = on_gpu(device, std::vector<float>(channels));
+  auto running_mean = on_gpu(device, std::vector<float>(channels));
+  auto running_variance = on_gpu(device, std::vector<float>(channels, 2.0F));
+  auto dgamma = on_gpu(device, std::vector<float>(channels));
+  const auto bytes = gradus::kernels::batch_norm_workspace_bytes<Element, Layout>(device, shape);
+  auto memory = on_gpu(device, std::vector<std::uint8_t>(bytes));
+  const std::span<std::byte> workspace{reinterpret_cast<std::byte*>(memory.data()), bytes};
+  using in = gradus::image_view<const Element, Layout, gradus::cuda>;
+  using out = gradus::image_view<Element, Layout, gradus::cuda>;
+  const gradus::kernels::batch_norm_affine<float> affine{gamma.data(), beta.data()};
+  const gradus::kernels::batch_norm_saved<float> saved{mean.data(), inverse.data(), nullptr};
+  gradus::kernels::batch_norm_forward_training(device, in{device, values.data(), shape}, out{device, y.data(), shape},
+                                               affine, 1e-5, {running_mean.data(), running_variance.data(), 0.25},
+                                               saved, {}, workspace);
+  gradus::kernels::batch_norm_backward(
+      device, in{device, values.data(), shape}, in{device, y.data(), shape}, in{device, slopes.data(), shape},
+      out{device, dx.data(), shape}, affine, saved, gradus::kernels::activation::identity,
+      {.gamma = dgamma.data(), .beta = nullptr, .residual = nullptr, .accumulate_residual = false}, {}, workspace);
+  return {on_host(device, y), on_host(device, dx), on_host(device, inverse), on_host(device, running_variance),
+          on_host(device, dgamma)};
+}
+
+/// With one value a channel x is its mean, whatever it is: nothing depends on it.
+template <class Element, class Layout>
+void one_value_a_channel() {
+  for (const index_t channels : {1, 7, 64}) {
+    std::vector<Element> x;
+    std::vector<Element> dy;
+    for (index_t c = 0; c < channels; ++c) {
+      x.push_back(static_cast<Element>(static_cast<float>(c * c % 23) / 3));
+      dy.push_back(static_cast<Element>(static_cast<float>(c * 5 % 17 - 8) / 7));
+    }
+    const auto result = batch_norm_step<Element, Layout>({1, channels, 1, 1}, x, dy);
+    for (std::size_t c = 0; c < x.size(); ++c) {
+      BOOST_CHECK_EQUAL(static_cast<float>(result.y[c]), 0.5F);
+      BOOST_CHECK_EQUAL(static_cast<float>(result.dx[c]), 0.0F);
+      BOOST_CHECK_EQUAL(result.dgamma[c], 0.0F);
+      BOOST_CHECK_EQUAL(result.variance[c], 1.5F);  // the variance of one value is 0
+      BOOST_CHECK_CLOSE(result.inverse[c], 1 / std::sqrt(1e-5F), 1e-4F);
+    }
+  }
+}
+
+/// Channels far from 0: one of deviation 1 and one that holds a single number.
+template <class Layout>
+void values_far_from_zero() {
+  const gradus::image_extents shape{5, 2, 3, 7};
+  const gradus::dense_mapping<Layout> at{shape};
+  const auto value = [](index_t c, index_t i) {
+    return c == 1 ? 1000000.0625 : 10000 + static_cast<double>(i * 37 % 29 - 14) / 8;
+  };
+  std::vector<float> x(static_cast<std::size_t>(shape.size()));
+  const auto for_each = [&](const auto& body) {
+    for (index_t n = 0, i = 0; n < shape.n; ++n) {
+      for (index_t h = 0; h < shape.h; ++h) {
+        for (index_t w = 0; w < shape.w; ++w, ++i) {
+          body(0, i, static_cast<std::size_t>(at(n, 0, h, w)));
+          body(1, i, static_cast<std::size_t>(at(n, 1, h, w)));
+        }
+      }
+    }
+  };
+  for_each([&](index_t c, index_t i, std::size_t place) { x[place] = static_cast<float>(value(c, i)); });
+  const auto result = batch_norm_step<float, Layout>(shape, x, x);
+  const double count = 5 * 3 * 7;
+  double mean = 0;
+  double squares = 0;
+  for (index_t i = 0; i < static_cast<index_t>(count); ++i) {
+    mean += (value(0, i) - 10000) / count;
+    squares += (value(0, i) - 10000) * (value(0, i) - 10000) / count;
+  }
+  const double inverse = 1 / std::sqrt(squares - mean * mean + 1e-5);
+  BOOST_CHECK_SMALL(result.inverse[0] - inverse, 1e-6);
+  BOOST_CHECK_CLOSE(result.inverse[1], 1 / std::sqrt(1e-5F), 1e-4F);
+  for_each([&](index_t c, index_t i, std::size_t place) {
+    const double expected = c == 1 ? 0.5 : (value(0, i) - 10000 - mean) * inverse * static_cast<double>(1.7F) + 0.5;
+    BOOST_CHECK_SMALL(static_cast<double>(result.y[place]) - expected, 5e-6);
+  });
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(layers_on_a_gpu)
@@ -99,6 +218,17 @@ BOOST_AUTO_TEST_CASE(nhwc_in_float16_is_close_to_double_on_the_cpu) {
 }
 BOOST_AUTO_TEST_CASE(nchw_in_float16_is_close_to_double_on_the_cpu) {
   agrees_in_float16<gradus::nchw>(gpu_layers::on_cpu_nchw(false));
+}
+
+BOOST_AUTO_TEST_CASE(batch_norm_of_one_value_a_channel_has_no_gradient) {
+  one_value_a_channel<float, gradus::nchw>();
+  one_value_a_channel<float, gradus::nhwc>();
+  one_value_a_channel<gradus::float16, gradus::nchw>();
+  one_value_a_channel<gradus::float16, gradus::nhwc>();
+}
+BOOST_AUTO_TEST_CASE(batch_norm_keeps_digits_far_from_zero) {
+  values_far_from_zero<gradus::nchw>();
+  values_far_from_zero<gradus::nhwc>();
 }
 
 // The scale that lies on the device is one more factor of the gradient of the scores, and of nothing else.

@@ -18,7 +18,8 @@ struct batch_norm_affine {
 };
 
 /// Running statistics of every channel, (C) each: running <- (1 - momentum) * running + momentum * batch, with the
-/// unbiased variance of the batch (the biased one where there is one value). Null pointers: not wanted.
+/// unbiased variance of the batch, M / (M - 1) times the biased one. Where a channel has one value (M = 1) it is 0, the
+/// biased one, as in TensorFlow: training goes on, with a running variance that shrinks. Null pointers: not wanted.
 template <class Element>
 struct batch_norm_running {
   Element* mean = nullptr;
@@ -58,8 +59,18 @@ struct batch_norm_gradients {
 //
 // and for g = dL/dy, 0 where a ReLU gave y <= 0:
 //
-//   dbeta = sum g;   dgamma = sum g * xhat;   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma /
-//   M)
+//   dbeta = sum g;   dgamma = sum g * xhat;
+//   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma / M)
+//
+// Where a channel has one value, x is its mean, whatever it is: y = act(beta + residual), dgamma = 0 and dx = 0, to the
+// last bit. Where all values of a channel are equal, its variance is 0, xhat is 0 and dgamma is 0, to the last bit too.
+// (PyTorch refuses to train with one value a channel.)
+//
+// The variance is that of differences to the channel's first value x0, mean((x - x0)^2) - mean(x - x0)^2: it keeps its
+// digits wherever the mean is, and its error is a few roundings of variance + (x0 - mean)^2, of which the second is at
+// most M times the first. The mean is rounded to P where it is saved; y makes up for that, and the gradients are those
+// of the rounded mean: dgamma / M is off by at most half a unit in the last place of mean / sqrt(variance + epsilon)
+// times |dbeta| / M.
 //
 // Every device D in the library overloads, for network elements E, P = parameter_element_t<E>, and layouts L (views are
 // image_view<E, L, D>):
@@ -77,7 +88,7 @@ struct batch_norm_gradients {
 // batch_norm_forward_again writes what the training pass that filled `coefficients` wrote. y is read in backward only
 // where the activation is a ReLU. A dx without data is not wanted. Forward may write y over
 // x (backward reads x); dx may be dy. Sums are of double precision. The workspace is aligned to 64 bytes and need not
-// be kept between calls. A batch of 0 leaves running statistics alone and gives gradients of 0. The same bits for any
-// number of threads.
+// be kept between calls; other arrays need no alignment but their elements'. A batch of 0 leaves running statistics
+// alone and gives gradients of 0. The same bits for any number of threads.
 
 }  // namespace gradus::kernels

@@ -43,6 +43,9 @@ struct matmul_epilogue {
 //
 // in which b is rounded to E first, and sums are of type P.
 //
-// The same bits for any number of threads.
+// m, n and k may be 0. A term that is no number makes one of all sums that it is in, and of no others; a NaN stays one
+// under the activation, and where relu_output is NaN C becomes 0. The workspace is aligned to 64 bytes and need not be
+// kept between calls; other arrays need no alignment but their elements', and C overlaps none of them. The same bits
+// for any number of threads.
 
 }  // namespace gradus::kernels

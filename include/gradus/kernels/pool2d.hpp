@@ -37,12 +37,19 @@ struct pool2d_geometry {
 // Every device D in the library overloads, for network elements E and layouts L:
 //
 //   void max_pool2d_forward(D&, const pool2d_geometry&, x, y, std::uint8_t* choice);
-//   void max_pool2d_backward(D&, const pool2d_geometry&, dy, const std::uint8_t* choice, dx, const
-//   backward_epilogue<E>&); void average_pool2d_forward(D&, const pool2d_geometry&, x, y, bool count_padding); void
-//   average_pool2d_backward(D&, const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<E>&);
+//   void max_pool2d_backward(D&, const pool2d_geometry&, dy, const std::uint8_t* choice, dx,
+//                            const backward_epilogue<E>&);
+//   void average_pool2d_forward(D&, const pool2d_geometry&, x, y, bool count_padding);
+//   void average_pool2d_backward(D&, const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<E>&);
 //
-// `choice` (null: not wanted) holds for every element of y, in its memory order, r * kernel_width + s of the first
-// largest entry of its window; kernels have at most 256 entries. Average pooling divides by the entries inside the
-// image, or with count_padding by the whole kernel. Every window has at least one entry inside the image.
+// `choice` (null: not wanted) holds for every element of y, in its memory order, r * kernel_width + s of the entry of
+// its window that y is and that gets the gradient; kernels have at most 256 entries. It is the first largest one in the
+// order (r, s) of those inside the image: of equal entries the first, and 0 and -0 are equal. Where entries are NaN, y
+// is NaN and the entry the first that is. (PyTorch's y is the same, and its entry the last NaN.) Padding is never an
+// entry.
+//
+// Average pooling divides by the entries inside the image, or with count_padding by the whole kernel. Every window has
+// at least one entry inside the image. Outputs do not overlap inputs; arrays need no alignment but their elements'. The
+// same bits for any number of threads, and for maximum pooling in any layout.
 
 }  // namespace gradus::kernels

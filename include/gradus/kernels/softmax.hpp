@@ -42,6 +42,8 @@ struct loss_sums {
 // which multiplies the gradient by it where what computed the loss was no kernel that knows of it, but a program's own.
 //
 // dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is
-// the loss scale's factor / (examples of the global batch). Labels lie in [0, classes).
+// the loss scale's factor / (examples of the global batch). Labels lie in [0, classes). A logit may be minus infinity:
+// its probability is 0. Where one is NaN or infinity, or all are minus infinity, the row's loss, gradient and
+// probabilities are NaN, and it may count as correct or not. dlogits may be logits, and probabilities too.
 
 }  // namespace gradus::kernels

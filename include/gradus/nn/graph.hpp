@@ -27,7 +27,7 @@
 #include "gradus/nn/memory_plan.hpp"  // memory_plan
 #include "gradus/nn/micro_batch.hpp"  // micro_batches
 #include "gradus/nn/parameter.hpp"    // parameter_description
-#include "gradus/nn/plan.hpp"         // execution_plan, graph_description
+#include "gradus/nn/plan.hpp"         // execution_plan, graph_description, plan_optimizations
 #include "gradus/nn/recompute.hpp"    // recomputation
 #include "gradus/nn/value.hpp"        // value, value_shape
 
@@ -55,6 +55,7 @@ struct freeze_options {
   micro_batches micro_batch_size = {};
   recomputation recompute = {};               ///< true: less memory, and cheap layers run twice in a training step
   branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the lanes of the device
+  plan_optimizations optimizations = {};      ///< what the plan may do; all of it
 };
 
 /// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the

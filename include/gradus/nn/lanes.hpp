@@ -114,7 +114,7 @@ class lane_planner {
     add(time, value(i + 1, true), false);
     add(time, gradient(i + 1), false);
     const auto writes = [&](const execution_plan::gradient_target& target, std::size_t v) {
-      if (target.wanted || target.mask_after) {
+      if (target.write != execution_plan::duty::nobody || target.mask != execution_plan::duty::nobody) {
         add(time, gradient(v), true);
       }
     };

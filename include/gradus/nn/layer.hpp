@@ -35,15 +35,19 @@ struct step_context {
       false;  ///< forward ran in this step: it makes the same output from what it keeps, and changes nothing else
 };
 
-/// What the plan needs to know about a layer. The defaults are the safe answers.
+/// What the plan needs to know about a layer. The defaults are the safe answers. What a layer says of its backward pass
+/// here and how it then behaves is held together by tests/conformance/nn.
 struct layer_traits {
   bool backward_reads_inputs = true;
   bool backward_reads_output = true;
-  bool aliases_input = false;          ///< the output is the input's memory, read differently; nothing runs
-  bool fuses_activation = false;       ///< set_activation works
-  bool fuses_residual = false;         ///< forward adds forward_arguments::residual before the activation
-  bool is_sum = false;                 ///< the layer is nothing but the sum of two values
-  bool applies_backward_mask = false;  ///< backward applies backward_epilogue::relu_output itself
+  bool aliases_input = false;     ///< the output is the input's memory, read differently; nothing runs
+  bool fuses_activation = false;  ///< set_activation works
+  bool fuses_residual = false;    ///< forward adds forward_arguments::residual before the activation
+  bool is_sum = false;            ///< the layer is nothing but the sum of two values
+  /// Backward applies backward_epilogue::relu_output to the gradients of its inputs; without it, it is never given.
+  bool masks_input_gradients = false;
+  /// Backward writes backward_arguments::residual_gradient; without it, the network does, and it is never wanted.
+  bool writes_residual_gradient = false;
   bool recomputable = false;  ///< forward is cheap, and may run a second time before backward (step_context::again)
   kernels::activation is_activation = kernels::activation::identity;  ///< the layer is nothing but this activation
 };
@@ -81,7 +85,8 @@ struct forward_arguments {
   const step_context& context;
 };
 
-/// One gradient that a backward pass produces; without a view, nobody wants it.
+/// One gradient that a backward pass writes: all of its elements, or adds to them (epilogue.accumulate); without a
+/// view, nobody wants it.
 template <class Element, class Layout, class Device>
 struct input_gradient {
   image_view<Element, Layout, Device> view;
@@ -95,9 +100,10 @@ struct backward_arguments {
   Device& device;
   std::span<const image_view<const Element, Layout, Device>> inputs;  ///< valid if traits().backward_reads_inputs
   image_view<const Element, Layout, Device> output;                   ///< valid if traits().backward_reads_output
-  image_view<const Element, Layout, Device> output_gradient;
+  image_view<const Element, Layout, Device> output_gradient;          ///< of what forward wrote before its activation
   std::span<const input_gradient<Element, Layout, Device>> input_gradients;
-  input_gradient<Element, Layout, Device> residual_gradient;  ///< = output_gradient, where it is wanted
+  /// output_gradient, or that added; wanted only if traits().writes_residual_gradient. Never masked.
+  input_gradient<Element, Layout, Device> residual_gradient;
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;  ///< gradients are overwritten
   std::span<parameter_element_t<Element>* const> buffers;
   std::span<std::byte> state;

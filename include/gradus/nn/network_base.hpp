@@ -21,7 +21,7 @@
 #include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/device_policy.hpp"  // explain_device_policy, has_device_lanes
 #include "gradus/kernels/conv2d.hpp"        // backward_epilogue, pass
-#include "gradus/kernels/elementwise.hpp"   // relu_backward
+#include "gradus/kernels/elementwise.hpp"   // copy_or_add, relu_backward
 #include "gradus/kernels/softmax.hpp"       // loss_sums
 #include "gradus/nn/graph.hpp"              // graph, freeze_options
 #include "gradus/nn/layer.hpp"              // layer_memory, step_context
@@ -30,6 +30,7 @@
 #include "gradus/nn/network_memory.hpp"     // network_memory, buffer
 #include "gradus/nn/pass.hpp"               // pass_steps, region_runner, run_pass
 #include "gradus/nn/plan.hpp"               // execution_plan, memory_forecast, plan_options
+#include "gradus/nn/plan_execution.hpp"     // plan_execution
 #include "gradus/nn/step_observer.hpp"      // step_observer
 #include "gradus/nn/step_options.hpp"       // step_options
 #include "gradus/nn/value.hpp"              // value_shape
@@ -64,7 +65,7 @@ class network_base {
   /// @throws configuration_error as freeze does
   [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options) {
     graph_.freeze(options, sizeof(parameter_element_type));
-    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
     gradus::detail::vector<layer_memory> needed(layers());
     prepare_plan(options, planning, needed);
     memory_forecast result;
@@ -128,6 +129,7 @@ class network_base {
   using layer_call = detail::layer_call<Element, Device>;
   using gradient_memory = detail::gradient_memory<Element>;
   using label_list = std::span<const std::int32_t>;
+  using duty = execution_plan::duty;
 
   network_base(Device& device, const value_shape& input) : device_{&device}, graph_{input} {}
   network_base(network_base&&) noexcept = default;
@@ -332,7 +334,7 @@ class network_base {
 
   GRADUS_COLD void take_memory(const freeze_options& options, detail::strides_of_extents strides) {
     gradus::detail::vector<layer_memory> needed(layers());
-    plan_options planning{.recompute = options.recompute.choose, .side_by_side = nullptr, .lanes = 1};
+    plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
     most_inputs_ = prepare_plan(options, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
@@ -370,7 +372,7 @@ class network_base {
     if constexpr (requires { use_loss_scale(*device_, options.loss_scale); }) {
       use_loss_scale(*device_, options.loss_scale);
     }
-    Element* const gradient = target.wanted ? memory_->gradient(scores) : nullptr;
+    Element* const gradient = target.write == duty::layer ? memory_->gradient(scores) : nullptr;
     const kernels::loss_sums sums = run_loss(value_of(scores, batch), wanted, scale, gradient);
     if constexpr (requires { apply_loss_scale(*device_, examples, gradient); }) {
       apply_loss_scale(*device_, graph_.batch_extents(scores, examples).size(), gradient);
@@ -396,8 +398,8 @@ class network_base {
   /// What a layer writes of the gradient of a value.
   [[nodiscard]] GRADUS_COLD gradient_memory planned_gradient(const execution_plan::gradient_target& target,
                                                              std::size_t v, index_t examples) const {
-    return {{target.wanted ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
-            {.accumulate = target.accumulate, .relu_output = target.mask ? memory_->value(v) : nullptr}};
+    return {{target.write == duty::layer ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
+            {.accumulate = target.accumulate, .relu_output = target.mask == duty::layer ? memory_->value(v) : nullptr}};
   }
 
   /// The inputs are valid until the next call for the lane.
@@ -445,14 +447,18 @@ class network_base {
       mask_if_planned(call.device, planned.targets[k], n.inputs[k], examples);
     }
     if (adds) {
+      if (planned.residual_target.write == duty::network) {
+        copy_or_add(call.device, graph_.batch_extents(i + 1, examples).size(), memory_->gradient(i + 1),
+                    memory_->gradient(planned.residual), planned.residual_target.accumulate);
+      }
       mask_if_planned(call.device, planned.residual_target, planned.residual, examples);
     }
   }
 
-  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if the layer that completed it could not.
+  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if that is left to the network.
   GRADUS_COLD void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
                                    index_t examples) {
-    if (target.mask_after) {
+    if (target.mask == duty::network) {
       Element* const gradient = memory_->gradient(v);
       relu_backward(device, graph_.batch_extents(v, examples).size(), gradient, memory_->value(v), gradient, false);
     }

@@ -25,7 +25,8 @@
 #include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
 #include "gradus/nn/memory_plan.hpp"      // memory_plan
 #include "gradus/nn/parameter.hpp"        // assign_logical
-#include "gradus/nn/plan.hpp"             // execution_plan, plan_execution, plan_options
+#include "gradus/nn/plan.hpp"             // execution_plan, plan_options
+#include "gradus/nn/plan_execution.hpp"   // plan_execution
 #include "gradus/tensor/tensor.hpp"       // tensor
 #include "gradus/tensor/tensor_view.hpp"  // tensor_view
 

@@ -62,6 +62,7 @@ class broadcast : public expression_base {
 
   class cursor {
    public:
+    static constexpr bool approximated = false;
     cursor(const value_type* data, index_t distance) noexcept : data_{data}, distance_{distance} {}
     GRADUS_ALWAYS_INLINE value_type scalar(index_t j) const noexcept {
       if constexpr (repeats) {
@@ -78,6 +79,14 @@ class broadcast : public expression_base {
         return set_packet<Packet>(*data_);
       } else {
         return load_packet<Packet>(data_ + j);
+      }
+    }
+    template <class Packet>
+    GRADUS_ALWAYS_INLINE Packet first_lanes(index_t j, index_t count) const noexcept {
+      if constexpr (repeats) {
+        return packet<Packet>(j);
+      } else {
+        return load_part<Packet>(data_ + j, count);
       }
     }
 

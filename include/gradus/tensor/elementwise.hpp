@@ -57,6 +57,7 @@ class map_cursor;
 template <class Operation, std::size_t... K, class... Cursors>
 class map_cursor<Operation, std::index_sequence<K...>, Cursors...> : part<K, Cursors>... {
  public:
+  static constexpr bool approximated = Operation::approximated || (Cursors::approximated || ...);
   explicit map_cursor(const Cursors&... children) noexcept : part<K, Cursors>{children}... {}
   GRADUS_ALWAYS_INLINE auto scalar(index_t j) const noexcept {
     return Operation::scalar(part<K, Cursors>::value.scalar(j)...);
@@ -64,6 +65,10 @@ class map_cursor<Operation, std::index_sequence<K...>, Cursors...> : part<K, Cur
   template <class Packet>
   GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
     return Operation::packet(part<K, Cursors>::value.template packet<Packet>(j)...);
+  }
+  template <class Packet>
+  GRADUS_ALWAYS_INLINE Packet first_lanes(index_t j, index_t count) const noexcept {
+    return Operation::packet(part<K, Cursors>::value.template first_lanes<Packet>(j, count)...);
   }
 };
 

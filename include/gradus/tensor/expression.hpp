@@ -6,8 +6,10 @@
 // An expression is a tree of small nodes that own their children by value, so that it can be stored and returned like a
 // number. It is computed when it is assigned to a tensor. A tensor that stands in an expression is read then: keep it
 // alive, or move it in; the expression then owns its memory. Evaluation walks over rows, that is, over the axis that is
-// adjacent in memory: node.row(r) is a cursor with scalar(j) and, for `vectorizable` nodes, packet<Packet>(j). If a
-// node is `linear`, row(0) runs over the whole tensor.
+// adjacent in memory: node.row(r) is a cursor with scalar(j) and, for `vectorizable` nodes, packet<Packet>(j) and
+// first_lanes<Packet>(j, count), which reads no more
+// than count elements. If a node is `linear`, row(0) runs over the whole
+// tensor.
 #pragma once
 
 #include <concepts>     // std::derived_from
@@ -68,11 +70,16 @@ class leaf : public expression_base {
 
   class cursor {
    public:
+    static constexpr bool approximated = false;  // do packets have other bits than scalar(j)?
     explicit cursor(const Element* data) noexcept : data_{data} {}
     GRADUS_ALWAYS_INLINE Element scalar(index_t j) const noexcept { return data_[j]; }
     template <class Packet>
     GRADUS_ALWAYS_INLINE Packet packet(index_t j) const noexcept {
       return load_packet<Packet>(data_ + j);
+    }
+    template <class Packet>
+    GRADUS_ALWAYS_INLINE Packet first_lanes(index_t j, index_t count) const noexcept {
+      return load_part<Packet>(data_ + j, count);
     }
 
    private:
@@ -151,11 +158,16 @@ class constant : public expression_base {
 
   class cursor {
    public:
+    static constexpr bool approximated = false;
     explicit cursor(Element value) noexcept : value_{value} {}
     GRADUS_ALWAYS_INLINE Element scalar(index_t) const noexcept { return value_; }
     template <class Packet>
     GRADUS_ALWAYS_INLINE Packet packet(index_t) const noexcept {
       return set_packet<Packet>(value_);
+    }
+    template <class Packet>
+    GRADUS_ALWAYS_INLINE Packet first_lanes(index_t j, index_t) const noexcept {
+      return packet<Packet>(j);
     }
 
    private:

@@ -124,13 +124,47 @@ void backward(const leaf<Element, Rank, Layout, Device>& node, const Adjoint& ad
   sink.add(node, adjoint);
 }
 
+/// Does every computation of the node give the same bits? Arithmetic may be rounded in another way within other
+/// expressions, where the compiler contracts a product and a sum, and functions where there are no packets.
+template <class Node>
+inline constexpr bool exact = true;
+template <class Operation, class... Children>
+inline constexpr bool exact<map<Operation, Children...>> = Operation::exact && (exact<Children> && ...);
+
+/// A condition as 1 and 0, in packets where it has them.
+template <class Node>
+[[nodiscard]] auto indicator(const Node& condition) {
+  using element = typename Node::packet_element;
+  if constexpr (real_element<element>) {
+    using number = constant<element, Node::rank, typename Node::layout_type, typename Node::device_type>;
+    return map<where_operation, Node, number, number>{condition, number{1}, number{0}};
+  } else {
+    return cast<float>(condition);
+  }
+}
+
+/// What a derivative compares is computed once: adjoints go on to several operands and tensors, each in a pass of its
+/// own, and all must agree on which of the operands an element came from.
+template <bool Compared, class Node>
+[[nodiscard]] auto comparable(const Node& node) {
+  if constexpr (!Compared || exact<Node>) {
+    return node.detached();
+  } else if constexpr (std::same_as<typename Node::value_type, bool>) {
+    return evaluate_stored(indicator(node.detached())) != 0;
+  } else {
+    return evaluate_stored(node.detached());
+  }
+}
+
 template <class Operation, class... Children, class Adjoint, class Sink>
 void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, Sink& sink) {
   constexpr int dependent = (0 + ... + (Sink::template reachable<Children> ? 1 : 0));
   constexpr bool heavy = ((Sink::template reachable<Children> && Children::complexity > 1) || ...);
   const auto settled_adjoint = settled<(dependent > 1 && heavy)>(adjoint);
-  const auto self = node.detached();
   [&]<std::size_t... K>(std::index_sequence<K...>) {
+    const auto self = [&]<class... Detached>(Detached... children) {
+      return map<Operation, Detached...>{std::move(children)...};
+    }(comparable<(static_cast<int>(K) < Operation::compared)>(node.template child<K>())...);
     const auto one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
       using child = typename nth<Index, Children...>::type;
       // The condition of where() selects; it has no derivative.
@@ -186,8 +220,17 @@ void backward(const reduction_node<Kind, Reduced, Child>& node, const Adjoint& a
     const double count = static_cast<double>(extents_of<Reduced>(child.extents()).size());
     propagate(child, repeated<kept>(child, adjoint * (1.0 / count)), sink);
   } else if constexpr (std::same_as<Kind, max_kind<element>> || std::same_as<Kind, min_kind<element>>) {
-    const auto extreme = child.detached() == repeated<kept>(child, node.detached());
-    const auto ties = reduce<sum_kind<element>, Reduced>(child.device(), cast<element>(extreme));
+    // Of values that are in memory, or computed once more but once: those that equal their own extreme are found.
+    const auto values = detail::stored(child.detached());
+    const auto best = [&] {
+      if constexpr (Child::stored) {
+        return node.detached();
+      } else {
+        return reduce<Kind, Reduced>(child.device(), values);
+      }
+    }();
+    const auto extreme = values == repeated<kept>(child, best) || values != values;  // NaN comes before all
+    const auto ties = reduce<sum_kind<element>, Reduced>(child.device(), indicator(extreme));
     propagate(child, where(extreme, repeated<kept>(child, adjoint / ties), 0), sink);
   } else {
     static_assert(!std::same_as<Kind, Kind>, "gradus::gradients: argmax is not differentiable");

@@ -4,7 +4,12 @@
 // Module: tensor. Depends on: core.
 //
 // derivative<K>(adjoint, self, operands...) is the adjoint of operand K as an expression; self is the operation's own
-// value. Operations without `derivative` are not differentiable.
+// value. Operations without `derivative` are not differentiable. `compared` is how many of the operands, from the first
+// on, the derivatives compare; the result of an `exact` operation is not rounded: two computations of it give the same
+// bits.
+//
+// `approximated` are functions of which packets compute other bits than the standard library does for an element. What
+// has packets and such a function is computed by packets throughout, so that no element depends on its position.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::internal packet operations
@@ -14,17 +19,23 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_cvref_t
 
-#include "gradus/core/config.hpp"    // GRADUS_HOST_DEVICE
-#include "gradus/core/element.hpp"   // real_element
-#include "gradus/tensor/packet.hpp"  // packet_of
+#include "gradus/core/config.hpp"              // GRADUS_HOST_DEVICE
+#include "gradus/core/element.hpp"             // real_element
+#include "gradus/tensor/packet_functions.hpp"  // exp_packet, log_packet, sqrt_packet
 
 namespace gradus::detail {
 
 namespace packets = Eigen::internal;
 
-/// What operations have in common: the result has the operands' type, and packets exist for real elements.
-struct operation_base {
+struct operation_traits {
   static constexpr bool takes_masks = false;
+  static constexpr bool exact = false;
+  static constexpr int compared = 0;
+  static constexpr bool approximated = false;
+};
+
+/// What operations have in common: the result has the operands' type, and packets exist for real elements.
+struct operation_base : operation_traits {
   template <class First, class...>
   struct result {
     using type = First;
@@ -34,8 +45,8 @@ struct operation_base {
 };
 
 /// Comparisons and logic: the result is bool; as a packet, a mask.
-struct predicate_base {
-  static constexpr bool takes_masks = false;
+struct predicate_base : operation_traits {
+  static constexpr bool exact = true;
   template <class...>
   struct result {
     using type = bool;
@@ -120,49 +131,81 @@ struct divide_operation : operation_base {
   }
 };
 
-/// Halves the adjoint where both operands are equal, so that minimum(x, x) has the derivative of x.
+/// Halves the adjoint where both operands are equal, so that minimum(x, x) has the derivative of x. A NaN in either
+/// operand is the result, and gives the adjoint to both.
 struct minimum_operation : operation_base {
   static constexpr std::string_view name = "minimum";
+  static constexpr bool exact = true;
+  static constexpr int compared = 2;
   template <class Element>
   GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
-    return b < a ? b : a;
+    return b < a || b != b ? b : a;
   }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pselect(packets::pcmp_lt(b, a), b, a);
+    return packets::pselect(packets::por(packets::pcmp_lt(b, a), packets::pcmp_lt_or_nan(b, b)), b, a);
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
     if constexpr (K == 0) {
-      return where(a == b, adjoint * 0.5, where(a < b, adjoint, 0));
+      return where(a == b, adjoint * 0.5, where(b < a, 0, adjoint));
     } else {
-      return where(a == b, adjoint * 0.5, where(b < a, adjoint, 0));
+      return where(a == b, adjoint * 0.5, where(a < b, 0, adjoint));
     }
   }
 };
 
 struct maximum_operation : operation_base {
   static constexpr std::string_view name = "maximum";
+  static constexpr bool exact = true;
+  static constexpr int compared = 2;
   template <class Element>
   GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
-    return a < b ? b : a;
+    return a < b || b != b ? b : a;
   }
   template <class Packet>
   static Packet packet(const Packet& a, const Packet& b) noexcept {
-    return packets::pselect(packets::pcmp_lt(a, b), b, a);
+    return packets::pselect(packets::por(packets::pcmp_lt(a, b), packets::pcmp_lt_or_nan(b, b)), b, a);
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
     if constexpr (K == 0) {
-      return where(a == b, adjoint * 0.5, where(b < a, adjoint, 0));
+      return where(a == b, adjoint * 0.5, where(a < b, 0, adjoint));
     } else {
-      return where(a == b, adjoint * 0.5, where(a < b, adjoint, 0));
+      return where(a == b, adjoint * 0.5, where(b < a, 0, adjoint));
+    }
+  }
+};
+
+/// Gives the whole adjoint to one operand: to x inside [low, high] and on its borders, else to the bound that is the
+/// result.
+struct clamp_operation : operation_base {
+  static constexpr std::string_view name = "clamp";
+  static constexpr bool exact = true;
+  static constexpr int compared = 3;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element x, Element low, Element high) noexcept {
+    return minimum_operation::scalar(maximum_operation::scalar(x, low), high);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& x, const Packet& low, const Packet& high) noexcept {
+    return minimum_operation::packet(maximum_operation::packet(x, low), high);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& x, const auto& low, const auto& high) {
+    if constexpr (K == 0) {
+      return where(x < low || high < x, 0, adjoint);
+    } else if constexpr (K == 1) {
+      return where(x < low && !(high < low), adjoint, 0);
+    } else {
+      return where(high < x || high < low, adjoint, 0);
     }
   }
 };
 
 struct negate_operation : operation_base {
   static constexpr std::string_view name = "operator-";
+  static constexpr bool exact = true;
   template <class Element>
   GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return static_cast<Element>(-a);
@@ -179,6 +222,7 @@ struct negate_operation : operation_base {
 
 struct exp_operation : operation_base {
   static constexpr std::string_view name = "exp";
+  static constexpr bool approximated = true;
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasExp != 0;
   template <class Element>
@@ -187,7 +231,7 @@ struct exp_operation : operation_base {
   }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
-    return packets::pexp(a);
+    return exp_packet(a);
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
@@ -197,6 +241,7 @@ struct exp_operation : operation_base {
 
 struct log_operation : operation_base {
   static constexpr std::string_view name = "log";
+  static constexpr bool approximated = true;
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasLog != 0;
   template <class Element>
@@ -205,7 +250,7 @@ struct log_operation : operation_base {
   }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
-    return packets::plog(a);
+    return log_packet(a);
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& a) {
@@ -223,7 +268,7 @@ struct sqrt_operation : operation_base {
   }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
-    return packets::psqrt(a);
+    return sqrt_packet(a);
   }
   template <int K>
   static auto derivative(const auto& adjoint, const auto& self, const auto&) {
@@ -231,8 +276,18 @@ struct sqrt_operation : operation_base {
   }
 };
 
+/// The root of a sum of squares: where it is 0 so is its derivative, the smallest of its subgradients.
+struct norm_operation : sqrt_operation {
+  static constexpr std::string_view name = "norm_l2";
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&) {
+    return where(self == 0, 0, adjoint * 0.5 / self);
+  }
+};
+
 struct tanh_operation : operation_base {
   static constexpr std::string_view name = "tanh";
+  static constexpr bool approximated = true;
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasTanh != 0;
   template <class Element>
@@ -252,6 +307,7 @@ struct tanh_operation : operation_base {
 /// 1 / (1 + exp(-x))
 struct sigmoid_operation : operation_base {
   static constexpr std::string_view name = "sigmoid";
+  static constexpr bool approximated = true;
   template <class Element>
   static constexpr bool vectorizable = packets::packet_traits<Element>::HasExp != 0;
   template <class Element>
@@ -262,6 +318,7 @@ struct sigmoid_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     using element_type = typename packets::unpacket_traits<Packet>::type;
     const Packet one = packets::pset1<Packet>(element_type{1});
+    // Out of the range of pexp the result is 1, or below the smallest normal number.
     return packets::pdiv(one, packets::padd(one, packets::pexp(packets::pnegate(a))));
   }
   template <int K>
@@ -272,6 +329,8 @@ struct sigmoid_operation : operation_base {
 
 struct abs_operation : operation_base {
   static constexpr std::string_view name = "abs";
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
   template <class Element>
   GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
     return a < Element{0} ? static_cast<Element>(-a) : (a + Element{0});
@@ -314,14 +373,15 @@ struct pow_operation : operation_base {
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
     static_assert(K == 0);
-    return adjoint * (b.value() * pow(a, b.value() - 1));
+    // x^0 is 1 everywhere: its derivative 0 x^-1 would not be a number at 0.
+    return adjoint * (b.value() * pow(a, b.value() == 0 ? b.value() : b.value() - 1));
   }
 };
 
 template <class Target>
-struct cast_operation {
+struct cast_operation : operation_traits {
   static constexpr std::string_view name = "cast";
-  static constexpr bool takes_masks = false;
+  static constexpr bool exact = true;
   template <class...>
   struct result {
     using type = Target;
@@ -345,9 +405,11 @@ struct cast_operation {
   }
 };
 
-struct where_operation {
+struct where_operation : operation_traits {
   static constexpr std::string_view name = "where";
   static constexpr bool takes_masks = true;
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
   template <class, class Second, class>
   struct result {
     using type = Second;

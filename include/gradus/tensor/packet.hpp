@@ -8,6 +8,9 @@
 
 #include <Eigen/Core>  // Eigen::internal::packet_traits
 
+#include <array>    // std::array
+#include <cstddef>  // std::size_t
+
 #include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
 #include "gradus/core/element.hpp"  // real_element
 #include "gradus/core/index.hpp"    // index_t
@@ -23,6 +26,17 @@ inline constexpr index_t packet_width = Eigen::internal::packet_traits<Element>:
 template <class Packet, class Element>
 GRADUS_ALWAYS_INLINE Packet load_packet(const Element* from) noexcept {
   return Eigen::internal::ploadu<Packet>(from);
+}
+
+/// The first `count` lanes, at least one of them; the others are the first once more.
+template <class Packet, class Element>
+Packet load_part(const Element* from, index_t count) noexcept {
+  constexpr index_t width = packet_width<Element>;
+  std::array<Element, static_cast<std::size_t>(width)> lanes;
+  for (index_t lane = 0; lane < width; ++lane) {
+    lanes[static_cast<std::size_t>(lane)] = from[lane < count ? lane : 0];
+  }
+  return load_packet<Packet>(lanes.data());
 }
 
 template <class Packet, class Element>

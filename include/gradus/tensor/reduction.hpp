@@ -167,13 +167,14 @@ template <auto... Axes, operand Operand>
 [[nodiscard]] auto mean(Operand&& x) {
   return detail::make_reduction<detail::mean_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// The largest element; NaN if there is one. In gradients equal maxima share the adjoint.
+/// The largest element; NaN if there is one. In gradients equal maxima, or all NaN, share the adjoint: the elements of
+/// an expression are computed once more for this, and those that equal their largest one have an equal part.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto max(Operand&& x) {
   return detail::make_reduction<detail::max_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// The smallest element; NaN if there is one. In gradients equal minima share the adjoint.
+/// The smallest element; NaN if there is one. In gradients equal minima share the adjoint as maxima do.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto min(Operand&& x) {
@@ -186,15 +187,15 @@ template <auto... Axes, operand Operand>
 [[nodiscard]] auto argmax(Operand&& x) {
   return detail::make_reduction<detail::argmax_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// The sum of the absolute values.
+/// The sum of the absolute values. Derivatives by elements that are 0 are 0.
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto norm_l1(Operand&& x) {
   return sum<Axes...>(abs(std::forward<Operand>(x)));
 }
-/// The square root of the sum of the squares.
+/// The square root of the sum of the squares. Where it is 0 so are its derivatives.
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto norm_l2(Operand&& x) {
-  return sqrt(sum<Axes...>(square(std::forward<Operand>(x))));
+  return detail::make_map<detail::norm_operation>(sum<Axes...>(square(std::forward<Operand>(x))));
 }
 
 }  // namespace gradus

@@ -3,11 +3,9 @@
 // Pooling against plain loops in double precision, over shapes, layouts and threads.
 #include <boost/test/unit_test.hpp>
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -18,6 +16,7 @@ namespace {
 
 using namespace pointwise;
 using gradus::kernels::pool2d_geometry;
+using gradus_test::chwn;
 
 struct pool_case {
   index_t images;
@@ -71,11 +70,6 @@ const std::vector<pool_case> pool_cases{
     make_case(1, 24, 6, 5, 3, 3, 1, 1, 1),       // channels of a block and two packets
 };
 
-/// A layout of a user, in which the channels of a pixel are not neighbours, and neither are the pixels of a row.
-struct chwn {
-  static constexpr std::array order{gradus::axis::c, gradus::axis::h, gradus::axis::w, gradus::axis::n};
-  static constexpr std::string_view name = "chwn";
-};
 using pool_types = std::tuple<test_case<float, nchw>, test_case<float, nhwc>, test_case<double, nchw>,
                               test_case<double, nhwc>, test_case<float, chwn>>;
 

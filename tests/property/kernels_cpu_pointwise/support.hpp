@@ -16,6 +16,7 @@
 #include "gradus/layout/layouts.hpp"
 #include "gradus/layout/mapping.hpp"
 #include "gradus/tensor/tensor_view.hpp"
+#include "image_places.hpp"
 
 namespace pointwise {
 
@@ -25,6 +26,7 @@ using gradus::image_view;
 using gradus::index_t;
 using gradus::nchw;
 using gradus::nhwc;
+using gradus_test::for_each_place;
 
 template <class Element, class Layout>
 struct test_case {
@@ -60,19 +62,6 @@ struct plain_images {
   image_extents shape;
   std::vector<double> values;
 };
-
-template <class Body>
-void for_each_place(const image_extents& shape, const Body& body) {
-  for (index_t n = 0; n < shape.n; ++n) {
-    for (index_t c = 0; c < shape.c; ++c) {
-      for (index_t h = 0; h < shape.h; ++h) {
-        for (index_t w = 0; w < shape.w; ++w) {
-          body(n, c, h, w);
-        }
-      }
-    }
-  }
-}
 
 template <class Element, class Layout>
 [[nodiscard]] std::vector<Element> stored(const plain_images& images) {

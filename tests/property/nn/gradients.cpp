@@ -228,6 +228,26 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(residual_blocks, Layout, layouts) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(shortcut_that_convolutions_add_twice, Layout, layouts) {
+  check_layer<Layout>({2, 2, 4, 3}, [](auto& net, nn::value a) {
+    const auto channels = net.shape(a).channels;
+    nn::value x = net.add("relu", nn::relu{}, net.add("conv1", nn::conv2d{.out_channels = channels}, a));
+    x = net.add("conv2", nn::conv2d{.out_channels = channels}, x);
+    const nn::value y = net.add("add1", nn::add{}, {x, a});
+    return net.add("add2", nn::add{}, {net.add("conv3", nn::conv2d{.out_channels = channels}, y), a});
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(relu_whose_gradient_ends_with_a_residual, Layout, layouts) {
+  check_layer<Layout>({2, 2, 4, 3}, [](auto& net, nn::value x) {
+    const nn::value a = net.add("relu", nn::relu{}, net.add("conv1", nn::conv2d{.out_channels = 2}, x));
+    nn::value b = net.add("conv2", nn::conv2d{.out_channels = 2}, x);
+    b = net.add("norm", nn::batch_norm{.epsilon = 0.1}, b);
+    const nn::value s = net.add("add", nn::add{}, {b, a});
+    return net.add("joined", nn::concat{}, {s, net.add("conv3", nn::conv2d{.out_channels = 2}, a)});
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(add_of_a_value_to_itself, Layout, layouts) {
   check_layer<Layout>({2, 2, 3, 3}, [](auto& net, nn::value x) {
     x = net.add("relu", nn::relu{}, x);

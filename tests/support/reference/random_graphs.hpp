@@ -95,7 +95,7 @@ class graph_generator {
   [[nodiscard]] nn::conv2d convolution(std::size_t value) {
     nn::conv2d options;
     const index_t in = shapes_[value].channels;
-    options.out_channels = draw_.chance(60) ? in : draw_.one_of({1, 2, 3, 4, 6, 8, 16});
+    options.out_channels = draw_.chance(60) ? in : draw_.one_of({1, 2, 3, 4, 6, 8, 16, 16, 32});
     options.bias = draw_.chance(70);
     if (draw_.chance(70)) {
       options.kernel = {draw_.one_of({1, 3}), draw_.one_of({1, 3})};
@@ -353,6 +353,22 @@ class graph_generator {
     }
   }
   return result;
+}
+
+/// The smallest graph on the way from `spec` that still fails.
+template <class Fails>
+[[nodiscard]] graph_spec shrink_graph(graph_spec spec, const Fails& fails) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const graph_spec& candidate : smaller_graphs(spec)) {
+      if (fails(candidate)) {
+        spec = candidate;
+        again = true;
+        break;
+      }
+    }
+  }
+  return spec;
 }
 
 }  // namespace gradus_test

@@ -40,18 +40,24 @@ struct reference_images {
   }
 };
 
+/// How an element type rounds.
+struct rounding {
+  double relative = 0;  ///< the error of a stored number, of its size
+  double absolute = 0;  ///< gradients below it may become zero
+};
+
 /// Relative errors of rounding, drawn at random: how far the results of arithmetic with rounding may be from the exact
 /// ones. A reference that runs with it tells how sensitive each number is.
 class rounding_noise {
  public:
   rounding_noise() = default;
-  /// @param relative  of everything that is stored
-  /// @param absolute  of gradients: numbers below it may become zero
-  rounding_noise(double relative, double absolute, std::uint64_t seed)
-      : relative_{relative}, absolute_{absolute}, random_{seed} {}
+  rounding_noise(const rounding& rounded, std::uint64_t seed)
+      : relative_{rounded.relative}, absolute_{rounded.absolute}, random_{seed} {}
 
   void on_values(std::vector<double>& numbers) { add(numbers, 0); }
   void on_gradients(std::vector<double>& numbers) { add(numbers, absolute_); }
+  /// A result of numbers of about `size` that is kept in single precision at least.
+  void on_result(double& result, double size) { result += std::min(relative_, 0x1p-20) * size * draw(); }
 
  private:
   void add(std::vector<double>& numbers, double absolute) {
@@ -185,10 +191,14 @@ class reference_network {
         total += std::exp(scores(n, c, 0, 0) - largest);
       }
       const index_t label = labels[static_cast<std::size_t>(n)];
-      sums.loss += std::log(total) + largest - scores(n, label, 0, 0);
+      std::vector<double> terms{std::log(total), largest, -scores(n, label, 0, 0)};
+      noise_.on_values(terms);
+      sums.loss += terms[0] + terms[1] + terms[2];
       sums.correct += best == label ? 1 : 0;
       for (index_t c = 0; gradient != nullptr && c < scores.shape.c; ++c) {
-        (*gradient)(n, c, 0, 0) = scale * (std::exp(scores(n, c, 0, 0) - largest) / total - (c == label ? 1 : 0));
+        double probability = std::exp(scores(n, c, 0, 0) - largest) / total;
+        noise_.on_result(probability, probability);
+        (*gradient)(n, c, 0, 0) = scale * (probability - (c == label ? 1 : 0));
       }
     }
   }
@@ -328,6 +338,8 @@ class reference_network {
       if (training) {
         mean = channel_sum(x, c, [](double element) { return element; }) / count;
         variance = channel_sum(x, c, [&](double element) { return (element - mean) * (element - mean); }) / count;
+        noise_.on_result(mean, channel_sum(x, c, [](double element) { return std::abs(element); }) / count);
+        noise_.on_result(variance, variance);
         // As PyTorch: the running variance is the unbiased one.
         const double unbiased = count > 1 ? variance * count / (count - 1) : variance;
         means[channel] = (1 - options.momentum) * means[channel] + options.momentum * mean;
@@ -365,10 +377,14 @@ class reference_network {
       if (options.shift) {
         gradient(i, ".bias")[channel] += sum;
       }
+      double mean_gradient = sum / count;
+      double mean_product = product / count;
+      noise_.on_result(mean_gradient, std::abs(mean_gradient));
+      noise_.on_result(mean_product, std::abs(mean_product));
       for_each({x.shape.n, 1, x.shape.h, x.shape.w}, [&](index_t n, index_t, index_t h, index_t w) {
         const double normalized = (x(n, c, h, w) - mean) * inverse;
         gradients[input(i)](n, c, h, w) +=
-            count > 1 ? gamma[channel] * inverse * (dy(n, c, h, w) - sum / count - normalized * product / count) : 0;
+            count > 1 ? gamma[channel] * inverse * (dy(n, c, h, w) - mean_gradient - normalized * mean_product) : 0;
       });
     }
   }

@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(activations_are_fused_and_share_memory) {
   BOOST_TEST(!plan.nodes[1].forward);  // relu1 runs inside conv1
   BOOST_TEST((plan.nodes[0].activation == gradus::kernels::activation::relu));
   BOOST_TEST(plan.slot_of_value[1] == plan.slot_of_value[2]);
-  BOOST_TEST(plan.nodes[2].targets[0].mask);  // pool1 masks what it passes back
+  BOOST_TEST((plan.nodes[2].targets[0].mask == nn::execution_plan::duty::layer));  // pool1 masks what it passes back
   BOOST_TEST(plan.arena_bytes * 10 < plan.unshared_bytes * 9);
 }
 
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(sums_are_fused_and_share_gradients) {
   const auto& sum = plan.slots[plan.slot_of_value[4]];
   const auto& shortcut = plan.slots[plan.slot_of_value[1]];
   BOOST_TEST(sum.gradient_offset == shortcut.gradient_offset);
-  BOOST_TEST(!plan.nodes[2].residual_target.wanted);
+  BOOST_TEST((plan.nodes[2].residual_target.write == nn::execution_plan::duty::nobody));
   BOOST_TEST(plan.nodes[1].targets[0].accumulate);
 }
 

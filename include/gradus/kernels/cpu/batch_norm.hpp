@@ -47,6 +47,7 @@ template <layout_policy Layout>
   split.planes = shape.n;
   split.plane = shape.h * shape.w;
   split.rows = split.planes * split.plane;
+  // Images come first, so with planes of one pixel an image is its channels, and rows are images.
   split.channels_adjacent = Layout::order[3] == axis::c || split.plane == 1;
   const index_t units = split.channels_adjacent ? split.rows : split.planes;
   const index_t unit = std::max(index_t{1}, split.channels * (split.channels_adjacent ? 1 : split.plane));
@@ -328,9 +329,9 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     if (gradients.gamma != nullptr) {
       gradients.gamma[c] = static_cast<real>(totals[split.channels + c] * inverse);
     }
-    // dx = scale * g - offset - factor * (x - mean)
+    // dx = scale * (g - mean of g) - factor * (x - mean)
     work.coefficients[c] = static_cast<real>(scale);
-    work.coefficients[split.channels + c] = static_cast<real>(scale * totals[c] / count);
+    work.coefficients[split.channels + c] = static_cast<real>(totals[c] / count);
     work.coefficients[2 * split.channels + c] =
         static_cast<real>(scale * inverse * inverse * totals[split.channels + c] / count);
   }

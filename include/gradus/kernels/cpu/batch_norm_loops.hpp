@@ -207,14 +207,14 @@ struct slopes_run {
   Element* dresidual = nullptr;          ///< null: not wanted
   const Element* relu_output = nullptr;  ///< of the layer before; null: none
   const computed<Element>* mean = nullptr;
-  const computed<Element>* coefficients = nullptr;  ///< (scale, offset, factor), `channels` apart
+  const computed<Element>* coefficients = nullptr;  ///< (scale, mean of g, factor), `channels` apart
   index_t channels = 0;
   bool accumulate = false;
   bool accumulate_residual = false;
 };
 
-/// dx = scale * g - offset - factor * (x - mean), and the residual's gradient g. With Plain, only dx is written,
-/// without an epilogue.
+/// dx = scale * (g - mean of g) - factor * (x - mean), and the residual's gradient g. With Plain, only dx is written,
+/// without an epilogue. Where a channel has one value, g and x are their means to the last bit, and dx is 0.
 template <bool PerLane, bool Relu, bool Plain, class Element>
 void differentiate_run(index_t count, const slopes_run<Element> run) noexcept {
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
@@ -230,8 +230,8 @@ void differentiate_run(index_t count, const slopes_run<Element> run) noexcept {
         return;
       }
     }
-    auto value = coefficient<PerLane, Packet>(run.coefficients, i) * slope -
-                 coefficient<PerLane, Packet>(run.coefficients + run.channels, i) -
+    auto value = coefficient<PerLane, Packet>(run.coefficients, i) *
+                     (slope - coefficient<PerLane, Packet>(run.coefficients + run.channels, i)) -
                  coefficient<PerLane, Packet>(run.coefficients + 2 * run.channels, i) *
                      (Packet::load(run.x + i) - coefficient<PerLane, Packet>(run.mean, i));
     if constexpr (!Plain) {

@@ -238,7 +238,9 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
                                            .stream = stream,
                                            .step = step,
                                            .first_example = first_example};
-  if (Layout::order == std::array{axis::n, axis::c, axis::h, axis::w} || shape.h * shape.w == 1) {
+  // With one pixel an image is its channels in their order, wherever their axis is, if images come one after another.
+  if (Layout::order == std::array{axis::n, axis::c, axis::h, axis::w} ||
+      (Layout::order[0] == axis::n && shape.h * shape.w == 1)) {
     detail::drop_in_order(device, pass);
   } else {
     detail::drop_in_tiles(device, pass, dense_strides<Layout, 4>(shape));

@@ -151,7 +151,7 @@ struct packet {
 #if defined(__SSE2__)
     if constexpr (Lanes == 4 && sizeof(Element) == 4 && Count == 4) {
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-      const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi32(value * 0x01010101));
+      const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(value)));
       const __m128i low = _mm_unpacklo_epi8(equal, equal);
       const __m128i high = _mm_unpackhi_epi8(equal, equal);
       masks[0] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(low, low));

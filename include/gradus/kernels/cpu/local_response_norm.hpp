@@ -53,6 +53,7 @@ template <class Layout, class Pixels, class Planes>
 void for_each_response(cpu& device, const image_extents& shape, index_t tile, const Pixels& pixels,
                        const Planes& planes) {
   const index_t count = shape.h * shape.w;
+  // Images come first, so with planes of one pixel the channels of an image are adjacent in every layout.
   if (Layout::order[3] == axis::c || count == 1) {
     const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, shape.c));
     device.parallel_for(shape.n * count, grain, [&](index_t begin, index_t end) { pixels(begin, end); });

@@ -107,7 +107,8 @@ void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_
 }
 
 /// The bands of `rows` rows of `width` pixels, for channels that are neighbours, or turned in bands of at most `height`
-/// rows.
+/// rows, so that results of row_pixels fit. Where not even one row does, the channels are done one by one, unturned.
+/// The sweeps of pooling in tests/property draw widths around both limits.
 [[nodiscard]] inline pool_bands cut_bands(const pool_plan& plan, index_t rows, index_t width, index_t height,
                                           bool turned) noexcept {
   if (!turned) {
@@ -217,6 +218,7 @@ template <class Element>
 GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
                              void (*turned_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
   const pool_axis& rows = plan.rows;
+  // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and all of them at most.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
       rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.kernel + rows.stride) / rows.stride;
@@ -232,8 +234,7 @@ struct pool_backward {
   void (*row)(const pool_plan& plan, const pool_backward& call, const input_row& row, index_t h);
   const Element* dy;
   const std::uint8_t* choice;  ///< null: average pooling
-  Element* dx;
-  backward_epilogue<Element> epilogue;
+  slope_target<Element> target;
 };
 
 /// A band of neighbouring channels, or of one.
@@ -261,7 +262,7 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
                                                const pool_band& band) {
   std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
   std::array<std::uint8_t, pool_plan::band_pixels * turned_lanes> chosen;
-  std::array<Element, pool_plan::row_pixels * turned_lanes> sums;
+  std::array<computed<Element>, pool_plan::row_pixels * turned_lanes> sums;  // rounded once, after the epilogue
   const pool_axis& rows = plan.rows;
   const index_t first = rows.windows_with(band.rows.begin).begin;
   const auto source = [&]<class Type>(const Type* data) {
@@ -281,7 +282,7 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
   const index_t in_h = plan.columns.inputs * turned_lanes;
   for (index_t h = band.rows.begin; h < band.rows.end; ++h) {
     const pool_range p = rows.windows_with(h);
-    call.row(plan, {call.row, turned.data(), chosen.data(), sums.data(), {}},
+    call.row(plan, {call.row, turned.data(), chosen.data(), {.sums = sums.data()}},
              {.columns = plan.columns,
               .p = p,
               .output = (p.begin - first) * out_h,
@@ -294,9 +295,9 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
   }
   const index_t target = band.place(plan.in) + band.rows.begin * plan.in.h;
   turn_back(sums.data(),
-            pixel_rows<Element>{call.dx + target, band.lanes, plan.in.c, band.rows.size(), plan.in.h,
+            pixel_rows<Element>{call.target.dx + target, band.lanes, plan.in.c, band.rows.size(), plan.in.h,
                                 plan.columns.inputs, plan.in.w},
-            epilogue_from(call.epilogue, target));
+            epilogue_from(call.target.epilogue, target));
 }
 
 /// The gradients of all images; turned_band is null where channels are neighbours.
@@ -305,6 +306,7 @@ GRADUS_COLD void slopes_of_images(cpu& device, const pool_plan& plan, const pool
                                   void (*turned_band)(const pool_plan&, const pool_backward<Element>&,
                                                       const pool_band&)) {
   const pool_axis& rows = plan.rows;
+  // `height` rows of inputs are in at most (height + kernel - 2) / stride + 1 rows of windows, and in all at most.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
   const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
   const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, turned_band != nullptr);
@@ -318,7 +320,7 @@ template <class Element>
 void max_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
   const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
   const index_t row_stride = plan.rows.stride * plan.columns.kernel;
-  slopes_of_row(row, call.dx, call.epilogue,
+  slopes_of_row(row, call.target,
                 [=, dy = call.dy, choice = call.choice]<class Packet, int Block>(
                     Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
                   typename Packet::index_vector mine[Block];
@@ -338,7 +340,7 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
   const pool_range columns = plan.count_padding ? pool_range{0, plan.columns.outputs} : plan.columns.whole_windows();
   using real = computed<Element>;
   const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
-  slopes_of_row(row, call.dx, call.epilogue,
+  slopes_of_row(row, call.target,
                 [=, &plan, dy = call.dy]<class Packet, int Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
                                                                   index_t q, index_t, index_t i) {
                   real share = usual;
@@ -352,7 +354,8 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
                 });
 }
 
-/// Whether windows halve planes whose rows are neighbours.
+/// Whether windows halve planes whose rows are neighbours: all windows are whole then, no two share an entry, and what
+/// they leave over lies behind the last one of each row and below the last row.
 [[nodiscard]] inline bool pools_halves(const pool_plan& plan) noexcept {
   const auto halves = [](const pool_axis& a) {
     return a.kernel == 2 && a.stride == 2 && a.pad == 0 && 2 * a.outputs <= a.inputs;
@@ -396,7 +399,8 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          image_view<Element, Layout, cpu> dx,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), false, Layout{}};
-  const detail::pool_backward<Element> call{detail::max_slopes_of_row<Element>, dy.data(), choice, dx.data(), epilogue};
+  const detail::pool_backward<Element> call{
+      detail::max_slopes_of_row<Element>, dy.data(), choice, {dx.data(), epilogue}};
   if constexpr (detail::pools_lanes<Layout>) {
     detail::slopes_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_halves(plan)) {
@@ -434,8 +438,8 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              image_view<Element, Layout, cpu> dx, bool count_padding,
                              const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), count_padding, Layout{}};
-  const detail::pool_backward<Element> call{detail::average_slopes_of_row<Element>, dy.data(), nullptr, dx.data(),
-                                            epilogue};
+  const detail::pool_backward<Element> call{
+      detail::average_slopes_of_row<Element>, dy.data(), nullptr, {dx.data(), epilogue}};
   if constexpr (detail::pools_lanes<Layout>) {
     detail::slopes_of_images<Element>(device, plan, call, nullptr);
   } else if (detail::pools_halves(plan)) {

@@ -21,13 +21,16 @@ struct lone_packet : full_packet<Element> {
   using full = full_packet<Element>;
   static constexpr index_t lanes = 1;
 
-  GRADUS_ALWAYS_INLINE static typename full::type load(const Element* from) noexcept {
+  /// From an element, or one that is computed with.
+  template <class Source>
+  GRADUS_ALWAYS_INLINE static typename full::type load(const Source* from) noexcept {
     typename full::type value{};
     value[0] = static_cast<computed<Element>>(*from);
     return value;
   }
-  GRADUS_ALWAYS_INLINE static void store(Element* to, typename full::type value) noexcept {
-    *to = static_cast<Element>(value[0]);
+  template <class Target>
+  GRADUS_ALWAYS_INLINE static void store(Target* to, typename full::type value) noexcept {
+    *to = static_cast<Target>(value[0]);
   }
   GRADUS_ALWAYS_INLINE static typename full::index_vector load_bytes(const std::uint8_t* from) noexcept {
     typename full::index_vector value{};
@@ -183,6 +186,14 @@ GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Elemen
   }
 }
 
+/// Where gradients go: to dx with its epilogue or, unless `sums` is null, as they are to `sums`.
+template <class Element>
+struct slope_target {
+  Element* dx = nullptr;
+  backward_epilogue<Element> epilogue{};
+  computed<Element>* sums = nullptr;
+};
+
 /// Stores a gradient with its epilogue.
 template <class Packet, class Element>
 GRADUS_ALWAYS_INLINE void store_slope(Element* dx, typename Packet::type value,
@@ -211,11 +222,11 @@ struct input_row {
 /// The gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of sums what the inputs
 /// have, as this entry of window (p, q), of the outputs from place i on.
 template <class Element, class Add>
-GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, Element* dx, const backward_epilogue<Element>& after,
+GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, const slope_target<Element>& to,
                                        const Add& add_window) noexcept {
   // Copies, so that they can be in registers.
   const input_row row = given;
-  const backward_epilogue<Element> epilogue = after;
+  const slope_target<Element> target = to;
   const Add add = add_window;
   const pool_axis& columns = row.columns;
   pool_range q{0, 0};
@@ -241,7 +252,12 @@ GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, Element* dx, cons
                               }
 #pragma GCC unroll 4
                               for (int j = 0; j < Block; ++j) {
-                                store_slope<Packet>(dx, sum[j], epilogue, input + i + j * Packet::lanes);
+                                const index_t place = input + i + j * Packet::lanes;
+                                if (target.sums != nullptr) {
+                                  Packet::store(target.sums + place, sum[j]);
+                                } else {
+                                  store_slope<Packet>(target.dx, sum[j], target.epilogue, place);
+                                }
                               }
                             });
   }

@@ -53,7 +53,8 @@ template <class Element>
 struct square {
   using packet = full_packet<Element>;
 
-  void load(const Element* from, index_t step) noexcept {
+  template <class Source>
+  void load(const Source* from, index_t step) noexcept {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       rows[j] = packet::load(from + j * step);
@@ -115,9 +116,9 @@ void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
 }
 
 /// The way back, as a gradient with its epilogue; epilogue.relu_output begins with the element that `to` begins with.
-template <class Element>
-void turn_back(const Element* from, const pixel_rows<Element>& to,
-               const backward_epilogue<Element>& epilogue) noexcept {
+/// `from` holds elements, or what they are computed in.
+template <class Source, class Element>
+void turn_back(const Source* from, const pixel_rows<Element>& to, const backward_epilogue<Element>& epilogue) noexcept {
   for_each_square(
       to,
       [&](index_t place, index_t turned) {

@@ -22,17 +22,28 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Sums of x and of its squares; a product of two floats is exact in double.
+/// The first value of a channel. Differences to it keep their digits where the mean is far from 0, and are 0 where all
+/// values are the same.
+template <class E>
+struct channel_origin {
+  const E* x;
+  index_t inner;  // pixels of a plane, or 1 where channels are adjacent
+
+  __device__ double operator()(index_t channel) const { return static_cast<double>(widen(x[channel * inner])); }
+};
+
+/// Sums of the differences of x to the channel's origin, and of their squares.
 template <class E>
 struct moment_terms {
   const E* x;
+  channel_origin<E> origin;
 
   template <int Width, bool Across>
-  __device__ void add(index_t offset, index_t, double (&a)[Width], double (&b)[Width]) const {
+  __device__ void add(index_t offset, index_t channel, double (&a)[Width], double (&b)[Width]) const {
     const auto loaded = load_packet<Width>(x + offset);
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
-      const auto value = static_cast<double>(widen(loaded.values[k]));
+      const double value = static_cast<double>(widen(loaded.values[k])) - origin(Across ? channel + k : channel);
       a[k] += value;
       b[k] += value * value;
     }
@@ -40,8 +51,9 @@ struct moment_terms {
 };
 
 /// Statistics of a batch, and all that is made of them.
-template <class P>
+template <class E, class P>
 struct finish_moments {
+  channel_origin<E> origin;
   double count;
   double epsilon;
   batch_norm_affine<P> affine;
@@ -51,17 +63,21 @@ struct finish_moments {
   index_t channels;
 
   __device__ void operator()(index_t c, double sum, double squares) const {
-    const double mean = sum / count;
-    const double centered = squares / count - mean * mean;
+    const double offset = sum / count;
+    const double mean = origin(c) + offset;
+    const double centered = squares / count - offset * offset;
     const double variance = centered < 0 ? 0.0 : centered;  // a NaN stays
     const double inverse = 1.0 / sqrt(variance + epsilon);
     const auto stored_mean = static_cast<P>(mean);
+    const double scale = inverse * (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]));
+    const double beta = affine.beta == nullptr ? 0.0 : static_cast<double>(affine.beta[c]);
     coefficients[c] = stored_mean;
-    coefficients[channels + c] =
-        static_cast<P>(inverse * (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c])));
-    coefficients[2 * channels + c] = affine.beta == nullptr ? P{0} : affine.beta[c];
+    coefficients[channels + c] = static_cast<P>(scale);
+    coefficients[2 * channels + c] = static_cast<P>(beta + (static_cast<double>(stored_mean) - mean) * scale);
     if (saved.mean != nullptr) {
       saved.mean[c] = stored_mean;
+    }
+    if (saved.inverse_deviation != nullptr) {
       saved.inverse_deviation[c] = static_cast<P>(inverse);
     }
     const double keep = 1.0 - running.momentum;
@@ -159,7 +175,7 @@ struct finish_gradients {
   const P* inverse_deviation;
   P* dgamma;
   P* dbeta;
-  P* coefficients;  // (4, C): mean, and a, b, c of dx = a * g - b * (x - mean) - c
+  P* coefficients;  // (4, C): mean, and a, b, c of dx = a * (g - c) - b * (x - mean)
   index_t channels;
 
   __device__ void operator()(index_t channel, double sum, double product) const {
@@ -174,7 +190,7 @@ struct finish_gradients {
     coefficients[channel] = mean[channel];
     coefficients[channels + channel] = static_cast<P>(scale);
     coefficients[2 * channels + channel] = static_cast<P>(scale * inverse * inverse * product / count);
-    coefficients[3 * channels + channel] = static_cast<P>(scale * sum / count);
+    coefficients[3 * channels + channel] = static_cast<P>(sum / count);
   }
 };
 
@@ -213,9 +229,8 @@ __global__ void normalize_backward_kernel(index_t examples, std::uint32_t image,
         g = 0;
       }
       residual.values[k] = narrow<E>(call.accumulate_residual ? widen(residual.values[k]) + g : g);
-      P d = call.coefficients[channels + c] * g -
-            call.coefficients[2 * channels + c] * (widen(values.values[k]) - call.coefficients[c]) -
-            call.coefficients[3 * channels + c];
+      P d = call.coefficients[channels + c] * (g - call.coefficients[3 * channels + c]) -
+            call.coefficients[2 * channels + c] * (widen(values.values[k]) - call.coefficients[c]);
       if (call.accumulate) {
         d += widen(old.values[k]);
       }
@@ -291,12 +306,13 @@ void batch_norm_forward_training(cuda& device, image_view<const Element, Layout,
     return;
   }
   const auto view = detail::channel_view::of<Layout>(x.extents());
+  const detail::channel_origin<Element> origin{x.data(), view.inner};
   real* const coefficients =
       saved.coefficients != nullptr ? saved.coefficients : detail::coefficients_in<real>(workspace, view);
   detail::channel_sums(device, "batch_norm_forward_training", view, detail::on_packets(x.data()),
-                       detail::moment_terms<Element>{x.data()},
-                       detail::finish_moments<real>{static_cast<double>(view.count()), epsilon, affine, running, saved,
-                                                    coefficients, view.channels},
+                       detail::moment_terms<Element>{x.data(), origin},
+                       detail::finish_moments<Element, real>{origin, static_cast<double>(view.count()), epsilon, affine,
+                                                             running, saved, coefficients, view.channels},
                        reinterpret_cast<double*>(workspace.data()));
   detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
 }

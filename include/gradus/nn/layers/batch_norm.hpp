@@ -80,7 +80,8 @@ class batch_norm_base : public layer_base {
     return {.backward_reads_output = false,
             .fuses_activation = true,
             .fuses_residual = true,
-            .applies_backward_mask = true,
+            .masks_input_gradients = true,
+            .writes_residual_gradient = true,
             .recomputable = true};
   }
 

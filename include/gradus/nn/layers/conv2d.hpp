@@ -10,13 +10,12 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/extents.hpp"         // extents
-#include "gradus/kernels/conv2d.hpp"       // conv2d_geometry, the passes
-#include "gradus/kernels/elementwise.hpp"  // copy_or_add
-#include "gradus/nn/initializer.hpp"       // initializer
-#include "gradus/nn/layer.hpp"             // layer
-#include "gradus/nn/window.hpp"            // size2d, padding
+#include "gradus/core/config.hpp"     // GRADUS_COLD
+#include "gradus/core/extents.hpp"    // extents
+#include "gradus/kernels/conv2d.hpp"  // conv2d_geometry, the passes
+#include "gradus/nn/initializer.hpp"  // initializer
+#include "gradus/nn/layer.hpp"        // layer
+#include "gradus/nn/window.hpp"       // size2d, padding
 
 namespace gradus::nn {
 
@@ -93,7 +92,7 @@ class conv2d_base : public layer_base {
     return {.backward_reads_output = false,
             .fuses_activation = true,
             .fuses_residual = true,
-            .applies_backward_mask = true};
+            .masks_input_gradients = true};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }

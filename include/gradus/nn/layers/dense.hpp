@@ -61,7 +61,7 @@ class dense_base : public layer_base {
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {
-    return {.backward_reads_output = false, .fuses_activation = true, .applies_backward_mask = true};
+    return {.backward_reads_output = false, .fuses_activation = true, .masks_input_gradients = true};
   }
 
   [[nodiscard]] index_t multiply_adds() const noexcept override { return options_.out_features * in_features_; }

@@ -96,7 +96,7 @@ class max_pool2d_base : public layer_base {
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
-            .applies_backward_mask = true,
+            .masks_input_gradients = true,
             .recomputable = true};
   }
 
@@ -153,7 +153,7 @@ class average_pool2d_base : public layer_base {
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
-            .applies_backward_mask = true,
+            .masks_input_gradients = true,
             .recomputable = true};
   }
 
@@ -202,7 +202,7 @@ class global_average_pool2d_base : public layer_base {
   [[nodiscard]] layer_traits traits() const noexcept override {
     return {.backward_reads_inputs = false,
             .backward_reads_output = false,
-            .applies_backward_mask = true,
+            .masks_input_gradients = true,
             .recomputable = true};
   }
 
