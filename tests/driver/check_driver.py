@@ -35,6 +35,50 @@ def run(*options, status=0, launcher=()):
     return done.stdout
 
 
+def run_apart(first, second):
+    """The exit status and the output of two ranks of one job, each with options of its own."""
+    one = [*ARGUMENTS.mpiexec]
+    one[len(one) - 1 - one[::-1].index("2")] = "1"
+    count = one[len(one) - 1 - one[::-1].index("1") - 1]  # the option that says how many
+    words = [*one, ARGUMENTS.program, *map(str, first), ":", count, "1", ARGUMENTS.program, *map(str, second)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout
+
+
+class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
+    """A rank that ends at once is no reason for the others to wait in MPI_Init for ever."""
+
+    def setUp(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+
+    def test_the_lowest_rank_that_ends_says_why_and_all_end(self):
+        for options, expected in ((["--help"], "--batch-size"), (["--threads", "x"], "gradus_bench: --threads: "),
+                                  (["--num-batches", 0], "gradus_bench: --num-batches: "),
+                                  (["scale", "--ranks", "1"], "scale: expected one process"),
+                                  (["pack", "--output", "x"], "pack: expected one process")):
+            for rank in (0, 1):
+                status, said = run_apart(*((SMALL, SMALL + options) if rank == 1 else (SMALL + options, SMALL)))
+                self.assertNotEqual(status, 0)
+                self.assertIn(expected, said)
+                self.assertIn(f"Rank {rank} ends because of its command line, and with it all ranks; rank {1 - rank} ",
+                              said)
+
+    def test_what_is_done_once_is_not_done_once_a_rank(self):
+        with tempfile.TemporaryDirectory() as name:
+            for options in (["scale", "--ranks", "1"], ["tune"], ["pack", "--data-dir", name, "--output", name + "/a"]):
+                said = run(*options, *SMALL, status=2, launcher=ARGUMENTS.mpiexec)
+                self.assertEqual(said.count(f"gradus_bench: {options[0]}: expected one process, got ranks of mpiexec"), 1)
+        said = run(*SMALL, "--ranks", 2, status=2, launcher=ARGUMENTS.mpiexec)
+        self.assertEqual(said.count("--ranks: under mpiexec, mpiexec starts the ranks"), 1)
+        self.assertEqual(run("--help", launcher=ARGUMENTS.mpiexec).count("--batch-size"), 1)
+
+    def test_a_failure_says_whose_it_is(self):
+        status, said = run_apart([*SMALL, "--data-dir", "/nowhere"], SMALL)
+        self.assertNotEqual(status, 0)
+        self.assertRegex(said, "(?m)^gradus_bench: rank 0: --data-dir: there is no '/nowhere'")
+
+
 class Measurement(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
