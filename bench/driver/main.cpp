@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "../program/failure.hpp"
+#include "../program/signals.hpp"
 #include "gradus/comm/command_line.hpp"
 #include "gradus/core/output.hpp"
 #include "input.hpp"
@@ -73,8 +75,11 @@ int run(int argc, char** argv) {
         break;
     }
     return 0;
+  } catch (const program::interrupted& end) {
+    std::fprintf(stderr, "gradus_bench: ended by %s\n", end.what());
+    return 128 + end.signal;
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "gradus_bench: %s\n", failure.what());
+    std::fprintf(stderr, "gradus_bench: %s\n", program::describe(failure).c_str());
     return 1;
   }
 }
@@ -82,5 +87,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  program::end_on_signals("gradus_bench");
   return gradus::close_output("gradus_bench", run(argc, argv));
 }

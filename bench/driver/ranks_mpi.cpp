@@ -5,6 +5,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "../program/failure.hpp"
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "levels_mpi.hpp"
@@ -22,7 +23,8 @@ namespace {
 /// This rank among those of the job that share its machine.
 gradus::data::shard place_on_this_machine(MPI_Comm world) {
   MPI_Comm node = MPI_COMM_NULL;
-  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  gradus::comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+                                  "gradus_bench", "MPI_Comm_split_type");
   gradus::data::shard place;
   MPI_Comm_rank(node, &place.rank);
   MPI_Comm_size(node, &place.ranks);
@@ -72,9 +74,9 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm:
     }
   } catch (const std::exception& failure) {
     if (environment.size() > 1) {
-      std::fprintf(stderr, "gradus_bench: rank %d: %s\n", environment.rank(), failure.what());
+      std::fprintf(stderr, "gradus_bench: rank %d: %s\n", environment.rank(), program::describe(failure).c_str());
     } else {
-      std::fprintf(stderr, "gradus_bench: %s\n", failure.what());
+      std::fprintf(stderr, "gradus_bench: %s\n", program::describe(failure).c_str());
     }
     return 1;
   }
