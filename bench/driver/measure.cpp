@@ -162,6 +162,7 @@ void require_same_options(const settings& chosen, gradus::comm::any_group& group
   const auto number = [](auto value) { return gradus::detail::text({value}); };
   const gradus::comm::fact facts[] = {{"model", chosen.model},
                                       {"batch size", number(chosen.batch_size)},
+                                      {"seed", number(chosen.seed)},
                                       {"variable update", name_of(chosen.update)},
                                       {"all-reduce spec", chosen.all_reduce_spec},
                                       {"order", name_of(chosen.order)},

@@ -2,6 +2,8 @@
 //
 // gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and
 // CSV.
+#include <algorithm>    // std::max
+#include <cstdint>      // std::int64_t
 #include <cstdio>       // std::fprintf, std::fwrite
 #include <cstdlib>      // EXIT_FAILURE
 #include <string>       // std::string
@@ -46,7 +48,11 @@ class target {
 };
 
 void print_verdicts(const gradus::report::trace& from, const gradus::report::analysis& figures) {
-  std::printf("%d ranks, %zu steps, median %.2f ms", from.ranks, figures.step_time.count,
+  std::int64_t steps = 0;  // of the rank that has most: all take the same ones
+  for (const gradus::report::rank_figures& each : figures.ranks) {
+    steps = std::max(steps, each.steps);
+  }
+  std::printf("%d ranks, %lld steps, median %.2f ms", from.ranks, static_cast<long long>(steps),
               figures.step_time.median / 1e3);
   if (figures.images_per_second > 0) {
     std::printf(", %.1f images/s", figures.images_per_second);

@@ -82,6 +82,11 @@ class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertRegex(said, "(?m)^gradus_bench: rank 0: --data-dir: there is no '/nowhere'")
 
+    def test_another_seed_is_called_so(self):
+        status, said = run_apart(SMALL, [*SMALL, "--seed", 5])
+        self.assertNotEqual(status, 0)
+        self.assertIn("expected the same seed on all ranks, got 1234 on rank 0; 5 on rank 1", said)
+
 
 class Measurement(unittest.TestCase):
     def setUp(self):

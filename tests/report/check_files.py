@@ -60,7 +60,9 @@ class Files(unittest.TestCase):
         self.assertEqual((self.names(), (self.path / "kept.html").read_text()), (["kept.html", "t.json"], "kept"))
 
     def test_all_is_written(self):
-        report(self.trace, "--csv", self.path / "a.csv", "--json", self.path / "a.json")
+        done = subprocess.run([PROGRAM, self.trace, "--csv", self.path / "a.csv", "--json", self.path / "a.json"],
+                              stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+        self.assertRegex(done.stdout, "^2 ranks, 10 steps, median ")
         self.assertEqual(self.names(), ["a.csv", "a.json", "t.html", "t.json"])
         json.loads((self.path / "a.json").read_text())
 
