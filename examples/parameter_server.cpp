@@ -173,7 +173,8 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
     environment.run([&](auto& world) { train(world, chosen.servers, chosen.hosts); });
     return 0;
   } catch (const std::exception& failure) {  // before the environment ends the job
-    std::fprintf(stderr, "parameter_server: rank %d: %s\n", environment.rank(), failure.what());
+    const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
+    std::fprintf(stderr, "parameter_server: %s%s\n", who.c_str(), failure.what());
     return 1;
   }
 }

@@ -276,7 +276,8 @@ int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::co
     environment.run(rank_body{chosen});
     return 0;
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "train_mnist: rank %d: %s\n", environment.rank(), failure.what());
+    const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
+    std::fprintf(stderr, "train_mnist: %s%s\n", who.c_str(), failure.what());
     return 1;
   }
 }

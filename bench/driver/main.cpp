@@ -5,6 +5,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "../program/failure.hpp"
 #include "../program/signals.hpp"
