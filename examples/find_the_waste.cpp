@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/output.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/models/mnist.hpp"
@@ -207,7 +208,7 @@ int main(int argc, char** argv) {
       print("corrected: one evaluation an epoch, by all ranks, no copies, no shared loss", better);
       std::printf("%.2f times as fast\n", images_per_second(better) / images_per_second(waste));
     }
-    return 0;
+    return gradus::close_output("find_the_waste", 0);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "find_the_waste: %s\n", failure.what());
     return 1;

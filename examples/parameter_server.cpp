@@ -13,7 +13,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "gradus/comm/command_line.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/output.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/nn/layers.hpp"
@@ -98,12 +100,17 @@ Enumeration named(const std::string& name, Enumeration last) {
   throw std::invalid_argument{"'" + name + "' is not a mode or placement"};
 }
 
-int report(const std::exception& failure) {
-  std::fprintf(stderr, "parameter_server: %s\n", failure.what());
-  return 1;
+struct options {
+  parallel::parameter_server servers;
+  parallel::host_list hosts;
+  int ranks = 1;
+};
+
+gradus::comm::command_line refused(const char* why) {
+  return {.status = 1, .text = std::string{"parameter_server: "} + why + '\n'};
 }
 
-int run(int argc, char** argv) {
+gradus::comm::command_line read_command_line(int argc, char** argv, options& chosen) {
   constexpr option known[] = {{"servers", required_argument, nullptr, 's'},
                               {"colocate", no_argument, nullptr, 'c'},
                               {"mode", required_argument, nullptr, 'm'},
@@ -111,50 +118,92 @@ int run(int argc, char** argv) {
                               {"ranks", required_argument, nullptr, 'r'},
                               {"hosts", required_argument, nullptr, 'h'},
                               {}};
-  parallel::parameter_server servers;
-  parallel::host_list hosts;
-  int ranks = 1;
-  for (int which = 0; (which = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
-    if (which == 's') {
-      servers.servers = std::stoi(optarg);
-    } else if (which == 'c') {
-      servers.colocate = true;
-    } else if (which == 'm') {
-      servers.mode = named(optarg, parallel::server_mode::compat);
-    } else if (which == 'p') {
-      servers.placed.policy = named(optarg, parallel::placement_policy::partitioned);
-    } else if (which == 'r') {
-      ranks = std::stoi(optarg);
-    } else if (which == 'h') {
-      hosts = parallel::parse_host_list(optarg);
-    } else {
-      throw std::invalid_argument{
-          "options are --servers N, --colocate, --hosts LISTS, --placement "
-          "round_robin|greedy|longest_first|partitioned, --mode synchronous|asynchronous|bounded_staleness|compat and "
-          "--ranks N"};
+  try {
+    for (int which = 0; (which = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
+      if (which == 's') {
+        chosen.servers.servers = std::stoi(optarg);
+      } else if (which == 'c') {
+        chosen.servers.colocate = true;
+      } else if (which == 'm') {
+        chosen.servers.mode = named(optarg, parallel::server_mode::compat);
+      } else if (which == 'p') {
+        chosen.servers.placed.policy = named(optarg, parallel::placement_policy::partitioned);
+      } else if (which == 'r') {
+        chosen.ranks = std::stoi(optarg);
+      } else if (which == 'h') {
+        chosen.hosts = parallel::parse_host_list(optarg);
+      } else {
+        throw std::invalid_argument{
+            "options are --servers N, --colocate, --hosts LISTS, --placement "
+            "round_robin|greedy|longest_first|partitioned, --mode synchronous|asynchronous|bounded_staleness|compat "
+            "and "
+            "--ranks N"};
+      }
     }
+    return {};
+  } catch (const std::exception& failure) {
+    return refused(failure.what());
   }
+}
+
+int run_in_process(const options& chosen) {
+  gradus::comm::run_ranks(chosen.ranks, [&](auto& world) { train(world, chosen.servers, chosen.hosts); });
+  return 0;
+}
+
 #ifdef GRADUS_EXAMPLE_WITH_MPI
-  if (ranks == 1) {
-    gradus::comm::mpi_environment environment{argc, argv};
-    try {
-      environment.run([&](auto& world) { train(world, servers, hosts); });
-      return 0;
-    } catch (const std::exception& failure) {  // before the environment ends the job
-      return report(failure);
+
+/// Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init, and have to learn of
+/// it.
+int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::command_line own) {
+  gradus::comm::mpi_environment environment{argc, argv};
+  try {
+    if (!own.ends() && environment.size() > 1 && chosen.ranks > 1) {
+      own = refused("--ranks: under mpiexec, mpiexec starts the ranks: leave it out");
     }
+    const auto all = environment.run([&](auto& world) { return gradus::comm::agree(world, own); });
+    if (all.ends()) {
+      if (all.rank == environment.rank()) {
+        std::fputs(all.text.c_str(), stderr);
+      }
+      return all.status;
+    }
+    if (chosen.ranks > 1) {
+      return run_in_process(chosen);
+    }
+    environment.run([&](auto& world) { train(world, chosen.servers, chosen.hosts); });
+    return 0;
+  } catch (const std::exception& failure) {  // before the environment ends the job
+    const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
+    std::fprintf(stderr, "parameter_server: %s%s\n", who.c_str(), failure.what());
+    return 1;
+  }
+}
+
+#endif
+
+int run(int argc, char** argv) {
+  options chosen;
+  const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+  if (!own.ends() || gradus::comm::started_by_launcher()) {
+    return run_under_mpi(argc, argv, chosen, own);
   }
 #endif
-  gradus::comm::run_ranks(ranks, [&](auto& world) { train(world, servers, hosts); });
-  return 0;
+  if (own.ends()) {
+    std::fputs(own.text.c_str(), stderr);
+    return own.status;
+  }
+  try {
+    return run_in_process(chosen);
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "parameter_server: %s\n", failure.what());
+    return 1;
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& failure) {
-    return report(failure);
-  }
+  return gradus::close_output("parameter_server", run(argc, argv));
 }

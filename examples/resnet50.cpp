@@ -40,5 +40,5 @@ int main(int argc, char** argv) {
                  failure.what());
     return 1;
   }
-  return 0;
+  return gradus::close_output("resnet50", 0);
 }

@@ -68,5 +68,5 @@ int main() {
   // The derivative of a scalar expression by the tensors in it.
   const auto [by_scores] = gradients(sum(square(scores)), scores);
   check("the derivative of x * x is 2 x", by_scores(0, 1) == 4);
-  return all_right ? 0 : 1;
+  return gradus::close_output("tensors_and_layouts", all_right ? 0 : 1);
 }

@@ -14,7 +14,10 @@
 #include <string>
 #include <string_view>
 
+#include "gradus/comm/command_line.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/output.hpp"
 #include "gradus/data/gzip.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/mnist.hpp"
@@ -25,8 +28,6 @@
 #include "gradus/train/trainer.hpp"
 #ifdef GRADUS_EXAMPLE_WITH_MPI
 #include "gradus/comm/mpi.hpp"
-#else
-#include "gradus/comm/self.hpp"
 #endif
 
 namespace {
@@ -116,9 +117,10 @@ std::uint64_t read(const char* name, const char* text, std::uint64_t least, std:
   return number;
 }
 
-void show_help() {
+std::string help() {
   const options usual;
-  std::printf(R"(Trains the MNIST network on IDX images, in one process or on several ranks.
+  char text[1600];
+  std::snprintf(text, sizeof(text), R"(Trains the MNIST network on IDX images, in one process or on several ranks.
 
   --data FOLDER         with train-images-idx3-ubyte[.gz] and the other three files (%s)
   --epochs N            passes over the training set (%d)
@@ -131,8 +133,9 @@ void show_help() {
   --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
-              usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
-              static_cast<unsigned long long>(usual.seed), usual.learning_rate);
+                usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
+                static_cast<unsigned long long>(usual.seed), usual.learning_rate);
+  return text;
 }
 
 /// Fills `chosen`; returns false when the help was asked for.
@@ -194,7 +197,6 @@ bool read_options(int argc, char** argv, options& chosen) {
         chosen.progress_bar = true;
         break;
       case 'h':
-        show_help();
         return false;
       case ':':
         throw std::invalid_argument{std::string{given} + ": expected a value, got none"};
@@ -204,43 +206,103 @@ bool read_options(int argc, char** argv, options& chosen) {
   }
 }
 
-}  // namespace
+gradus::comm::command_line refused(const std::string& why) {
+  return {.status = 2, .text = "train_mnist: " + why + "\nTry --help.\n"};
+}
 
-int main(int argc, char** argv) {
-  options chosen;
+gradus::comm::command_line read_command_line(int argc, char** argv, options& chosen) {
   try {
-    if (!read_options(argc, argv, chosen)) {
-      return 0;
-    }
+    return read_options(argc, argv, chosen) ? gradus::comm::command_line{}
+                                            : gradus::comm::command_line{.status = 0, .text = help()};
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "train_mnist: %s\nTry --help.\n", failure.what());
-    return 2;
+    return refused(failure.what());
   }
-#ifdef GRADUS_EXAMPLE_WITH_MPI
-  gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
-#endif
-  try {
-    const auto run = [&](auto& communicator) {
-      const images sets = load(chosen.data);
-      if (chosen.layout == "nchw") {
-        train<gradus::nchw>(communicator, sets, chosen);
-      } else {
-        train<gradus::nhwc>(communicator, sets, chosen);
-      }
-    };
-    if (chosen.ranks > 1) {
-      gradus::comm::run_ranks(chosen.ranks, run);
+}
+
+void say(const gradus::comm::command_line& end) {
+  std::fputs(end.text.c_str(), end.status == 0 ? stdout : stderr);
+}
+
+/// What every rank does, whatever its communicator.
+struct rank_body {
+  const options& chosen;
+
+  template <class Communicator>
+  void operator()(Communicator& communicator) const {
+    const images sets = load(chosen.data);
+    if (chosen.layout == "nchw") {
+      train<gradus::nchw>(communicator, sets, chosen);
     } else {
-#ifdef GRADUS_EXAMPLE_WITH_MPI
-      environment.run(run);
-#else
-      gradus::comm::self alone;
-      run(alone);
-#endif
+      train<gradus::nhwc>(communicator, sets, chosen);
     }
+  }
+};
+
+/// Ranks in threads, or one.
+int run_in_process(const options& chosen) {
+  if (chosen.ranks > 1) {
+    gradus::comm::run_ranks(chosen.ranks, rank_body{chosen});
+  } else {
+    gradus::comm::self alone;
+    rank_body{chosen}(alone);
+  }
+  return 0;
+}
+
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+
+/// Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init, and have to learn of
+/// it.
+int run_under_mpi(int argc, char** argv, const options& chosen, gradus::comm::command_line own) {
+  gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
+  const bool alone = environment.size() == 1;
+  try {
+    if (!own.ends() && !alone && chosen.ranks > 1) {
+      own = refused("--ranks: under mpiexec, mpiexec starts the ranks: leave it at 1");
+    }
+    const auto all = environment.run([&](auto& world) { return gradus::comm::agree(world, own); });
+    if (all.ends()) {
+      if (all.rank == environment.rank()) {
+        say(all);
+      }
+      return all.status;
+    }
+    if (alone) {
+      return run_in_process(chosen);
+    }
+    environment.run(rank_body{chosen});
+    return 0;
+  } catch (const std::exception& failure) {
+    const std::string who = environment.size() == 1 ? "" : "rank " + std::to_string(environment.rank()) + ": ";
+    std::fprintf(stderr, "train_mnist: %s%s\n", who.c_str(), failure.what());
+    return 1;
+  }
+}
+
+#endif
+
+int run(int argc, char** argv) {
+  options chosen;
+  const gradus::comm::command_line own = read_command_line(argc, argv, chosen);
+#ifdef GRADUS_EXAMPLE_WITH_MPI
+  if (!own.ends() || gradus::comm::started_by_launcher()) {
+    return run_under_mpi(argc, argv, chosen, own);
+  }
+#endif
+  if (own.ends()) {
+    say(own);
+    return own.status;
+  }
+  try {
+    return run_in_process(chosen);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "train_mnist: %s\n", failure.what());
     return 1;
   }
-  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return gradus::close_output("train_mnist", run(argc, argv));
 }

@@ -3,11 +3,13 @@
 // The command line of a job: one rank says what is wrong with it.
 #include "program.hpp"
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <iostream>
 #include <sstream>
+#include <string>
+#include <utility>
+
+#include "gradus/comm/command_line.hpp"
 
 namespace cluster {
 
@@ -17,31 +19,32 @@ int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& 
   gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch at the end: it ends the job of a failure
   const place here{environment.rank(), environment.size()};
 
-  std::ostringstream output;
-  std::ostringstream errors;
-  int status = -1;  // the program goes on
+  gradus::comm::command_line own;
+  const auto end = [&own](int status, std::string text) { own = {.status = status, .text = std::move(text)}; };
   try {
     app.parse(argc, argv);
     check(here);
   } catch (const CLI::ParseError& failure) {
-    status = app.exit(failure, output, errors) == 0 ? 0 : wrong_command_line;
-  } catch (const std::exception& failure) {
-    errors << failure.what() << '\n';
-    status = wrong_command_line;
-  }
-  int speaker = status < 0 ? here.ranks : here.rank;
-  MPI_Allreduce(MPI_IN_PLACE, &speaker, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-  if (speaker < here.ranks) {
-    if (speaker == here.rank) {
-      std::cout << output.str() << std::flush;
-      if (status > 0) {
-        std::cerr << app.get_name() << ": " << errors.str();
-      }
+    std::ostringstream output;
+    std::ostringstream errors;
+    if (app.exit(failure, output, errors) == 0) {
+      end(0, output.str());
+    } else {
+      end(wrong_command_line, app.get_name() + ": " + errors.str());
     }
-    return status < 0 ? wrong_command_line : status;
+  } catch (const std::exception& failure) {
+    end(wrong_command_line, app.get_name() + ": " + failure.what() + '\n');
   }
 
   try {
+    const gradus::comm::command_line all =
+        environment.run([&](gradus::comm::mpi& world) { return gradus::comm::agree(world, own); });
+    if (all.ends()) {
+      if (all.rank == here.rank) {
+        std::fputs(all.text.c_str(), all.status == 0 ? stdout : stderr);
+      }
+      return all.status;
+    }
     environment.run(function);
     return 0;
   } catch (const std::exception& failure) {

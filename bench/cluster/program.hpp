@@ -20,8 +20,8 @@ struct place {
 
 /// Starts MPI, reads the command line, and calls function(world).
 ///
-/// All ranks read the command line and find the same wrong with it: rank 0 alone says what, nobody calls the function,
-/// and all end with status 2, or 0 after --help. A failure of the function is said by the rank that has it.
+/// Where a rank cannot follow its command line, the lowest such rank says why, no rank calls the function, and all end
+/// with status 2, or 0 after --help. A failure of the function is said by the rank that has it.
 /// @param check  throws if options do not fit together or to the job; ranks may look at different things
 /// @return the exit status: 0, 1 after a failure, 2 after a wrong command line
 int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& check,

@@ -5,7 +5,10 @@
 //   mpiexec -n RANKS bench_comm_scaling_mpi [--model NAME] [--batch-size N] [--steps N] [--rounds N] [--no-overlap]
 //                                           [--messages]
 #include <exception>
+#include <sstream>
+#include <string>
 
+#include "gradus/comm/command_line.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "scaling.hpp"
@@ -17,9 +20,23 @@ int main(int argc, char** argv) {
   CLI::App app{"Weak scaling of MPI processes, alone and together in turn"};
   scaling::add_options(app, what);
   app.add_flag("--messages", messages, "the MPI library's collectives instead of shared memory");
-  CLI11_PARSE(app, argc, argv);
+  gradus::comm::command_line own;
   try {
+    app.parse(argc, argv);
     bench::require_network(what.model);
+  } catch (const CLI::ParseError& failure) {
+    std::ostringstream text;
+    own = {.status = app.exit(failure, text, text) == 0 ? 0 : 2, .text = text.str()};
+  } catch (const std::exception& failure) {
+    own = {.status = 2, .text = std::string{failure.what()} + '\n'};
+  }
+  try {
+    const gradus::comm::command_line all =
+        environment.run([&](gradus::comm::mpi& world) { return gradus::comm::agree(world, own); });
+    if (all.ends()) {
+      std::fputs(all.rank == environment.rank() ? all.text.c_str() : "", all.status == 0 ? stdout : stderr);
+      return all.status;
+    }
     environment.run([&](gradus::comm::mpi& world) {
       if (messages) {
         scaling::measure(world, what);

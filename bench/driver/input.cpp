@@ -173,19 +173,41 @@ std::unique_ptr<input_set> open_input(const settings& chosen, const model_facts&
 #endif
 }
 
+program::output_file open_output(const char* option, const std::string& path, const settings& chosen) {
+  program::output_file output{option, path};
+  std::error_code ignored;
+  if (output && !chosen.data_dir.empty() && fs::is_regular_file(path, ignored)) {
+    output.require_not(chosen.data_dir);
+    const std::string folder = fs::canonical(chosen.data_dir, ignored).string() + '/';
+    if (fs::is_directory(chosen.data_dir, ignored) && fs::canonical(path, ignored).string().starts_with(folder)) {
+      throw std::invalid_argument{std::string{option} + ": '" + path +
+                                  "' is a file of --data-dir, which would be "
+                                  "overwritten: choose another name"};
+    }
+  }
+  return output;
+}
+
 index_t pack_images([[maybe_unused]] const settings& chosen) {
   if (chosen.data_dir.empty()) {
     throw std::invalid_argument{"pack: expected --data-dir, a folder with a folder of images for each class"};
   }
 #if defined(GRADUS_BENCH_WITH_JPEG) && defined(GRADUS_BENCH_WITH_GZIP)
   const data::class_folders files{chosen.data_dir};
-  data::record_writer packed{chosen.output, files.classes()};
+  program::output_file output = open_output("--output", chosen.output, chosen);
+  if (std::error_code ignored; fs::exists(chosen.output, ignored)) {
+    for (index_t i = 0; i < files.size(); ++i) {  // also by a link from elsewhere
+      output.require_not(files.name(i));
+    }
+  }
+  data::record_writer packed{output.unfinished(), files.classes()};
   std::vector<std::uint8_t> bytes;
   for (index_t i = 0; i < files.size(); ++i) {
     files.read(i, bytes);
     packed.add(files.label(i), fs::path{files.name(i)}.filename().string(), bytes);
   }
   packed.finish();
+  output.commit();
   return files.size();
 #else
   lacks("a record file", "zlib and libjpeg-turbo");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../program/output_file.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "settings.hpp"
@@ -40,6 +41,11 @@ class input_set {
 /// @param examples  of the noise
 /// @throws gradus::error when the files are not what they should be, or do not fit the model
 [[nodiscard]] std::unique_ptr<input_set> open_input(const settings& chosen, const model_facts& model, index_t examples);
+
+/// A file to write, opened before the work; nothing for an empty path.
+/// @param option  as the command line calls it
+/// @throws std::invalid_argument when it cannot be written, or is part of the input
+[[nodiscard]] program::output_file open_output(const char* option, const std::string& path, const settings& chosen);
 
 /// Packs the images of --data-dir into the record file --output. Returns their number.
 index_t pack_images(const settings& chosen);

@@ -2,10 +2,15 @@
 //
 // gradus_bench: measures the training of a network, on one core, in threads, or under mpiexec.
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <string_view>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
+#include "../program/failure.hpp"
+#include "../program/signals.hpp"
+#include "gradus/comm/command_line.hpp"
+#include "gradus/core/output.hpp"
 #include "input.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
@@ -14,59 +19,75 @@
 
 namespace {
 
-/// Whether a launcher has started this process as another rank than 0: what all ranks find wrong, one says.
-bool is_other_rank() {
-  for (const char* name : {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
-    if (const char* const rank = std::getenv(name)) {
-      return std::string_view{rank} != "0";
-    }
+/// What the sub-commands do is done once, not once a rank.
+void require_no_launcher(driver::command what) {
+  if (what != driver::command::measure && gradus::comm::started_by_launcher()) {
+    const char* const name = name_of(what);
+    throw std::invalid_argument{std::string{name} + ": expected one process, got ranks of mpiexec: run gradus_bench " +
+                                name + " without it" +
+                                (what == driver::command::pack ? "" : "; --launcher mpiexec lets it start ranks")};
   }
-  return false;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  driver::settings chosen;
+gradus::comm::command_line read_command_line(int argc, char** argv, driver::settings& chosen) {
   try {
-    const std::string help = driver::read_settings(argc, argv, chosen);
+    std::string help = driver::read_settings(argc, argv, chosen);
     if (!help.empty()) {
-      std::fputs(is_other_rank() ? "" : help.c_str(), stdout);
-      return 0;
+      return {.status = 0, .text = std::move(help)};
     }
     driver::require_supported(chosen);
+    require_no_launcher(chosen.what);
+    return {};
   } catch (const std::exception& failure) {
-    if (!is_other_rank()) {
-      std::fprintf(stderr, "gradus_bench: %s\nTry --help.\n", failure.what());
-    }
-    return 2;
+    return driver::refused(failure.what());
+  }
+}
+
+int run(int argc, char** argv) {
+  driver::settings chosen;
+  gradus::comm::command_line own = read_command_line(argc, argv, chosen);
+#ifdef GRADUS_BENCH_WITH_MPI
+  // Also of a command line that cannot be followed: the other ranks of the job wait in MPI_Init.
+  if (gradus::comm::started_by_launcher() || (!own.ends() && chosen.what == driver::command::measure)) {
+    return driver::run_under_mpi(argc, argv, chosen, std::move(own));
+  }
+#endif
+  if (own.ends()) {
+    driver::say(own);
+    return own.status;
   }
   try {
     switch (chosen.what) {
       case driver::command::scale:
         driver::scale(chosen, argc, argv);
-        return 0;
+        break;
       case driver::command::tune:
         driver::tune(chosen, argc, argv);
-        return 0;
+        break;
       case driver::command::pack:
         std::printf("packed %td images into %s\n", driver::pack_images(chosen), chosen.output.c_str());
-        return 0;
+        break;
       case driver::command::measure:
+        if (chosen.dry_run) {
+          driver::dry_run(chosen, chosen.ranks);
+        } else {
+          driver::measure_on_threads(chosen);
+        }
         break;
     }
-#ifdef GRADUS_BENCH_WITH_MPI
-    return driver::run_under_mpi(argc, argv, chosen);
-#else
-    if (chosen.dry_run) {
-      driver::dry_run(chosen, chosen.ranks);
-    } else {
-      driver::measure_on_threads(chosen);
-    }
     return 0;
-#endif
+  } catch (const program::interrupted& end) {
+    std::fprintf(stderr, "gradus_bench: ended by %s\n", end.what());
+    return 128 + end.signal;
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "gradus_bench: %s\n", failure.what());
+    std::fprintf(stderr, "gradus_bench: %s\n", program::describe(failure).c_str());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  program::end_on_signals("gradus_bench");
+  return gradus::close_output("gradus_bench", run(argc, argv));
 }

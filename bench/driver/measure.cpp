@@ -162,6 +162,7 @@ void require_same_options(const settings& chosen, gradus::comm::any_group& group
   const auto number = [](auto value) { return gradus::detail::text({value}); };
   const gradus::comm::fact facts[] = {{"model", chosen.model},
                                       {"batch size", number(chosen.batch_size)},
+                                      {"seed", number(chosen.seed)},
                                       {"variable update", name_of(chosen.update)},
                                       {"all-reduce spec", chosen.all_reduce_spec},
                                       {"order", name_of(chosen.order)},
@@ -208,6 +209,8 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
                      .steps = index_t{chosen.warmup_batches} + chosen.batches};
   chosen.seed += alone ? static_cast<std::uint64_t>(all.group().rank()) : 0;
 
+  const bool writes = place.rank == 0 && (!alone || all.group().rank() == 0);
+  program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
   const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);
   trained->freeze();
@@ -241,6 +244,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
                                      {"update rule", rule.description()},
                                      {"synchronization", end.description}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
+  end.start();
 
   const bool traced = !chosen.trace_file.empty();
   printing_watch watch{chosen, group};
@@ -262,7 +266,11 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
-    std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+    if (group.size() > 1) {
+      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), problem.c_str());
+    } else {
+      std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+    }
   }
   const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});
   found.peak_device_memory_bytes = static_cast<std::uint64_t>(*std::max_element(fullest.begin(), fullest.end()));
@@ -271,9 +279,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
     if (found.loss_scale) {
       std::printf("loss scale: %g, %td steps skipped\n", found.loss_scale->scale, found.loss_scale->skipped_steps);
     }
-    if (!chosen.json.empty()) {
-      write_json(found, chosen.json);
-    }
+    json.write(json_text(found));
   }
   return found;
 }

@@ -5,6 +5,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "../program/failure.hpp"
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "levels_mpi.hpp"
@@ -22,7 +23,8 @@ namespace {
 /// This rank among those of the job that share its machine.
 gradus::data::shard place_on_this_machine(MPI_Comm world) {
   MPI_Comm node = MPI_COMM_NULL;
-  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  gradus::comm::detail::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+                                  "gradus_bench", "MPI_Comm_split_type");
   gradus::data::shard place;
   MPI_Comm_rank(node, &place.rank);
   MPI_Comm_size(node, &place.ranks);
@@ -32,11 +34,19 @@ gradus::data::shard place_on_this_machine(MPI_Comm world) {
 
 }  // namespace
 
-int run_under_mpi(int& argc, char**& argv, const settings& chosen) {
+int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm::command_line own) {
   gradus::comm::mpi_environment environment{argc, argv};  // outlives the catch below: it ends the job of a failed rank
   try {
-    if (environment.size() > 1 && chosen.ranks > 1) {
-      throw std::invalid_argument{"--ranks: under mpiexec, mpiexec starts the ranks: leave it at 1"};
+    if (!own.ends() && environment.size() > 1 && chosen.ranks > 1) {
+      own = refused("--ranks: under mpiexec, mpiexec starts the ranks: leave it at 1");
+    }
+    const gradus::comm::command_line all =
+        environment.run([&](gradus::comm::mpi& world) { return gradus::comm::agree(world, own); });
+    if (all.ends()) {
+      if (all.rank == environment.rank()) {
+        say(all);
+      }
+      return all.status;
     }
     if (chosen.dry_run) {
       if (environment.rank() == 0) {
@@ -63,7 +73,11 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen) {
       });
     }
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "gradus_bench: %s\n", failure.what());
+    if (environment.size() > 1) {
+      std::fprintf(stderr, "gradus_bench: rank %d: %s\n", environment.rank(), program::describe(failure).c_str());
+    } else {
+      std::fprintf(stderr, "gradus_bench: %s\n", program::describe(failure).c_str());
+    }
     return 1;
   }
   return 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks in threads of one process.
+#include <cstdio>
+
 #include "gradus/comm/threads.hpp"
 #include "ranks.hpp"
 #include "run_rank.hpp"
@@ -20,6 +22,14 @@ void measure_on_threads(const settings& chosen) {
 #endif
     run_rank(world, world.duplicate(), chosen, true, chosen.ranks);
   });
+}
+
+gradus::comm::command_line refused(const std::string& why) {
+  return {.status = 2, .text = "gradus_bench: " + why + "\nTry --help.\n"};
+}
+
+void say(const gradus::comm::command_line& end) {
+  std::fputs(end.text.c_str(), end.status == 0 ? stdout : stderr);
 }
 
 }  // namespace driver

@@ -61,9 +61,9 @@ struct result {
   std::optional<gradus::loss_scale_report> loss_scale;  // of training in float16
 };
 
-/// Writes --json. @throws std::invalid_argument when the file cannot be written
-void write_json(const result& found, const std::string& path);
-/// Reads what write_json wrote. @throws std::invalid_argument when it is something else
+/// What --json writes.
+[[nodiscard]] std::string json_text(const result& found);
+/// Reads a file of json_text. @throws std::invalid_argument when it is something else
 [[nodiscard]] result read_json(const std::string& path);
 
 }  // namespace driver

@@ -13,6 +13,7 @@
 #ifdef GRADUS_BENCH_WITH_NVTX
 #include "gradus/trace/nvtx.hpp"
 #endif
+#include "input.hpp"
 #include "measure.hpp"
 #include "overlap.hpp"
 #include "update_on.hpp"
@@ -31,6 +32,8 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
 #else
   gradus::trace::recorder recorder{{.enabled = false}};
 #endif
+  program::output_file trace = world.rank() == 0 ? open_output("--trace-file", chosen.trace_file, chosen)
+                                                 : program::output_file{};  // before the work
   recorder.note_clock(gradus::trace::measure_clock(world, &gradus::trace::detail::steady_nanoseconds));
   gradus::comm::recorded<Communicator, gradus::trace::transfers> traced{
       std::move(gradients), std::make_shared<gradus::trace::transfers>(recorder)};
@@ -45,7 +48,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
     gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, world);
     if (world.rank() == 0) {
       all_ranks.begin_with_steps();
-      write_trace(chosen.trace_file, all_ranks, facts);
+      write_trace(trace, all_ranks, facts);
     }
   }
 }

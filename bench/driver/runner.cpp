@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "input.hpp"
 #include "sweep.hpp"
 
 extern char** environ;
@@ -27,9 +29,11 @@ namespace {
 class temporary_folder {
  public:
   temporary_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gradus_bench.XXXXXX").string();
+    const char* const chosen = std::getenv("TMPDIR");
+    std::string name = std::string{chosen == nullptr || *chosen == '\0' ? "/tmp" : chosen} + "/gradus_bench.XXXXXX";
     if (mkdtemp(name.data()) == nullptr) {
-      throw std::runtime_error{"cannot make the folder '" + name + "'"};
+      throw std::runtime_error{"cannot make a folder '" + name + "': " + strerror(errno) +
+                               "; TMPDIR says where temporary files go"};
     }
     path_ = name;
   }
@@ -58,8 +62,37 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-/// Runs a program and waits. Its output and messages go into one file. Returns its exit status.
-int run(const std::vector<std::string>& words, const std::string& output) {
+/// The words of a text, as a shell splits it: at blanks that are neither quoted nor behind a backslash. Nothing else
+/// that a shell knows.
+std::vector<std::string> words_of_shell(const char* text) {
+  std::vector<std::string> words;
+  bool inside = false;  // of a word
+  char quote = '\0';
+  for (const char* at = text; *at != '\0'; ++at) {
+    if (quote == '\0' && std::isspace(static_cast<unsigned char>(*at)) != 0) {
+      inside = false;
+      continue;
+    }
+    if (!inside) {
+      words.emplace_back();
+      inside = true;
+    }
+    if (*at == quote) {
+      quote = '\0';
+    } else if (quote == '\0' && (*at == '\'' || *at == '"')) {
+      quote = *at;
+    } else if (*at == '\\' && quote != '\'' && at[1] != '\0') {
+      words.back() += *++at;
+    } else {
+      words.back() += *at;
+    }
+  }
+  return words;
+}
+
+/// Runs a program, with a process group of its own, and waits. Its output and messages go into one file. Returns its
+/// status as waitpid has it.
+int run(const std::vector<std::string>& words, const std::string& output, const program::held_signals& signals) {
   std::vector<char*> pointers;
   for (const std::string& word : words) {
     pointers.push_back(const_cast<char*>(word.c_str()));
@@ -70,33 +103,48 @@ int run(const std::vector<std::string>& words, const std::string& output) {
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &signals.of_children());
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   pid_t child = 0;
-  const int failure = posix_spawnp(&child, pointers[0], &files, nullptr, pointers.data(), environ);
+  const int failure = posix_spawnp(&child, pointers[0], &files, &attributes, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
   if (failure != 0) {
     throw std::runtime_error{"cannot start '" + words[0] + "': " + std::string{strerror(failure)}};
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) {
-      throw std::runtime_error{"cannot wait for '" + words[0] + "': " + std::string{strerror(errno)}};
-    }
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  return signals.wait_for(child);
+}
+
+/// "status 1", "signal 9 (Killed)"
+std::string words_of(int status) {
+  return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")"
+                             : "status " + std::to_string(WEXITSTATUS(status));
+}
+
+std::string content_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream{path}.rdbuf();
+  return text.str();
 }
 
 }  // namespace
 
 std::vector<std::string> mpiexec_words(int ranks, int nodes) {
   const char* const named = std::getenv("MPIEXEC");
-  std::vector<std::string> words{named != nullptr ? named : "mpiexec", "-n", std::to_string(ranks)};
+  std::vector<std::string> words = words_of_shell(named != nullptr ? named : "mpiexec");
+  if (words.empty()) {
+    words.emplace_back("mpiexec");
+  }
+  const std::string launcher = words[0];
+  words.insert(words.end(), {"-n", std::to_string(ranks)});
   if (nodes > 1) {  // MPICH's and Intel MPI's word, or Open MPI's
     const temporary_folder folder;
-    run({words[0], "--version"}, folder.file("version"));
-    std::ostringstream said;
-    said << std::ifstream{folder.file("version")}.rdbuf();
-    const bool open_mpi =
-        said.str().find("Open MPI") != std::string::npos || said.str().find("OpenRTE") != std::string::npos;
+    run({launcher, "--version"}, folder.file("version"), program::held_signals{});
+    const std::string said = content_of(folder.file("version"));
+    const bool open_mpi = said.find("Open MPI") != std::string::npos || said.find("OpenRTE") != std::string::npos;
     words.insert(words.end(), {open_mpi ? "-npernode" : "-ppn", std::to_string(ranks / nodes)});
   }
   return words;
@@ -147,11 +195,9 @@ result runner::measure(int ranks, const std::vector<std::string>& options, bool 
   }
   words.insert(words.end(), options.begin(), options.end());
   words.insert(words.end(), {"--json", folder.file("result.json")});
-  if (const int status = run(words, folder.file("output")); status != 0) {
-    std::ostringstream said;
-    said << std::ifstream{folder.file("output")}.rdbuf();
-    throw std::runtime_error{"the measurement on " + std::to_string(ranks) + " ranks ended with status " +
-                             std::to_string(status) + ":\n" + said.str()};
+  if (const int status = run(words, folder.file("output"), signals_); status != 0) {
+    throw std::runtime_error{"the measurement on " + std::to_string(ranks) + " ranks ended with " + words_of(status) +
+                             ":\n" + content_of(folder.file("output"))};
   }
   return read_json(folder.file("result.json"));
 }
@@ -185,12 +231,26 @@ std::string runner::options_text() const {
   return text;
 }
 
-void write_text(const char* option, const std::string& path, const std::string& text) {
-  std::ofstream file{path};
-  file << text;
-  if (!file.flush()) {
-    throw std::invalid_argument{std::string{option} + ": cannot write '" + path + "'"};
-  }
+sweep_files::sweep_files(const settings& chosen)
+    : csv_{open_output("--csv", chosen.csv, chosen)},
+      json_{open_output("--json", chosen.json, chosen)},
+      svg_{open_output("--svg", chosen.svg, chosen)} {}
+
+void sweep_files::write(const std::string& csv, const std::string& json, const std::string& svg) {
+  const auto write_one = [this](program::output_file& file, const std::string& text) {
+    if (file) {
+      const std::string path = file.path();
+      file.write(text);
+      saved_ += (saved_.empty() ? "written: '" : ", '") + path + '\'';
+    }
+  };
+  write_one(csv_, csv);
+  write_one(json_, json);
+  write_one(svg_, svg);
+}
+
+std::string sweep_files::saved() const {
+  return saved_.empty() ? "no file was asked for" : saved_;
 }
 
 }  // namespace driver

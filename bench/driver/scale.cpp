@@ -28,7 +28,7 @@ std::string csv_of(const std::vector<row>& rows) {
   return text.str();
 }
 
-std::string json_of(const settings& chosen, const std::vector<row>& rows) {
+std::string json_of(const settings& chosen, const std::vector<row>& rows, bool ended_early) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const row& each : rows) {
     list.push_back({{"ranks", each.ranks},
@@ -40,7 +40,10 @@ std::string json_of(const settings& chosen, const std::vector<row>& rows) {
       list.back()["input_overhead"] = each.input.overhead();
     }
   }
-  const nlohmann::ordered_json all{{"model", chosen.model}, {"launcher", chosen.launcher}, {"rows", list}};
+  nlohmann::ordered_json all{{"model", chosen.model}, {"launcher", chosen.launcher}, {"rows", list}};
+  if (ended_early) {
+    all["ended_early"] = true;
+  }
   return all.dump(2) + '\n';
 }
 
@@ -50,42 +53,44 @@ void scale(const settings& chosen, int argc, char** argv) {
   if (chosen.dry_run) {
     throw std::invalid_argument{"scale: a dry run measures nothing: leave out --dry-run"};
   }
+  sweep_files files{chosen};
   const runner programs{chosen, argc, argv};
   const bool real = !chosen.data_dir.empty();
   std::printf("%6s %12s %10s %11s%s\n", "ranks", "images/s", "step [ms]", "efficiency",
               real ? "  synthetic  input overhead" : "");
+  std::fflush(stdout);
   std::vector<row> rows;
-  for (const int ranks : chosen.rank_counts) {
-    row made{.ranks = ranks};
-    if (real) {
-      made.input = programs.compare_input(ranks, {});
-      made.images_per_second = made.input.real;
-      made.step_ms = made.input.step_ms;
-    } else {
-      const result found = programs.measure(ranks, {});
-      made.images_per_second = found.images_per_second;
-      made.step_ms = 1e3 * found.step.median;
+  const auto measure = [&] {
+    for (const int ranks : chosen.rank_counts) {
+      row made{.ranks = ranks};
+      if (real) {
+        made.input = programs.compare_input(ranks, {});
+        made.images_per_second = made.input.real;
+        made.step_ms = made.input.step_ms;
+      } else {
+        const result found = programs.measure(ranks, {});
+        made.images_per_second = found.images_per_second;
+        made.step_ms = 1e3 * found.step.median;
+      }
+      const row& first = rows.empty() ? made : rows.front();
+      made.efficiency = made.images_per_second / ranks / (first.images_per_second / first.ranks);
+      std::printf("%6d %12.2f %10.2f %10.1f%%", ranks, made.images_per_second, made.step_ms, 100 * made.efficiency);
+      if (real) {
+        std::printf(" %10.2f %14.1f%%", made.input.synthetic, 100 * made.input.overhead());
+      }
+      std::printf("\n");
+      std::fflush(stdout);
+      rows.push_back(made);
     }
-    const row& first = rows.empty() ? made : rows.front();
-    made.efficiency = made.images_per_second / ranks / (first.images_per_second / first.ranks);
-    std::printf("%6d %12.2f %10.2f %10.1f%%", ranks, made.images_per_second, made.step_ms, 100 * made.efficiency);
-    if (real) {
-      std::printf(" %10.2f %14.1f%%", made.input.synthetic, 100 * made.input.overhead());
+  };
+  run_sweep(files, measure, [&](bool ended_early) {
+    if (rows.empty()) {
+      return false;
     }
-    std::printf("\n");
-    std::fflush(stdout);
-    rows.push_back(made);
-  }
-  if (!chosen.csv.empty()) {
-    write_text("--csv", chosen.csv, csv_of(rows));
-  }
-  if (!chosen.json.empty()) {
-    write_text("--json", chosen.json, json_of(chosen, rows));
-  }
-  if (!chosen.svg.empty()) {
-    write_svg(chosen.svg, chosen.model + ", ranks in " + (chosen.launcher == "threads" ? "threads" : "processes"),
-              rows);
-  }
+    const std::string title = chosen.model + ", ranks in " + (chosen.launcher == "threads" ? "threads" : "processes");
+    files.write(csv_of(rows), json_of(chosen, rows, ended_early), svg_of(title, rows));
+    return true;
+  });
 }
 
 }  // namespace driver

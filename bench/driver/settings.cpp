@@ -160,6 +160,10 @@ std::vector<std::string> with_dashes(int argc, char** argv) {
 
 }  // namespace
 
+const char* name_of(command what) noexcept {
+  constexpr const char* names[] = {"measure", "scale", "tune", "pack"};
+  return names[static_cast<std::size_t>(what)];
+}
 const char* name_of(variable_update mode) noexcept {
   return key_of(update_names, mode, {"distributed_all_reduce", "collective_all_reduce", "horovod"});
 }

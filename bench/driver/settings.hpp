@@ -15,6 +15,7 @@ using gradus::index_t;
 
 /// What the program does.
 enum class command { measure, scale, tune, pack };
+[[nodiscard]] const char* name_of(command what) noexcept;
 
 /// How the ranks keep their parameters the same.
 enum class variable_update {

@@ -55,7 +55,7 @@ std::string begin_drawing(double tall, const std::string& title) {
 
 }  // namespace
 
-void write_svg(const std::string& path, const std::string& title, const std::vector<row>& rows) {
+std::string svg_of(const std::string& title, const std::vector<row>& rows) {
   const row& first = rows.front();
   const double of_one = first.images_per_second / first.ranks;
   double most_ranks = 1;
@@ -99,10 +99,10 @@ void write_svg(const std::string& path, const std::string& title, const std::vec
       "<text x=\"%g\" y=\"%g\" fill=\"#999\">- - ideal</text>"
       "<text x=\"%g\" y=\"%g\" fill=\"#06c\">measured</text>\n</svg>\n",
       left + 12, top + 14, left + 12, top + 32);
-  write_text("--svg", path, text);
+  return text;
 }
 
-void write_svg(const std::string& path, const std::string& title, const std::vector<bar>& bars) {
+std::string svg_of(const std::string& title, const std::vector<bar>& bars) {
   constexpr double begin = 300;  // of the bars
   constexpr double thick = 26;
   double most = 1e-9;
@@ -122,7 +122,7 @@ void write_svg(const std::string& path, const std::string& title, const std::vec
     y += thick;
   }
   text += "</svg>\n";
-  write_text("--svg", path, text);
+  return text;
 }
 
 }  // namespace driver

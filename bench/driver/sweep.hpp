@@ -3,9 +3,12 @@
 // Several measurements, each in processes of its own.
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "../program/output_file.hpp"
+#include "../program/signals.hpp"
 #include "result.hpp"
 #include "settings.hpp"
 
@@ -35,6 +38,7 @@ class runner {
 
   /// @param synthetic  without --data-dir
   /// @throws std::runtime_error with what the program said when it failed
+  /// @throws program::interrupted when a signal came; the program, and what it has started, have ended then
   [[nodiscard]] result measure(int ranks, const std::vector<std::string>& options, bool synthetic = false) const;
 
   /// Measures with real and with synthetic images in turn, so that what else the machine does hits both alike: twice,
@@ -45,6 +49,7 @@ class runner {
   [[nodiscard]] std::string options_text() const;
 
  private:
+  program::held_signals signals_;
   std::string launcher_;
   int nodes_;
   int repeats_;
@@ -65,8 +70,8 @@ struct row {
   input_comparison input{};
 };
 
-/// The curve of `rows` and the ideal line, as SVG. @throws std::invalid_argument when the file cannot be written
-void write_svg(const std::string& path, const std::string& title, const std::vector<row>& rows);
+/// The curve of `rows` and the ideal line, as SVG. @pre not empty
+[[nodiscard]] std::string svg_of(const std::string& title, const std::vector<row>& rows);
 
 /// A bar of a drawing.
 struct bar {
@@ -74,10 +79,42 @@ struct bar {
   double images_per_second = 0;
 };
 
-/// The bars one below the other, as SVG. @throws std::invalid_argument when the file cannot be written
-void write_svg(const std::string& path, const std::string& title, const std::vector<bar>& bars);
+/// The bars one below the other, as SVG.
+[[nodiscard]] std::string svg_of(const std::string& title, const std::vector<bar>& bars);
 
-/// @throws std::invalid_argument when the file cannot be written
-void write_text(const char* option, const std::string& path, const std::string& text);
+/// The files of a sweep, opened before its first measurement.
+class sweep_files {
+ public:
+  /// @throws std::invalid_argument when one cannot be written, or is part of the input
+  explicit sweep_files(const settings& chosen);
+
+  /// Writes those that were asked for. @throws std::invalid_argument
+  void write(const std::string& csv, const std::string& json, const std::string& svg);
+  /// "written: 'a.csv', 'a.json'", or that nothing was.
+  [[nodiscard]] std::string saved() const;
+
+ private:
+  program::output_file csv_;
+  program::output_file json_;
+  program::output_file svg_;
+  std::string saved_;
+};
+
+/// Measures, and in the end saves what was measured: also when a signal or a failure has ended it early, which goes on
+/// as an exception after a message that says what was saved.
+/// @param measure  ()
+/// @param save     (whether the sweep was ended early), which returns whether there was something to write
+template <class Measure, class Save>
+void run_sweep(const sweep_files& files, const Measure& measure, const Save& save) {
+  try {
+    measure();
+  } catch (...) {
+    const bool some = save(true);
+    std::fprintf(stderr, "gradus_bench: the sweep ended early; %s\n",
+                 some ? files.saved().c_str() : "nothing was measured, nothing is written");
+    throw;
+  }
+  save(false);
+}
 
 }  // namespace driver

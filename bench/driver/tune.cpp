@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "gradus/device/thread_pool.hpp"
 #include "plan.hpp"
@@ -20,9 +21,9 @@ struct candidate {
   int processes = 1;
   int threads = 1;
   index_t batch_size = 1;
-  std::string spec;  // of the all-reduce; empty: the communicator's own
-  double images_per_second = 0;
-  input_comparison input{};  // of the fastest, with --data-dir
+  std::string spec;              // of the all-reduce; empty: the communicator's own
+  double images_per_second = 0;  // 0: not measured, or it failed
+  input_comparison input{};      // of the fastest, with --data-dir
 };
 
 /// Processes that share the batch evenly, with all processors or, where two of these share a core, with half of them.
@@ -52,11 +53,91 @@ std::vector<std::string> options_of(const candidate& one) {
   return options;
 }
 
-void measure_one(const runner& programs, int nodes, candidate& one) {
-  one.images_per_second = programs.measure(one.processes * nodes, options_of(one)).images_per_second;
-  std::printf("%9d %8d %6td %-24s %10.2f\n", one.processes, one.threads, one.batch_size,
-              one.spec.empty() ? "(default)" : one.spec.c_str(), one.images_per_second);
+/// A candidate that fails is no reason to end: machines run out of shared memory, say, with some of them.
+/// @param failure  the first of all, for a sweep in which all fail
+void measure_one(const runner& programs, int nodes, candidate& one, std::string& failure) {
+  std::printf("%9d %8d %6td %-24s ", one.processes, one.threads, one.batch_size,
+              one.spec.empty() ? "(default)" : one.spec.c_str());
   std::fflush(stdout);
+  try {
+    one.images_per_second = programs.measure(one.processes * nodes, options_of(one)).images_per_second;
+    std::printf("%10.2f\n", one.images_per_second);
+  } catch (const std::runtime_error& failed) {
+    std::printf("%10s\n", "failed");
+    std::fflush(stdout);
+    std::fprintf(stderr, "gradus_bench: %s\n", failed.what());
+    failure = failure.empty() ? failed.what() : failure;
+  }
+  std::fflush(stdout);
+}
+
+std::string csv_of(const std::vector<candidate>& all) {
+  std::ostringstream text;
+  text << "processes,threads,batch_size,all_reduce_spec,images_per_second,real_images_per_second,"
+          "synthetic_images_per_second,input_overhead\n";
+  for (const candidate& each : all) {
+    text << each.processes << ',' << each.threads << ',' << each.batch_size << ',' << each.spec << ',';
+    if (each.images_per_second > 0) {
+      text << each.images_per_second;
+    }
+    text << ',';
+    if (each.input.synthetic > 0) {
+      text << each.input.real << ',' << each.input.synthetic << ',' << each.input.overhead();
+    } else {
+      text << ",,";
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+nlohmann::ordered_json json_of(const candidate& each) {
+  nlohmann::ordered_json one{{"processes", each.processes},
+                             {"threads", each.threads},
+                             {"batch_size", each.batch_size},
+                             {"all_reduce_spec", each.spec}};
+  if (each.images_per_second > 0) {
+    one["images_per_second"] = each.images_per_second;
+  } else {
+    one["failed"] = true;
+  }
+  if (each.input.synthetic > 0) {
+    one["real_images_per_second"] = each.input.real;
+    one["synthetic_images_per_second"] = each.input.synthetic;
+    one["input_overhead"] = each.input.overhead();
+  }
+  return one;
+}
+
+std::string drawing_of(const settings& chosen, const std::vector<candidate>& all) {
+  std::vector<bar> bars;
+  for (const candidate& each : all) {
+    bars.push_back({std::to_string(each.processes) + " x " + std::to_string(each.threads) + " threads, batch " +
+                        std::to_string(each.batch_size) + (each.spec.empty() ? "" : ", " + each.spec),
+                    each.images_per_second});
+  }
+  return svg_of(chosen.model + ", processes x threads of a node", bars);
+}
+
+/// The lines that start the fastest candidate, under mpiexec and under Slurm.
+struct start_lines {
+  std::string mpiexec;
+  std::string srun;
+};
+
+start_lines start_lines_of(const candidate& best, int nodes, const runner& programs) {
+  std::string arguments = "gradus_bench" + programs.options_text();
+  for (const std::string& each : options_of(best)) {
+    arguments += ' ' + each;
+  }
+  start_lines lines;
+  for (const std::string& word : mpiexec_words(best.processes * nodes, nodes)) {
+    lines.mpiexec += word + ' ';
+  }
+  lines.mpiexec += arguments;
+  lines.srun = "srun --nodes=" + std::to_string(nodes) + " --ntasks-per-node=" + std::to_string(best.processes) +
+               " --cpus-per-task=" + std::to_string(best.threads) + ' ' + arguments;
+  return lines;
 }
 
 }  // namespace
@@ -75,100 +156,76 @@ void tune(const settings& given, int argc, char** argv) {
     throw std::invalid_argument{"--effective-batch: expected a multiple of the number of nodes, " +
                                 std::to_string(chosen.nodes) + ", got " + std::to_string(effective)};
   }
+  sweep_files files{chosen};
   const runner programs{chosen, argc, argv};
   std::printf("%s, %td images a step on %d node%s of %d processors\n%9s %8s %6s %-24s %10s\n", chosen.model.c_str(),
               effective, chosen.nodes, chosen.nodes == 1 ? "" : "s", processors, "processes", "threads", "batch",
               "all-reduce", "images/s");
   std::vector<candidate> all = candidates_of(processors, effective / chosen.nodes);
-  for (candidate& each : all) {
-    measure_one(programs, chosen.nodes, each);
-  }
-  const auto slower = [](const candidate& a, const candidate& b) { return a.images_per_second < b.images_per_second; };
-  auto best = std::max_element(all.begin(), all.end(), slower);
-  const bool reduces = chosen.update == variable_update::all_reduce || chosen.update == variable_update::replicated;
-  if (reduces && best->processes * chosen.nodes > 1 && chosen.all_reduce_spec.empty()) {
-    const candidate own = *best;
-    for (const char* spec : {"ring", "halving_doubling", "recursive_doubling:4K:ring", levels_spec}) {
-      if (spec == levels_spec && chosen.launcher == "threads") {
-        continue;
-      }
-      all.push_back(own);
-      all.back().spec = spec;
-      measure_one(programs, chosen.nodes, all.back());
+  std::size_t measured = 0;  // of them, in their order
+  std::string failure;
+  const auto fastest = [&all] {
+    return std::max_element(all.begin(), all.end(), [](const candidate& a, const candidate& b) {
+      return a.images_per_second < b.images_per_second;
+    });
+  };
+  const auto measure_next = [&] {
+    measure_one(programs, chosen.nodes, all[measured], failure);
+    ++measured;
+  };
+  const auto measure = [&] {
+    while (measured < all.size()) {
+      measure_next();
     }
-    best = std::max_element(all.begin(), all.end(), slower);
-  }
-  if (!chosen.data_dir.empty()) {
-    best->input = programs.compare_input(best->processes * chosen.nodes, options_of(*best));
-  }
-  std::string arguments = "gradus_bench" + programs.options_text();
-  for (const std::string& each : options_of(*best)) {
-    arguments += ' ' + each;
-  }
-  std::string mpiexec;
-  for (const std::string& word : mpiexec_words(best->processes * chosen.nodes, chosen.nodes)) {
-    mpiexec += word + ' ';
-  }
-  mpiexec += arguments;
-  const std::string srun = "srun --nodes=" + std::to_string(chosen.nodes) +
-                           " --ntasks-per-node=" + std::to_string(best->processes) +
-                           " --cpus-per-task=" + std::to_string(best->threads) + ' ' + arguments;
-  std::printf("fastest: %d processes of %d threads on a node, %td images each: %.2f images/s\n", best->processes,
-              best->threads, best->batch_size, best->images_per_second);
-  if (best->input.synthetic > 0) {
-    std::printf("input: %.2f images/s from %s, %.2f with synthetic images, measured in turn: overhead %.1f%%\n",
-                best->input.real, chosen.data_dir.c_str(), best->input.synthetic, 100 * best->input.overhead());
-  }
-  std::printf("%s\n%s\n", mpiexec.c_str(), srun.c_str());
-  if (!chosen.csv.empty()) {
-    std::ostringstream text;
-    text << "processes,threads,batch_size,all_reduce_spec,images_per_second,real_images_per_second,"
-            "synthetic_images_per_second,input_overhead\n";
-    for (const candidate& each : all) {
-      text << each.processes << ',' << each.threads << ',' << each.batch_size << ',' << each.spec << ','
-           << each.images_per_second << ',';
-      if (each.input.synthetic > 0) {
-        text << each.input.real << ',' << each.input.synthetic << ',' << each.input.overhead();
-      } else {
-        text << ",,";
-      }
-      text << '\n';
+    if (all.empty() || !(fastest()->images_per_second > 0)) {
+      throw std::runtime_error{"tune: every measurement failed, the first because:\n" + failure};
     }
-    write_text("--csv", chosen.csv, text.str());
-  }
-  if (!chosen.json.empty()) {
+    const candidate own = *fastest();
+    const bool reduces = chosen.update == variable_update::all_reduce || chosen.update == variable_update::replicated;
+    if (reduces && own.processes * chosen.nodes > 1 && chosen.all_reduce_spec.empty()) {
+      for (const char* spec : {"ring", "halving_doubling", "recursive_doubling:4K:ring", levels_spec}) {
+        if (spec == levels_spec && chosen.launcher == "threads") {
+          continue;
+        }
+        all.push_back(own);
+        all.back().spec = spec;
+        all.back().images_per_second = 0;
+        measure_next();
+      }
+    }
+    candidate& best = *fastest();
+    if (!chosen.data_dir.empty()) {
+      best.input = programs.compare_input(best.processes * chosen.nodes, options_of(best));
+    }
+    const start_lines lines = start_lines_of(best, chosen.nodes, programs);
+    std::printf("fastest: %d processes of %d threads on a node, %td images each: %.2f images/s\n", best.processes,
+                best.threads, best.batch_size, best.images_per_second);
+    if (best.input.synthetic > 0) {
+      std::printf("input: %.2f images/s from %s, %.2f with synthetic images, measured in turn: overhead %.1f%%\n",
+                  best.input.real, chosen.data_dir.c_str(), best.input.synthetic, 100 * best.input.overhead());
+    }
+    std::printf("%s\n%s\n", lines.mpiexec.c_str(), lines.srun.c_str());
+  };
+  run_sweep(files, measure, [&](bool ended_early) {
+    all.resize(std::min(measured, all.size()));
+    if (all.empty()) {
+      return false;
+    }
+    const candidate& best = *fastest();
+    const start_lines lines = start_lines_of(best, chosen.nodes, programs);
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    const auto as_json = [](const candidate& each) {
-      nlohmann::ordered_json one{{"processes", each.processes},
-                                 {"threads", each.threads},
-                                 {"batch_size", each.batch_size},
-                                 {"all_reduce_spec", each.spec},
-                                 {"images_per_second", each.images_per_second}};
-      if (each.input.synthetic > 0) {
-        one["real_images_per_second"] = each.input.real;
-        one["synthetic_images_per_second"] = each.input.synthetic;
-        one["input_overhead"] = each.input.overhead();
-      }
-      return one;
-    };
     for (const candidate& each : all) {
-      list.push_back(as_json(each));
+      list.push_back(json_of(each));
     }
-    const nlohmann::ordered_json result{{"model", chosen.model}, {"effective_batch", effective},
-                                        {"nodes", chosen.nodes}, {"best", as_json(*best)},
-                                        {"mpiexec", mpiexec},    {"srun", srun},
-                                        {"rows", list}};
-    write_text("--json", chosen.json, result.dump(2) + '\n');
-  }
-  if (!chosen.svg.empty()) {
-    std::vector<bar> bars;
-    for (const candidate& each : all) {
-      bars.push_back({std::to_string(each.processes) + " x " + std::to_string(each.threads) + " threads, batch " +
-                          std::to_string(each.batch_size) + (each.spec.empty() ? "" : ", " + each.spec),
-                      each.images_per_second});
+    nlohmann::ordered_json found{{"model", chosen.model},  {"effective_batch", effective}, {"nodes", chosen.nodes},
+                                 {"best", json_of(best)},  {"mpiexec", lines.mpiexec},     {"srun", lines.srun},
+                                 {"rows", std::move(list)}};
+    if (ended_early) {
+      found["ended_early"] = true;
     }
-    write_svg(chosen.svg, chosen.model + ", processes x threads of a node", bars);
-  }
+    files.write(csv_of(all), found.dump(2) + '\n', drawing_of(chosen, all));
+    return true;
+  });
 }
 
 }  // namespace driver

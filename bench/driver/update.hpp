@@ -3,6 +3,7 @@
 // What ends a training step: gradients brought together and parameters updated, in the way that was asked for.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -115,6 +116,7 @@ struct step_end {
       update;
   gradus::comm::any_group* group = nullptr;  // the ranks that train together
   std::string description;                   // equal on all of them
+  std::function<void()> start;               // makes the parameters those of rank 0, but for independent ranks
 };
 
 /// The plan of a step's transfers.
@@ -143,7 +145,7 @@ class ranks {
   [[nodiscard]] virtual std::unique_ptr<training> make_training(const settings& chosen, const input_set& input,
                                                                 const batches& plan,
                                                                 gradus::trace::recorder& recorder) = 0;
-  /// Called by all ranks. The parameters are then those of rank 0, but for independent ranks.
+  /// Called by all ranks that train; so is `start` of the result, when they have compared what they train.
   virtual step_end make_step_end(trained_parameters trained, const any_rule& rule, const transfer_plan& plan) = 0;
   /// Threads that compute.
   [[nodiscard]] virtual int threads() const = 0;
@@ -161,11 +163,11 @@ step_end make_end_of(Communicator& communicator, Device& device, trained_paramet
   auto* const made = new update{device, std::move(trained), rule, communicator, options};
   step_end result{{made, [](gradus::train::detail::synchronized_update* end) { delete static_cast<update*>(end); }},
                   &made->group(),
-                  made->description()};
+                  made->description(),
+                  [made] { made->start(); }};
   if (recorder != nullptr) {
     gradus::train::detail::name_buckets(*recorder, made->synchronization());
   }
-  made->start();
   return result;
 }
 

@@ -9,18 +9,19 @@
 
 namespace driver {
 
-void write_trace(const std::string& path, const gradus::trace::timeline& all,
+void write_trace(program::output_file& output, const gradus::trace::timeline& all,
                  const gradus::trace::program_facts& facts) {
   const auto write_to = [&](auto&& file) {
     gradus::trace::write_chrome(file, all, facts);
     file.close();
+    output.commit();
   };
 #ifdef GRADUS_BENCH_WITH_GZIP
-  if (path.ends_with(".gz")) {
-    return write_to(gradus::trace::gzip_sink{path});
+  if (output.path().ends_with(".gz")) {
+    return write_to(gradus::trace::gzip_sink{output.unfinished()});
   }
 #endif
-  write_to(gradus::trace::file_sink{path});
+  write_to(gradus::trace::file_sink{output.unfinished()});
 }
 
 }  // namespace driver

@@ -3,8 +3,7 @@
 // The trace file of a measurement.
 #pragma once
 
-#include <string>
-
+#include "../program/output_file.hpp"
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/timeline.hpp"
 
@@ -12,7 +11,7 @@ namespace driver {
 
 /// Compressed if the name ends in .gz, where the program was built with zlib.
 /// @throws gradus::device_error when the file cannot be written
-void write_trace(const std::string& path, const gradus::trace::timeline& all,
+void write_trace(program::output_file& output, const gradus::trace::timeline& all,
                  const gradus::trace::program_facts& facts);
 
 }  // namespace driver

@@ -2,39 +2,57 @@
 //
 // gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and
 // CSV.
-#include <cstdio>       // std::fprintf, std::fopen
+#include <algorithm>    // std::max
+#include <cstdint>      // std::int64_t
+#include <cstdio>       // std::fprintf, std::fwrite
 #include <cstdlib>      // EXIT_FAILURE
-#include <memory>       // std::unique_ptr
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
 #include <CLI/CLI.hpp>
 
+#include "../program/failure.hpp"
+#include "../program/output_file.hpp"
+#include "../program/signals.hpp"
 #include "analysis.hpp"
 #include "figures.hpp"
+#include "gradus/core/output.hpp"
 #include "page.hpp"
 #include "trace.hpp"
 
 namespace {
 
-using gradus::report::report_error;
+/// A file to write, or the terminal. Opened before the work; not the trace, by whatever name.
+class target {
+ public:
+  target(const char* option, const std::string& path, const std::string& trace) : to_terminal_{path == "-"} {
+    if (!to_terminal_) {
+      file_ = program::output_file{option, path};
+      file_.require_not(trace);
+    }
+  }
 
-void write(const std::string& path, const std::string& text) {
-  std::FILE* file = path == "-" ? stdout : std::fopen(path.c_str(), "wb");
-  if (file == nullptr) {
-    throw report_error{path + ": cannot be written: " + std::strerror(errno)};
+  [[nodiscard]] bool asked_for() const noexcept { return to_terminal_ || file_; }
+
+  void write(const std::string& text) {
+    if (to_terminal_) {
+      std::fwrite(text.data(), 1, text.size(), stdout);  // what fails, the end of main says
+    } else {
+      file_.write(text);
+    }
   }
-  const bool complete = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-  const int error = errno;
-  if (path != "-") {
-    std::fclose(file);
-  }
-  if (!complete) {
-    throw report_error{path + ": cannot be written completely: " + std::strerror(error)};
-  }
-}
+
+ private:
+  bool to_terminal_;
+  program::output_file file_;
+};
 
 void print_verdicts(const gradus::report::trace& from, const gradus::report::analysis& figures) {
-  std::printf("%d ranks, %zu steps, median %.2f ms", from.ranks, figures.step_time.count,
+  std::int64_t steps = 0;  // of the rank that has most: all take the same ones
+  for (const gradus::report::rank_figures& each : figures.ranks) {
+    steps = std::max(steps, each.steps);
+  }
+  std::printf("%d ranks, %lld steps, median %.2f ms", from.ranks, static_cast<long long>(steps),
               figures.step_time.median / 1e3);
   if (figures.images_per_second > 0) {
     std::printf(", %.1f images/s", figures.images_per_second);
@@ -48,20 +66,18 @@ void print_verdicts(const gradus::report::trace& from, const gradus::report::ana
   }
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  CLI::App program{"Tells where the time of a recorded training run goes: an HTML page with a timeline, and verdicts."};
+int run(int count, char** arguments) {
+  CLI::App app{"Tells where the time of a recorded training run goes: an HTML page with a timeline, and verdicts."};
   std::string path, output, csv, json;
-  program.add_option("trace", path, "Trace file of all ranks, as gradus records it, as text or compressed by gzip")
+  app.add_option("trace", path, "Trace file of all ranks, as gradus records it, as text or compressed by gzip")
       ->required();
-  program.add_option("-o,--output", output,
-                     "The page; default: the name of the trace with .html. - writes to the terminal");
-  program.add_option("--csv", csv, "Write the figures as CSV too");
-  program.add_option("--json", json, "Write the figures and verdicts as JSON too");
+  app.add_option("-o,--output", output,
+                 "The page; default: the name of the trace with .html. - writes to the terminal");
+  app.add_option("--csv", csv, "Write the figures as CSV too");
+  app.add_option("--json", json, "Write the figures and verdicts as JSON too");
   bool quiet = false;
-  program.add_flag("-q,--quiet", quiet, "Do not print the verdicts");
-  CLI11_PARSE(program, count, arguments);
+  app.add_flag("-q,--quiet", quiet, "Do not print the verdicts");
+  CLI11_PARSE(app, count, arguments);
   try {
     if (output.empty()) {
       output = path;
@@ -72,27 +88,33 @@ int main(int count, char** arguments) {
       }
       output += ".html";
     }
-    for (const std::string& each : {output, csv, json}) {
-      if (each == path) {
-        throw report_error{path + ": is the trace, and would be overwritten. Choose another name for what is written."};
-      }
-    }
+    target page{"--output", output, path};
+    target table{"--csv", csv, path};
+    target figures_file{"--json", json, path};
     const gradus::report::trace recorded = gradus::report::read_trace_file(path);
     const gradus::report::analysis figures = gradus::report::analyse(recorded);
     const std::size_t slash = path.find_last_of('/');
-    write(output, gradus::report::page(recorded, figures, slash == std::string::npos ? path : path.substr(slash + 1)));
-    if (!csv.empty()) {
-      write(csv, gradus::report::figures_csv(recorded, figures));
+    page.write(gradus::report::page(recorded, figures, slash == std::string::npos ? path : path.substr(slash + 1)));
+    if (table.asked_for()) {
+      table.write(gradus::report::figures_csv(recorded, figures));
     }
-    if (!json.empty()) {
-      write(json, gradus::report::json_text(gradus::report::figures_json(recorded, figures), 1) + "\n");
+    if (figures_file.asked_for()) {
+      figures_file.write(gradus::report::json_text(gradus::report::figures_json(recorded, figures), 1) + "\n");
     }
     if (!quiet && output != "-" && csv != "-" && json != "-") {
       print_verdicts(recorded, figures);
       std::printf("Written: %s\n", output.c_str());
     }
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "gradus_report: %s\n", error.what());
+    std::fprintf(stderr, "gradus_report: %s\n", program::describe(error).c_str());
     return EXIT_FAILURE;
   }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  program::end_on_signals("gradus_report");
+  return gradus::close_output("gradus_report", run(count, arguments));
 }

@@ -9,6 +9,7 @@
 #include "gradus/comm/all_reduce_rule.hpp"            // comm::parse_all_reduce_spec
 #include "gradus/comm/any_group.hpp"                  // comm::any_group, comm::group_of
 #include "gradus/comm/collectives.hpp"                // comm::collectives
+#include "gradus/comm/command_line.hpp"               // comm::agree, comm::command_line
 #include "gradus/comm/communicator.hpp"               // comm::communicator, comm::all_reduce, ...
 #include "gradus/comm/flight_recorder.hpp"            // comm::recorded, comm::flight_recorder
 #include "gradus/comm/self.hpp"                       // comm::self
@@ -19,6 +20,7 @@
 #include "gradus/core/error.hpp"                      // error and what derives from it
 #include "gradus/core/extents.hpp"                    // extents, image_extents
 #include "gradus/core/index.hpp"                      // index_t
+#include "gradus/core/output.hpp"                     // close_output
 #include "gradus/core/random.hpp"                     // random_stream
 #include "gradus/core/version.hpp"                    // version
 #include "gradus/data/dataset.hpp"                    // data::image_dataset

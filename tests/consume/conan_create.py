@@ -39,6 +39,9 @@ class EigenConan(ConanFile):
 '''
 
 
+REQUIREMENTS = pathlib.Path(__file__).with_name("conan_requirements.txt")
+
+
 def is_conan_2(program):
     answer = subprocess.run([program, "--version"], capture_output=True, text=True)
     return answer.returncode == 0 and "Conan version 2." in answer.stdout
@@ -50,12 +53,17 @@ def find_conan(work):
         return found
     environment = work / "venv"
     conan = environment / "bin" / "conan"
-    if not (conan.exists() and is_conan_2(str(conan))):
+    installed = environment / REQUIREMENTS.name  # what is in the environment
+    wanted = REQUIREMENTS.read_text()
+    if not (installed.exists() and installed.read_text() == wanted and is_conan_2(str(conan))):
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
-        pip = subprocess.run([str(environment / "bin" / "pip"), "install", "--quiet", "conan>=2.0,<3"])
+        pins = {"PIP_CONSTRAINT": str(REQUIREMENTS), "PIP_BUILD_CONSTRAINT": str(REQUIREMENTS)}  # of what builds, too
+        pip = subprocess.run([str(environment / "bin" / "pip"), "install", "--quiet", "--requirement",
+                              str(REQUIREMENTS)], env={**os.environ, **pins})
         if pip.returncode != 0:
             print("skipped: Conan 2 is not on the path and pip cannot install it from PyPI")
             sys.exit(SKIPPED)
+        installed.write_text(wanted)
     return str(conan)
 
 

@@ -13,12 +13,15 @@ import csv
 import gzip
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -26,13 +29,63 @@ ARGUMENTS = argparse.Namespace()
 SMALL = ["--model", "lenet", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches", "4", "--threads", "1"]
 PHASES = {"forward", "backward", "update", "communicate", "wait", "input", "copy"}
 
-def run(*options, status=0, launcher=()):
+def run(*options, status=0, launcher=(), **environment):
     """The output of gradus_bench, messages included; it must exit with this status."""
     words = [*launcher, ARGUMENTS.program, *map(str, options)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400, check=False,
+                          env={**os.environ, **environment})
     if done.returncode != status:
         raise AssertionError(f"{words} ended with {done.returncode}, expected {status}:\n{done.stdout}")
     return done.stdout
+
+
+def run_apart(first, second):
+    """The exit status and the output of two ranks of one job, each with options of its own."""
+    one = [*ARGUMENTS.mpiexec]
+    one[len(one) - 1 - one[::-1].index("2")] = "1"
+    count = one[len(one) - 1 - one[::-1].index("1") - 1]  # the option that says how many
+    words = [*one, ARGUMENTS.program, *map(str, first), ":", count, "1", ARGUMENTS.program, *map(str, second)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout
+
+
+class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
+    """A rank that ends at once is no reason for the others to wait in MPI_Init for ever."""
+
+    def setUp(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+
+    def test_the_lowest_rank_that_ends_says_why_and_all_end(self):
+        for options, expected in ((["--help"], "--batch-size"), (["--threads", "x"], "gradus_bench: --threads: "),
+                                  (["--num-batches", 0], "gradus_bench: --num-batches: "),
+                                  (["scale", "--ranks", "1"], "scale: expected one process"),
+                                  (["pack", "--output", "x"], "pack: expected one process")):
+            for rank in (0, 1):
+                status, said = run_apart(*((SMALL, SMALL + options) if rank == 1 else (SMALL + options, SMALL)))
+                self.assertNotEqual(status, 0)
+                self.assertIn(expected, said)
+                self.assertIn(f"Rank {rank} ends because of its command line, and with it all ranks; rank {1 - rank} ",
+                              said)
+
+    def test_what_is_done_once_is_not_done_once_a_rank(self):
+        with tempfile.TemporaryDirectory() as name:
+            for options in (["scale", "--ranks", "1"], ["tune"], ["pack", "--data-dir", name, "--output", name + "/a"]):
+                said = run(*options, *SMALL, status=2, launcher=ARGUMENTS.mpiexec)
+                self.assertEqual(said.count(f"gradus_bench: {options[0]}: expected one process, got ranks of mpiexec"), 1)
+        said = run(*SMALL, "--ranks", 2, status=2, launcher=ARGUMENTS.mpiexec)
+        self.assertEqual(said.count("--ranks: under mpiexec, mpiexec starts the ranks"), 1)
+        self.assertEqual(run("--help", launcher=ARGUMENTS.mpiexec).count("--batch-size"), 1)
+
+    def test_a_failure_says_whose_it_is(self):
+        status, said = run_apart([*SMALL, "--data-dir", "/nowhere"], SMALL)
+        self.assertNotEqual(status, 0)
+        self.assertRegex(said, "(?m)^gradus_bench: rank 0: --data-dir: there is no '/nowhere'")
+
+    def test_another_seed_is_called_so(self):
+        status, said = run_apart(SMALL, [*SMALL, "--seed", 5])
+        self.assertNotEqual(status, 0)
+        self.assertIn("expected the same seed on all ranks, got 1234 on rank 0; 5 on rank 1", said)
 
 
 class Measurement(unittest.TestCase):
@@ -258,7 +311,7 @@ class Gpu(unittest.TestCase):
             self.assertRegex(said, "gradus_bench: .*cuda: no CUDA device was found: expected a card of NVIDIA")
         if ARGUMENTS.mpiexec:
             words = [*ARGUMENTS.mpiexec, ARGUMENTS.program, *SMALL, "--device", "cuda"]
-            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400,
                                   check=False)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("no CUDA device was found", done.stdout)
@@ -322,7 +375,7 @@ class DryRun(unittest.TestCase):
             self.assertRegex(text, r"(?m)^bounds: .* at most [\d.]+ images/sec on all ranks")
         for model, count in {"trivial": 4263877, "lenet": 2173353, "mnist": 3274634, "vgg16": 138361641,
                              "overfeat": 145924969, "inception3": 23819401, "resnet50": 25559081,
-                             "resnet50_v2": 25551529, "resnet101": 44551209, "resnet110": 1728027}.items():
+                             "resnet50_v2": 25551529, "resnet101": 44551209, "resnet110": 1728027, "resnet164_v2": 1703547}.items():
             self.assertEqual(parameters[model], count, model)
 
     def test_servers_are_planned(self):
@@ -364,6 +417,176 @@ class Sweeps(unittest.TestCase):
             self.assertIn(f"-n {best['processes']} gradus_bench", found["mpiexec"])
             self.assertIn(f"--batch-size {best['batch_size']} --threads {best['threads']}", found["mpiexec"])
             self.assertIn(f"srun --nodes=1 --ntasks-per-node={best['processes']}", text)
+
+
+class Files(unittest.TestCase):
+    """What is written: opened before the work, whole or as it was after it."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def names(self):
+        return sorted(each.name for each in self.path.iterdir())
+
+    def test_a_file_that_cannot_be_written_is_named_before_the_work(self):
+        for option in ("--json", "--csv", "--svg"):
+            said = run("scale", "--ranks", 1, *SMALL, option, self.path / "no" / "where", status=1)
+            self.assertRegex(said, rf"(?m)^gradus_bench: {option}: cannot write '.*/no/where': No such file or directory$")
+            self.assertNotIn("images/s", said)
+        said = run(*SMALL, "--trace-file", self.path / "no" / "where.gz", status=1)
+        self.assertRegex(said, r"--trace-file: cannot write '.*/no/where.gz': No such file or directory")
+        self.assertNotIn("Running warm up", said)
+        self.assertIn("'/dev/full': No space left on device", run(*SMALL, "--json", "/dev/full", status=1))
+        self.assertRegex(run(*SMALL, "--json", self.path, status=1), "--json: cannot write '.*': Is a directory")
+        same = self.path / "a"
+        self.assertIn("--json: ", run(*SMALL, "--json", same, "--trace-file", same, status=1))
+        self.assertEqual(self.names(), [])
+
+    def test_what_was_there_stays_until_there_is_something_new(self):
+        kept = self.path / "a.json"
+        kept.write_text("kept")
+        link = self.path / "b.json"
+        link.symlink_to(kept)
+        run(*SMALL, "--data-dir", self.path / "nothing", "--json", kept, status=1)
+        run("scale", "--ranks", 2, *SMALL, "--all-reduce-spec", "gossip", "--json", kept, status=1)
+        self.assertEqual((kept.read_text(), self.names()), ("kept", ["a.json", "b.json"]))
+        kept.chmod(0o640)
+        run(*SMALL, "--json", link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(json.loads(kept.read_text())["model"], "lenet")
+        self.assertEqual(kept.stat().st_mode & 0o777, 0o640)
+        self.assertEqual(self.names(), ["a.json", "b.json"])
+
+    def test_a_full_device_is_a_failure(self):
+        for options in (["--help"], ["--dry-run", *SMALL], SMALL, ["scale", "--ranks", "1", *SMALL]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([ARGUMENTS.program, *options], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      check=False)
+            self.assertEqual(done.returncode, 1, options)
+            self.assertIn("gradus_bench: not all of the output could be written", done.stderr)
+
+
+class Signals(unittest.TestCase):
+    """Nothing is left of a program that is ended: no child, no folder, no half-written file."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        self.files = self.path / "results"
+        self.files.mkdir()
+        self.temporary = self.path / "temporary"
+        self.temporary.mkdir()
+
+    def start(self, *options):
+        process = subprocess.Popen([ARGUMENTS.program, *map(str, options)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env={**os.environ, "TMPDIR": self.temporary})
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_until(self, holds, what):
+        deadline = time.monotonic() + 200
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.02)
+
+    def children(self):
+        """Processes that write into the temporary folder."""
+        found = []
+        for each in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if str(self.temporary).encode() in each.read_bytes():
+                    found.append(each.parent.name)
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def test_sweeps_end_what_they_have_started_and_say_what_they_have_saved(self):
+        for which, sweep, launcher in ((signal.SIGINT, ["scale", "--ranks", "1,2"], "threads"),
+                                       (signal.SIGTERM, ["tune", "--processors", 1], "mpiexec")):
+            if launcher == "mpiexec" and not ARGUMENTS.mpiexec:
+                continue
+            process = self.start(*sweep, *SMALL, "--num-batches", 1 << 24, "--launcher", launcher, "--json",
+                                 self.files / "a.json")
+            self.wait_until(lambda: any("Done warm up" in file.read_text() for file in
+                                        self.temporary.glob("gradus_bench.*/output")), "a measurement")
+            self.assertNotEqual(self.children(), [])
+            process.send_signal(which)
+            said = process.communicate(timeout=100)[0]
+            self.assertEqual(process.returncode, 128 + which, said)
+            self.assertIn(f"gradus_bench: ended by {which.name}", said)
+            self.assertIn("the sweep ended early; nothing was measured, nothing is written", said)
+            self.assertEqual((self.children(), list(self.temporary.iterdir()), list(self.files.iterdir())), ([], [], []))
+
+    def test_a_sweep_saves_what_it_has_measured(self):
+        stub = self.path / "stub"  # in the place of mpiexec: two ranks take for ever
+        stub.write_text('[ "$2" = 1 ] || exec sleep 1000\nshift 2\nexec "$@"\n')
+        os.environ["MPIEXEC"] = f"sh '{stub}'"
+        self.addCleanup(os.environ.pop, "MPIEXEC")
+        process = self.start("scale", "--ranks", "1,2", *SMALL, "--launcher", "mpiexec", "--json", self.files / "a.json",
+                             "--csv", self.files / "a.csv")
+        said = ""
+        while not re.search(r"100\.0%\n$", said):
+            line = process.stdout.readline()
+            self.assertNotEqual(line, "", said)
+            said += line
+        process.send_signal(signal.SIGTERM)
+        said += process.communicate(timeout=100)[0]
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, said)
+        self.assertRegex(said, r"the sweep ended early; written: '.*a\.csv', '.*a\.json'\n")
+        saved = json.loads((self.files / "a.json").read_text())
+        self.assertEqual(([row["ranks"] for row in saved["rows"]], saved["ended_early"]), ([1], True))
+        self.assertEqual(sorted(each.name for each in self.files.iterdir()), ["a.csv", "a.json"])
+        self.assertEqual((self.children(), list(self.temporary.iterdir())), ([], []))
+
+    def test_a_measurement_leaves_no_file(self):
+        process = self.start(*SMALL, "--num-batches", 1 << 24, "--json", self.files / "a.json", "--trace-file",
+                             self.files / "b.json")
+        for line in process.stdout:
+            if "Done warm up" in line:
+                break
+        self.assertEqual(len(list(self.files.iterdir())), 2)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=100)[0]
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, said)
+        self.assertRegex(said, r"gradus_bench: ended by SIGTERM; not written: '.*b\.json', '.*a\.json'\n")
+        self.assertEqual(list(self.files.iterdir()), [])
+
+
+class Messages(unittest.TestCase):
+    """What goes wrong outside of the program is said with what a user can do about it."""
+
+    def test_limits_of_the_system(self):
+        shell = ["sh", "-c", 'ulimit -v 8000000; exec "$@"', "sh"]
+        said = run(*SMALL, "--threads", 4096, status=1, launcher=shell)
+        self.assertRegex(said, r"the thread 'gradus pool': expected one more thread from the system, got Resource temp.*"
+                               r"Hint: use fewer threads or ranks, or raise a limit: .*ulimit -v .* is 8000000")
+        said = run(*SMALL, "--num-batches", 1 << 24, "--repeats", 1000, status=1, launcher=shell)
+        self.assertRegex(said, r"out of memory: the process holds \d+ MiB and has mapped \d+ MiB of the 7812 MiB that "
+                               r"ulimit -v allows")
+
+    def test_sweeps_say_what_happened_to_what_they_start(self):
+        said = run("scale", "--ranks", 1, *SMALL, status=1, TMPDIR="/no/where")
+        self.assertRegex(said, "cannot make a folder '/no/where/gradus_bench.*': No such file or directory; TMPDIR says")
+        said = run("scale", "--ranks", 1, *SMALL, "--launcher", "mpiexec", status=1, MPIEXEC="sh -c 'kill -9 $$'")
+        self.assertIn("the measurement on 1 ranks ended with signal 9 (Killed)", said)
+
+    def test_tune_goes_on_when_a_candidate_fails(self):
+        with tempfile.TemporaryDirectory() as name:
+            stub, file = pathlib.Path(name) / "stub", pathlib.Path(name) / "a.json"
+            stub.write_text('[ "$2" = 1 ] || { echo "no room"; exit 3; }\nshift 2\nexec "$@"\n')
+            options = ["tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--launcher", "mpiexec"]
+            said = run(*options, "--json", file, MPIEXEC=f"sh {stub}")
+            self.assertRegex(said, r"(?m)^ +2 +1 +2 \(default\) +failed$")
+            self.assertRegex(said, "the measurement on 2 ranks ended with status 3:\nno room")
+            found = json.loads(file.read_text())
+            self.assertEqual(found["best"]["processes"], 1)
+            self.assertEqual([row.get("failed", False) for row in found["rows"]], [False, False, True])
+            stub.write_text("echo 'no room'\nexit 3\n")
+            said = run(*options, status=1, MPIEXEC=f"sh {stub}")
+            self.assertRegex(said, "tune: every measurement failed, the first because:\n.*ended with status 3:\nno room")
 
 
 class Images(unittest.TestCase):
@@ -409,6 +632,38 @@ class Images(unittest.TestCase):
                  if event["ph"] == "X" and event["tid"] % 8 == 3]
         for rank in (0, 1):
             self.assertTrue({"batch", "read"} <= {span["name"] for span in spans if span["pid"] == rank})
+
+    def test_packing_never_harms_its_images(self):
+        packed, linked = self.path.parent / "packed.gradus", self.path.parent / "linked"
+        image = self.path / "class0000" / "image000000.JPEG"
+        whole = image.read_bytes()
+        os.link(image, linked)
+        for output in (image, linked):
+            said = run("pack", "--data-dir", self.path, "--output", output, status=1)
+            self.assertRegex(said, "--output: '.*' is .*, which would be overwritten")
+            self.assertEqual(image.read_bytes(), whole)
+        linked.unlink()
+        (self.path / "class0001" / "lost.jpg").symlink_to(self.path / "nowhere")
+        packed.write_text("kept")
+        run("pack", "--data-dir", self.path, "--output", packed, status=1)
+        self.assertEqual(packed.read_text(), "kept")
+        packed.unlink()
+        run("pack", "--data-dir", self.path, "--output", packed, status=1)
+        self.assertEqual([each.name for each in self.path.parent.iterdir()], [self.path.name])
+        said = run(*SMALL, "--data-dir", self.path, "--json", image, status=1)
+        self.assertRegex(said, "--json: '.*' is a file of --data-dir, which would be overwritten")
+        self.assertEqual(image.read_bytes(), whole)
+
+    def test_ranks_with_other_images_are_told_so(self):
+        if not ARGUMENTS.mpiexec:
+            self.skipTest("built without MPI")
+        other = self.path.parent / "other"
+        shutil.copytree(self.path, other / "images")
+        (other / "images" / "class0001").rename(other / "images" / "class0002")
+        shutil.copytree(other / "images" / "class0000", other / "images" / "class0001")
+        status, said = run_apart([*SMALL, "--data-dir", self.path], [*SMALL, "--data-dir", other / "images"])
+        self.assertNotEqual(status, 0)
+        self.assertRegex(said, "gradus_bench: expected the same network on all ranks")
 
     def test_corrupt_images_are_named(self):
         kind = self.path / "class0000"

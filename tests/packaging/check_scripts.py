@@ -48,6 +48,21 @@ def main():
         expect(subprocess.run(["bash", "-n", str(source / name)]).returncode == 0, f"{name}: syntax")
     expect("scripts/test" in (source / ".ci/run").read_text(), ".ci/run does not call scripts/test")
 
+    # What comes from PyPI has a version, and what that needs too: the same today and in a year.
+    pins = [line.split("#")[0].strip() for line in
+            (source / "tests/consume/conan_requirements.txt").read_text().splitlines()]
+    pins = [line for line in pins if line]
+    expect("conan==2." in " ".join(pins), "conan_requirements.txt: no Conan 2")
+    for line in pins:
+        expect(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.]*", line), f"conan_requirements.txt: {line!r} is no pin")
+    scripts = [path for folder in ("scripts", "tests", "bench", "examples", ".ci") for path in (source / folder).rglob("*")
+               if path.is_file() and (path.suffix in (".py", ".sh", ".txt", ".cmake") or not path.suffix)]
+    for path in scripts:
+        text = path.read_text(errors="replace")
+        for found in re.finditer(r"""pip3?["'\])]*,? +["']?install\b""", text):
+            call = text[found.start():text.find(")", found.end())]
+            expect("REQUIREMENTS" in call, f"{path.relative_to(source)}: pip installs what has no version: {call}")
+
     def run(installed, *options, lists="new", user=0, sudo=True, known=""):
         """The exit status, what was printed, and the calls of apt-get."""
         with tempfile.TemporaryDirectory() as folder:

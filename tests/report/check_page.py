@@ -24,7 +24,7 @@ def expect(holds, message):
 
 
 def report(program, trace, *more):
-    done = subprocess.run([program, str(trace), *more], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([program, str(trace), *more], capture_output=True, text=True, timeout=600)
     expect(done.returncode == 0, f"gradus_report {trace}: {done.stderr}")
     return done.stdout
 
@@ -59,7 +59,7 @@ def picture(page):
 def check_large(page, program, folder):
     """8 ranks, 100 steps of ResNet-50."""
     trace = folder / "resnet50.json"
-    subprocess.run([sys.executable, "-B", HERE / "make_trace.py", trace], check=True, timeout=120)
+    subprocess.run([sys.executable, "-B", HERE / "make_trace.py", trace], check=True, timeout=600)
     words = report(program, trace, "--csv", str(folder / "resnet50.csv"), "--json", str(folder / "resnet50_figures.json"))
     expect("30 % of the step is waiting for rank 1 in input" in words, f"verdicts: {words}")
     figures = json.loads((folder / "resnet50_figures.json").read_text())
@@ -166,7 +166,7 @@ def check_messages(page, program, folder):
     """Workers and servers: arrows, in dark colours."""
     trace = folder / "servers.json"
     subprocess.run([sys.executable, "-B", HERE / "make_trace.py", trace, "--ranks", "4", "--servers", "1", "--steps", "5"],
-                   check=True, timeout=120)
+                   check=True, timeout=600)
     report(program, trace)
     page.resize(1400, 950)
     page.colours("dark")

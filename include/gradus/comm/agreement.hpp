@@ -24,6 +24,7 @@
 #include "gradus/core/random.hpp"        // hash_text
 #include "gradus/core/text.hpp"          // append, text
 #include "gradus/core/vector.hpp"        // vector
+#include "gradus/core/version.hpp"       // version
 
 namespace gradus::comm {
 
@@ -35,7 +36,7 @@ struct fact {
 
 namespace detail {
 
-/// Lengths in front of texts: any text can be packed.
+/// Lengths in front of texts: any text can be packed. Packed lists can be joined.
 GRADUS_COLD inline std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
@@ -129,7 +130,8 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
         }
       }
       if (ranks.front() == static_cast<int>(rank)) {
-        append(values, {different == 0 ? "" : "; ", value, " on ", ranks_text(ranks)});
+        append(values,
+               {different == 0 ? "" : "; ", value.empty() ? "an empty text" : value, " on ", ranks_text(ranks)});
         ++different;
       }
     }
@@ -145,7 +147,8 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
 /// Compares facts between all ranks: returns on all of them, or throws on all of them.
 ///
 /// To be called by all ranks, before the first step and whenever something changed that must be the same everywhere.
-/// Ranks that agree exchange 16 bytes each; only if they do not, the texts.
+/// The version of the library is compared with them. Ranks that agree exchange 16 bytes each; only if they do not, the
+/// texts.
 ///
 /// @param what   what the facts describe, for the message: "training plan"
 /// @param facts  in the same order on all ranks
@@ -153,7 +156,9 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
 /// @throws communication_error if a rank fails or does not come
 GRADUS_COLD inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
                                           std::source_location where = std::source_location::current()) {
-  const std::string packed = detail::pack(facts);
+  // First the version: ranks of different ones may not even mean the same by the other facts.
+  const fact library{.name = "version of gradus", .value = std::string{version}};
+  const std::string packed = detail::pack({&library, 1}) + detail::pack(facts);
   const auto ranks = static_cast<std::size_t>(group.size());
   const auto own = static_cast<std::size_t>(group.rank());
   constexpr std::size_t digest_bytes = 16;  // hash and size; all ranks have the same byte order

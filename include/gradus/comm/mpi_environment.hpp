@@ -38,7 +38,11 @@ struct mpi_options {
 /// MPI_Abort, because MPI cannot be finalised with communications under way. An exception that nothing in main catches
 /// may destroy no objects at all: use `run`, or catch in main.
 ///
-/// If MPI runs already (another library has begun it), it is left running, and an exception does not end the job.
+/// Errors of MPI on MPI_COMM_WORLD and MPI_COMM_SELF are returned, not fatal: a program that calls MPI itself has to
+/// look at what calls return.
+///
+/// If MPI runs already (another library has begun it), it is left running and its error handlers are left alone, and an
+/// exception does not end the job.
 class mpi_environment {
  public:
   mpi_environment(int& argc, char**& argv, mpi_options options = {}) : mpi_environment{&argc, &argv, options} {}
@@ -95,6 +99,10 @@ class mpi_environment {
       detail::check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "mpi_environment",
                         "MPI_Init_thread");
       owner_ = true;
+      // What fails is reported as an exception that names rank and operation. Duplicates inherit it; of calls that have
+      // no communicator, such as those with MPI_COMM_NULL, the handlers of these decide.
+      MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+      MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
     process_ = std::make_shared<detail::mpi_process>();
   }

@@ -6,10 +6,9 @@
 
 #include <mpi.h>
 #if defined(__linux__)
-#include <fcntl.h>        // open
 #include <sys/mman.h>     // madvise, mmap, munmap
 #include <sys/syscall.h>  // SYS_mremap
-#include <unistd.h>       // close, read, syscall
+#include <unistd.h>       // syscall
 #endif
 
 #include <algorithm>    // std::max, std::min
@@ -87,36 +86,11 @@ enum class pages_moved { pages, contents, nothing };
 #endif
 }
 
-/// Whether there is memory for shared pages. Where a mount limits it (64 MB in most containers), MPI gives a window of
-/// any size, and who writes to a page too many is killed by SIGBUS; the system's own writing only stops.
-[[nodiscard]] GRADUS_COLD inline bool has_memory(std::byte* shared, std::size_t bytes) noexcept {
-#if defined(__linux__)
-  const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-  std::size_t written = 0;
-  while (zeros != -1 && written < bytes) {
-    const ssize_t more = read(zeros, shared + written, bytes - written);
-    if (more <= 0) {
-      break;
-    }
-    written += static_cast<std::size_t>(more);
-  }
-  close(zeros);
-  if (written < bytes) {
-    madvise(shared, bytes, MADV_REMOVE);
-  }
-  return written == bytes;
-#else
-  static_cast<void>(shared);
-  static_cast<void>(bytes);
-  return false;
-#endif
-}
-
 /// Makes whole pages of this process show the pages of `shared`, which get their contents: what is written here is seen
 /// there. False where the system cannot; then nothing has changed.
 [[nodiscard]] GRADUS_COLD inline bool show_shared_pages(std::byte* begin, std::byte* shared,
                                                         std::size_t bytes) noexcept {
-  std::byte* const second = has_memory(shared, bytes) ? same_pages(shared, bytes) : nullptr;
+  std::byte* const second = same_pages(shared, bytes);
   if (second == nullptr) {
     return false;
   }

@@ -310,7 +310,7 @@ class mpi_shared {
         MPI_Comm_split_type(messages.native(), MPI_COMM_TYPE_SHARED, messages.rank(), MPI_INFO_NULL, &node), name,
         "MPI_Comm_split_type");
     int own = messages.rank();
-    MPI_Bcast(&own, 1, MPI_INT, 0, node);  // a node is called by its first rank
+    detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");  // a node is called by its first rank
     MPI_Comm_free(&node);
     gradus::detail::vector<int> nodes(size);
     detail::check_mpi(MPI_Allgather(&own, 1, MPI_INT, nodes.data(), 1, MPI_INT, messages.native()), name,

@@ -6,21 +6,27 @@
 
 #include <mpi.h>
 #if defined(__linux__)
-#include <unistd.h>  // sysconf
+#include <fcntl.h>        // open
+#include <sys/mman.h>     // madvise
+#include <sys/statvfs.h>  // statvfs
+#include <unistd.h>       // close, read, sysconf
 #endif
 
 #include <algorithm>    // std::min
 #include <bit>          // std::countr_zero
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::uint64_t, std::uintptr_t
+#include <cstdio>       // std::snprintf
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <mutex>        // std::mutex, std::scoped_lock
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
 #include "gradus/comm/mpi_process.hpp"  // check_mpi
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 #include "gradus/core/error.hpp"        // communication_error
+#include "gradus/core/text.hpp"         // text
 #include "gradus/core/vector.hpp"       // vector
 
 namespace gradus::comm::detail {
@@ -34,17 +40,74 @@ namespace gradus::comm::detail {
 #endif
 }
 
-/// A piece of memory of every rank of a communicator, on pages of its own, that all of them reach (an MPI-3 window).
+/// "12.5 MiB"
+[[nodiscard]] GRADUS_COLD inline std::string mebibytes_text(double bytes) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.1f MiB", bytes / 1048576.0);
+  return text;
+}
+
+/// Gives fresh shared pages storage, and zeros. False, and none of them has any, where there is not enough. A mount
+/// limits it (64 MB in most containers), MPI gives a window of any size all the same, and touching a page without
+/// storage raises SIGBUS; a system call that writes there only stops.
+[[nodiscard]] GRADUS_COLD inline bool take_storage(std::byte* shared, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  std::size_t written = 0;
+  while (zeros != -1 && written < bytes) {
+    const ssize_t more = read(zeros, shared + written, bytes - written);
+    if (more <= 0) {
+      break;
+    }
+    written += static_cast<std::size_t>(more);
+  }
+  close(zeros);
+  if (written < bytes) {
+    madvise(shared, bytes, MADV_REMOVE);
+  }
+  return written == bytes;
+#else
+  static_cast<void>(shared);
+  static_cast<void>(bytes);
+  return true;
+#endif
+}
+
+/// What take_storage has taken.
+GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
+                                          [[maybe_unused]] std::size_t bytes) noexcept {
+#if defined(__linux__)
+  madvise(shared, bytes, MADV_REMOVE);
+#endif
+}
+
+/// "64.0 MiB in /dev/shm", where MPI libraries keep what processes share; empty where that cannot be found out.
+[[nodiscard]] GRADUS_COLD inline std::string free_shared_memory() {
+#if defined(__linux__)
+  struct statvfs found {};
+  if (statvfs("/dev/shm", &found) == 0) {
+    return gradus::detail::text(
+        {mebibytes_text(static_cast<double>(found.f_bavail) * static_cast<double>(found.f_frsize)), " in /dev/shm"});
+  }
+#endif
+  return {};
+}
+
+/// A piece of memory of every rank of a communicator, on pages of its own, that all of them reach (an MPI-3 window). It
+/// is zero at first.
 class mpi_shared_memory {
  public:
   /// Called by all ranks with the same size.
-  /// @throws communication_error when there is not enough shared memory
+  /// @throws communication_error on all ranks, with the size, when there is not enough shared memory
   GRADUS_COLD mpi_shared_memory(MPI_Comm ranks, std::size_t bytes) : bytes_{bytes} {
     constexpr std::string_view what = "comm::mpi_shared";
     const std::size_t page = page_bytes();
+    int rank = 0;
     int size = 1;
+    MPI_Comm_rank(ranks, &rank);
     MPI_Comm_size(ranks, &size);
-    MPI_Info apart = MPI_INFO_NULL;  // each rank's memory on its own pages, near its processor
+    const std::string free = free_shared_memory();  // before any rank takes some
+    MPI_Info apart = MPI_INFO_NULL;                 // each rank's memory on its own pages, near its processor
     MPI_Info_create(&apart);
     MPI_Info_set(apart, "alloc_shared_noncontig", "true");
     void* memory = nullptr;
@@ -70,6 +133,17 @@ class mpi_shared_memory {
     }
     if (!aligned) {
       gradus::raise<communication_error>(what, "shared memory on pages in all processes", "memory that lies otherwise");
+    }
+    int all_have = take_storage(of(rank), bytes) ? 1 : 0;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all_have, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
+    if (all_have == 0) {
+      give_storage_back(of(rank), bytes);  // the window stays
+      gradus::raise<communication_error>(
+          what,
+          {mebibytes_text(static_cast<double>(bytes) * size), " of shared memory for ", size, " ranks of this machine"},
+          {free.empty() ? "less" : free},
+          "let the container have more (docker run --shm-size), take smaller segments (mpi_shared_options), or ranks "
+          "that send messages (comm::mpi)");
     }
   }
 

@@ -4,26 +4,69 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <thread>  // std::thread
+#include <cstdio>        // std::fclose, std::fopen, std::fscanf
+#include <string>        // std::string
+#include <system_error>  // std::system_error
+#include <thread>        // std::thread
 
 #if defined(__linux__)
-#include <pthread.h>  // pthread_setname_np
+#include <pthread.h>       // pthread_setname_np
+#include <sys/resource.h>  // getrlimit
 #endif
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // device_error
+#include "gradus/core/text.hpp"    // append
 
 namespace gradus::detail {
 
+/// What limits the number of threads here, as far as the system says: "ulimit -u is 100, pids.max of the control group
+/// is 64, kernel.threads-max is 190000".
+[[nodiscard]] GRADUS_COLD inline std::string thread_limits() {
+  std::string text;
+#if defined(__linux__)
+  const auto add = [&text](const char* name, unsigned long long value) {
+    append(text, {text.empty() ? "" : ", ", name, " is ", value});
+  };
+  rlimit processes{};
+  if (getrlimit(RLIMIT_NPROC, &processes) == 0 && processes.rlim_cur != RLIM_INFINITY) {
+    add("ulimit -u", processes.rlim_cur);
+  }
+  rlimit memory{};
+  if (getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_cur != RLIM_INFINITY) {
+    add("ulimit -v (KiB, for stacks)", memory.rlim_cur / 1024);
+  }
+  const auto add_file = [&add](const char* name, const char* path) {
+    if (std::FILE* const file = std::fopen(path, "r")) {
+      unsigned long long value = 0;
+      if (std::fscanf(file, "%llu", &value) == 1) {
+        add(name, value);
+      }
+      std::fclose(file);
+    }
+  };
+  add_file("pids.max of the control group", "/sys/fs/cgroup/pids.max");       // version 2, in a container
+  add_file("pids.max of the control group", "/sys/fs/cgroup/pids/pids.max");  // version 1
+  add_file("kernel.threads-max", "/proc/sys/kernel/threads-max");
+#endif
+  return text;
+}
+
 /// A thread that calls body(object). A std::thread made from a lambda compiles a type of its own for every lambda.
 /// @param name  as debuggers and profilers show it, where threads have names; at most 15 characters
-/// @throws std::system_error when the system gives no thread
+/// @throws device_error with the limits of the system when it gives no thread
 [[nodiscard]] GRADUS_COLD inline std::thread start_thread([[maybe_unused]] const char* name, void (*body)(void* object),
                                                           void* object) {
-  std::thread started{body, object};
+  try {
+    std::thread started{body, object};
 #if defined(__linux__)
-  pthread_setname_np(started.native_handle(), name);
+    pthread_setname_np(started.native_handle(), name);
 #endif
-  return started;
+    return started;
+  } catch (const std::system_error& failure) {
+    raise<device_error>({"the thread '", name, "'"}, "one more thread from the system", failure.what(),
+                        {"use fewer threads or ranks, or raise a limit: ", thread_limits()});
+  }
 }
 
 }  // namespace gradus::detail

@@ -7,7 +7,7 @@
 #include <algorithm>     // std::find, std::sort
 #include <cctype>        // std::tolower
 #include <cstddef>       // std::size_t
-#include <cstdint>       // std::int32_t, std::uint8_t, std::uint64_t
+#include <cstdint>       // std::int32_t, std::uint8_t, std::uint64_t, std::uintmax_t
 #include <filesystem>    // std::filesystem::directory_iterator
 #include <string>        // std::string
 #include <system_error>  // std::error_code
@@ -79,8 +79,12 @@ class class_folders final : public encoded_images {
       }
       std::sort(files.begin(), files.end());
       for (std::string& file : files) {
-        hash_ = gradus::detail::mix_bits(hash_ ^ gradus::detail::hash_text(fs::path{file}.filename().string()) ^
-                                         class_names_.size());
+        std::error_code unknown;  // a file that cannot be read is named when it is
+        const std::uintmax_t bytes = fs::file_size(file, unknown);
+        for (const std::uint64_t each : {gradus::detail::hash_text(fs::path{file}.filename().string()),
+                                         std::uint64_t{class_names_.size()}, std::uint64_t{bytes}}) {
+          hash_ = gradus::detail::mix_bits(hash_ ^ each);
+        }
         labels_.push_back(static_cast<std::int32_t>(class_names_.size()));
         files_.push_back(std::move(file));
       }

@@ -216,13 +216,17 @@ void resnet(Network& net, int depth, const resnet_options& options = {}) {
 /// Adds a residual network for images of 32 x 32. With 6 n + 2 layers (20, 32, 44, 56, 110, ...) blocks of two 3 x 3
 /// convolutions with shortcuts without parameters (He et al. 2016, section 4.2); with 9 n + 2 layers (164, 1001, ...)
 /// bottleneck blocks (He et al.: "Identity mappings", 2016, section 5; there in version 2). A depth of both kinds takes
-/// the first.
+/// the first, but for 164, which is published with bottleneck blocks.
+///
+/// tf_cnn_benchmarks has networks of the same names that differ in two places: its shortcuts take one pixel of each
+/// 2 x 2 where these take their mean, and in version 1 it has no ReLU behind the first convolution. The numbers of
+/// parameters and of multiply-adds are the same. It has no bottleneck blocks for images of 32 x 32.
 /// @throws configuration_error for a depth of neither kind
 template <class Network>
 void cifar_resnet(Network& net, int depth,
                   const resnet_options& options = {.classes = 11, .version = resnet_version::v1}) {
   detail::resnet_builder<Network> build{net, options};
-  if (depth >= 8 && (depth - 2) % 6 == 0) {
+  if (depth >= 8 && (depth - 2) % 6 == 0 && depth != 164) {
     build.cifar((depth - 2) / 6);
   } else if (depth >= 11 && (depth - 2) % 9 == 0) {
     build.cifar_bottleneck((depth - 2) / 9);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdio>            // std::snprintf
+#include <cstdlib>           // std::strtod
 #include <initializer_list>  // std::initializer_list
 #include <string>            // std::string
 #include <string_view>       // std::string_view
@@ -13,15 +14,19 @@
 
 namespace gradus::optim::detail {
 
-/// "name(a, b)" with numbers in full precision, so that what differs has descriptions that differ.
+/// "name(a, b)" with each number in the fewest digits that are that number and no other, so that what differs has
+/// descriptions that differ.
 GRADUS_COLD inline std::string describe(std::string_view name, std::initializer_list<double> values) {
   std::string text{name};
   text.append("(");
   const char* separator = "";
   for (const double value : values) {
     char digits[40];
-    std::snprintf(digits, sizeof(digits), "%s%.17g", separator, value);
-    text.append(digits);
+    int precision = 1;
+    do {
+      std::snprintf(digits, sizeof(digits), "%.*g", precision, value);
+    } while (std::strtod(digits, nullptr) != value && precision++ < 17);
+    text.append(separator).append(digits);
     separator = ", ";
   }
   return text.append(")");

@@ -4,13 +4,15 @@
 // Module: parallel. Depends on: core.
 #pragma once
 
-#include <algorithm>    // std::max, std::min, std::stable_sort
+#include <algorithm>    // std::max, std::max_element, std::min, std::pop_heap, std::push_heap, std::stable_sort
 #include <cmath>        // std::isfinite
 #include <cstddef>      // std::size_t
 #include <cstdio>       // std::snprintf
+#include <functional>   // std::greater
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <utility>      // std::pair
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"  // configuration_error
@@ -150,12 +152,19 @@ namespace detail {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return result.parts[a].bytes > result.parts[b].bytes; });
   }
+  // A heap of servers, the one with the fewest bytes on top, of equal ones the first.
+  std::vector<std::pair<index_t, std::size_t>> loads;
+  for (std::size_t server = 0; server < result.server_bytes.size(); ++server) {
+    loads.emplace_back(0, server);
+  }
   for (std::size_t k = 0; k < order.size(); ++k) {
     placed_part& part = result.parts[order[k]];
     std::size_t server = k % result.server_bytes.size();
     if (options.policy != placement_policy::round_robin) {
-      server = static_cast<std::size_t>(std::min_element(result.server_bytes.begin(), result.server_bytes.end()) -
-                                        result.server_bytes.begin());
+      std::pop_heap(loads.begin(), loads.end(), std::greater{});
+      server = loads.back().second;
+      loads.back().first += part.bytes;
+      std::push_heap(loads.begin(), loads.end(), std::greater{});
     }
     part.server = static_cast<int>(server);
     result.server_bytes[server] += part.bytes;

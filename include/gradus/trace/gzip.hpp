@@ -6,7 +6,9 @@
 
 #include <zlib.h>  // gzclose, gzopen, gzwrite
 
+#include <cerrno>       // errno
 #include <cstddef>      // std::size_t
+#include <cstring>      // std::strerror
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
@@ -23,7 +25,9 @@ namespace gradus::trace {
 class gzip_sink final : public text_sink {
  public:
   /// @throws device_error when the file cannot be made
-  explicit gzip_sink(std::string path) : path_{std::move(path)}, file_{gzopen(path_.c_str(), "wb6")} {
+  explicit gzip_sink(std::string path) : path_{std::move(path)} {
+    errno = 0;
+    file_ = gzopen(path_.c_str(), "wb6");
     if (file_ == nullptr) {
       fail();
     }
@@ -40,6 +44,7 @@ class gzip_sink final : public text_sink {
     constexpr std::size_t most = std::size_t{1} << 30U;
     while (!text.empty()) {
       const auto part = static_cast<unsigned>(text.size() < most ? text.size() : most);
+      errno = 0;
       if (gzwrite(file_, text.data(), part) != static_cast<int>(part)) {
         fail();
       }
@@ -49,6 +54,7 @@ class gzip_sink final : public text_sink {
 
   /// The end. @throws device_error when not everything could be written
   void close() {
+    errno = 0;
     if (const gzFile file = std::exchange(file_, nullptr); file != nullptr && gzclose(file) != Z_OK) {
       fail();
     }
@@ -56,11 +62,12 @@ class gzip_sink final : public text_sink {
 
  private:
   [[noreturn]] GRADUS_COLD void fail() const {
-    raise<device_error>("trace::write_gzip", {"a file '", path_, "' that can be written"}, "an error");
+    raise<device_error>("trace::write_gzip", {"a file '", path_, "' that can be written"},
+                        errno != 0 ? std::strerror(errno) : "an error of zlib, such as too little memory");
   }
 
   std::string path_;
-  gzFile file_;
+  gzFile file_ = nullptr;
 };
 
 /// As trace::write, but compressed.

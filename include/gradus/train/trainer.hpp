@@ -4,8 +4,10 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
+#include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
+#include "gradus/comm/any_group.hpp"             // comm::group_of
 #include "gradus/comm/communicator.hpp"          // comm::makes_windows
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/element.hpp"               // parameter_element_t
@@ -67,8 +69,7 @@ class trainer final : public detail::trainer_base<Network> {
   GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator,
                       const Synchronization& options = {})
       : base{network},
-        step_{network.device(), detail::trained_parameters_of<typename Network::element_type, device>(network), rule,
-              communicator, options} {
+        step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
     this->require_same(step_.group(), detail::describe_rule(rule), step_.description());
     if constexpr (watched) {
       watch().made(step_.synchronization());
@@ -122,6 +123,17 @@ class trainer final : public detail::trainer_base<Network> {
   static constexpr bool watched = detail::watched_communicator<Communicator>;
   [[nodiscard]] auto watch() {
     return detail::training_watch<typename Communicator::recorder_type>{step_.communicator().recorder()};
+  }
+
+  /// Networks are compared before the synchronization shares memory or sends parameters: ranks whose networks differ
+  /// would fail there, and say less.
+  GRADUS_COLD auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
+    auto parameters = detail::trained_parameters_of<typename Network::element_type, device>(network);
+    if constexpr (!decltype(step_)::elsewhere) {  // servers take no part in it
+      comm::group_of<Communicator> group{communicator};
+      this->require_same(group, detail::describe_rule(rule), std::string{Synchronization::name});
+    }
+    return parameters;
   }
 
   /// The trainer is part of the type only where the callback asks for it.

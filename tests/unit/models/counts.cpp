@@ -87,14 +87,20 @@ BOOST_AUTO_TEST_CASE(resnet) {
 }
 
 BOOST_AUTO_TEST_CASE(cifar_resnet) {
-  const auto count_resnet = [](int depth) {
-    return count(3, 32, [&](network& net) { models::cifar_resnet(net, depth); });
+  using enum models::resnet_version;
+  const auto count_resnet = [](int depth, models::resnet_options options = {.classes = 11, .version = v1}) {
+    return count(3, 32, [&](network& net) { models::cifar_resnet(net, depth, options); });
   };
   check(count_resnet(20), 269787, 0.041);
   check(count_resnet(32), 464219, 0.069);
   check(count_resnet(44), 658651, 0.097);
   check(count_resnet(56), 853083, 0.125);
   check(count_resnet(110), 1728027, 0.253);
+  // Published for 110 and for 164 layers: 1.7 million parameters ("Identity mappings", table 4).
+  check(count_resnet(56, {.classes = 10, .version = v2}), 853050, 0.125);
+  check(count_resnet(110, {.classes = 10, .version = v2}), 1727994, 0.253);
+  check(count_resnet(164, {.classes = 10, .version = v2}), 1703290, 0.2445);
+  check(count_resnet(1001, {.classes = 10, .version = v2}), 10327738, 1.4878);
 }
 
 BOOST_AUTO_TEST_CASE(unknown_depths_are_refused) {

@@ -133,6 +133,9 @@ BOOST_AUTO_TEST_CASE(descriptions_tell_schedules_apart) {
   BOOST_TEST(a.description() != c.description());
   const schedule two_steps = steps{.boundaries = {30, 60}};
   BOOST_TEST(schedule{steps{}}.description() != two_steps.description());
+  BOOST_TEST(schedule{0.005}.description() == "constant(0.005)");  // as it was written
+  BOOST_TEST(schedule{0.1 + 0.2}.description() == "constant(0.30000000000000004)");
+  BOOST_TEST(schedule{1e-300}.description() == "constant(1e-300)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

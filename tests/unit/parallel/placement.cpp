@@ -3,8 +3,11 @@
 // Variables on servers: the worked example of TensorFlow's greedy placement, bounds, and the number of servers.
 #include <boost/test/unit_test.hpp>
 
-#include <string>  // std::to_string
-#include <vector>  // std::vector
+#include <algorithm>  // std::min_element
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t
+#include <string>     // std::to_string
+#include <vector>     // std::vector
 
 #include "gradus/core/random.hpp"
 #include "gradus/parallel/placement.hpp"
@@ -107,6 +110,24 @@ BOOST_AUTO_TEST_CASE(a_step_is_bound_by_the_busiest_server_or_by_the_workers) {
   BOOST_TEST(describe(placed, 5, 1000.0) ==
              "server 0: 3000 bytes\nserver 1: 1000 bytes\n"
              "busiest: 3000 bytes, ideal: 2000 bytes, a step of 5 workers at 1000 bytes/s takes at least 15 s\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_part_goes_to_the_first_of_the_servers_with_the_fewest_bytes) {
+  const gradus::random_stream random{11};
+  std::vector<variable> variables;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    variables.push_back({std::to_string(i), 1, static_cast<gradus::index_t>(random.below(20, i))});  // equal loads, too
+  }
+  for (const int servers : {1, 2, 7, 64, 400}) {
+    const placement placed = place(variables, servers, {.policy = placement_policy::greedy});
+    std::vector<gradus::index_t> bytes(static_cast<std::size_t>(servers));
+    for (const placed_part& each : placed.parts) {
+      const auto least = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
+      BOOST_REQUIRE_EQUAL(each.server, least);
+      bytes[static_cast<std::size_t>(least)] += each.bytes;
+    }
+    BOOST_TEST(bytes == placed.server_bytes, boost::test_tools::per_element());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_number_of_servers) {

@@ -62,4 +62,19 @@ BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_made_is_named) {
                         });
 }
 
+BOOST_AUTO_TEST_CASE(the_reason_of_the_system_is_said) {
+  const auto message = [](const char* path) -> std::string {
+    try {
+      trace::gzip_sink out{path};
+      out.write(std::string(100, 'x'));
+      out.close();
+    } catch (const gradus::device_error& failure) {
+      return failure.what();
+    }
+    return "no error";
+  };
+  BOOST_TEST(message("/nonexistent/trace.gz").find("got No such file or directory") != std::string::npos);
+  BOOST_TEST(message("/dev/full").find("got No space left on device") != std::string::npos, message("/dev/full"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Files that programs write at the end of long work: opened before it, whole or not there after it.
+#pragma once
+
+#include <fcntl.h>     // open
+#include <sys/stat.h>  // fchmod, stat
+#include <unistd.h>    // access, close, getpid, unlink
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace program {
+
+/// Files that are not finished, where a signal handler finds them: fixed memory, and no locks. Programs have a handful.
+class unfinished_files {
+ public:
+  struct entry {
+    char path[4096];    ///< empty: not used
+    char target[4096];  ///< what it is to be called in the end
+  };
+
+  [[nodiscard]] static std::array<entry, 16>& all() noexcept {
+    static std::array<entry, 16> list{};
+    return list;
+  }
+
+  /// For signal handlers, too.
+  static void remove_all() noexcept {
+    for (const entry& each : all()) {
+      if (each.path[0] != '\0') {
+        unlink(each.path);
+      }
+    }
+  }
+};
+
+/// Whether both names lead to one file that is there.
+[[nodiscard]] inline bool same_file(const std::string& a, const std::string& b) {
+  struct stat first {};
+  struct stat second {};
+  return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+/// A file that has its name when `commit` is called, and nothing of it is left if that is not called. What had the name
+/// before stays until then. Devices and pipes, and files that only they themselves can be written to (hard links, or
+/// folders without the permission), are written where they are.
+class output_file {
+ public:
+  /// Nothing: no file was asked for.
+  output_file() = default;
+
+  /// @param option  as messages call it: "--json"
+  /// @param path    empty: nothing
+  /// @throws std::invalid_argument with the system's reason when it cannot be written, or when it is one that is
+  ///         written already
+  output_file(std::string option, const std::string& path) : option_{std::move(option)}, path_{path} {
+    if (path.empty()) {
+      return;
+    }
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    // A link goes on leading to the file.
+    target_ = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, ignored).string() : path;
+    struct stat found {};
+    const bool exists = stat(target_.c_str(), &found) == 0;
+    if (exists && S_ISDIR(found.st_mode)) {
+      refuse(EISDIR);
+    }
+    if (exists && access(target_.c_str(), W_OK) != 0) {
+      refuse(errno);
+    }
+    for (const unfinished_files::entry& each : unfinished_files::all()) {
+      if (each.path[0] != '\0' &&
+          fs::weakly_canonical(each.target, ignored) == fs::weakly_canonical(target_, ignored)) {
+        throw std::invalid_argument{option_ + ": '" + path_ + "' is written by another option too"};
+      }
+    }
+    if (exists && (!S_ISREG(found.st_mode) || found.st_nlink > 1)) {
+      unfinished_ = target_;
+      return;
+    }
+    for (int attempt = 0;; ++attempt) {
+      unfinished_ = target_ + '.' + std::to_string(getpid()) + '-' + std::to_string(attempt) + ".tmp";
+      const int file = open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (file >= 0) {
+        if (exists) {
+          static_cast<void>(fchmod(file, found.st_mode & 07777));
+        }
+        close(file);
+        remember();
+        return;
+      }
+      if (errno != EEXIST) {
+        const int error = errno;
+        if (exists && (error == EACCES || error == EPERM)) {
+          unfinished_ = target_;
+          return;
+        }
+        refuse(error);
+      }
+    }
+  }
+
+  output_file(output_file&& other) noexcept { swap(other); }
+  output_file& operator=(output_file&& other) noexcept {
+    output_file taken{std::move(other)};
+    swap(taken);
+    return *this;
+  }
+  ~output_file() {
+    if (unfinished_ != target_) {
+      unlink(unfinished_.c_str());
+    }
+    forget();
+  }
+
+  /// Whether there is a file to write.
+  [[nodiscard]] explicit operator bool() const noexcept { return !unfinished_.empty(); }
+  /// What it is called in the end, as the user wrote it.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// Where it is to be written.
+  [[nodiscard]] const std::string& unfinished() const noexcept { return unfinished_; }
+
+  /// @throws std::invalid_argument when `input` is what would be overwritten, by whatever name
+  void require_not(const std::string& input) const {
+    if (!unfinished_.empty() && same_file(target_, input)) {
+      throw std::invalid_argument{option_ + ": '" + path_ + "' is the input '" + input +
+                                  "', which would be overwritten: choose another name"};
+    }
+  }
+
+  /// The whole content, and its name. Does nothing if no file was asked for. @throws std::invalid_argument
+  void write(std::string_view text) {
+    if (unfinished_.empty()) {
+      return;
+    }
+    std::FILE* const file = std::fopen(unfinished_.c_str(), "wb");
+    if (file == nullptr) {
+      refuse(errno);
+    }
+    errno = 0;
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+    const int error = errno;
+    const bool closed = std::fclose(file) == 0;
+    if (!written || !closed) {
+      refuse(written ? errno : error);
+    }
+    commit();
+  }
+
+  /// All is written: the file gets its name. @throws std::invalid_argument
+  void commit() {
+    if (!unfinished_.empty() && unfinished_ != target_ && std::rename(unfinished_.c_str(), target_.c_str()) != 0) {
+      refuse(errno);
+    }
+    forget();
+    unfinished_.clear();
+    target_.clear();
+  }
+
+ private:
+  [[noreturn]] void refuse(int error) const {
+    throw std::invalid_argument{option_ + ": cannot write '" + path_ + "': " + std::strerror(error)};
+  }
+
+  void remember() noexcept {
+    for (unfinished_files::entry& each : unfinished_files::all()) {
+      if (each.path[0] == '\0' && unfinished_.size() < sizeof(each.path)) {
+        target_.copy(each.target, sizeof(each.target) - 1);
+        each.target[std::min(target_.size(), sizeof(each.target) - 1)] = '\0';
+        std::memcpy(each.path + 1, unfinished_.c_str() + 1, unfinished_.size());  // with the end
+        each.path[0] = unfinished_[0];                                            // from now on it is there
+        entry_ = &each;
+        return;
+      }
+    }
+  }
+  void forget() noexcept {
+    if (entry_ != nullptr) {
+      entry_->path[0] = '\0';
+      entry_ = nullptr;
+    }
+  }
+  void swap(output_file& other) noexcept {
+    std::swap(option_, other.option_);
+    std::swap(path_, other.path_);
+    std::swap(target_, other.target_);
+    std::swap(unfinished_, other.unfinished_);
+    std::swap(entry_, other.entry_);
+  }
+
+  std::string option_;
+  std::string path_;
+  std::string target_;
+  std::string unfinished_;
+  unfinished_files::entry* entry_ = nullptr;
+};
+
+}  // namespace program
