@@ -149,10 +149,10 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_gr
     sum(phase::wait) += wait;
     sum(phase::input) += steps[k].input;
   }
-  group.sum(sums);  // copies to a GPU go on beside the work
-  breakdown mean{};
-  for (std::size_t i = 0; i < mean.size(); ++i) {
-    mean[i] = sums[i] / static_cast<double>(steps.size()) / group.size();
+  const std::vector<double> sums_of_all = gather(group, sums);  // where ranks train apart a sum would be a rank's own
+  breakdown mean{};                                             // without copies to a GPU: they go on beside the work
+  for (std::size_t i = 0; i < sums_of_all.size(); ++i) {
+    mean[i % mean.size()] += sums_of_all[i] / static_cast<double>(steps.size()) / group.size();
   }
   return mean;
 }

@@ -26,6 +26,7 @@ enum class category : std::uint8_t {
   step,
   forward,
   backward,
+  exchange,
   update,
   communicate,
   wait,
@@ -35,10 +36,11 @@ enum class category : std::uint8_t {
   log,
   other
 };
-inline constexpr std::size_t category_count = 11;
+inline constexpr std::size_t category_count = 12;
 /// The names of the categories in a trace file, in the order of the enumeration.
 inline constexpr std::array<std::string_view, category_count> category_names{
-    "step", "forward", "backward", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other"};
+    "step", "forward", "backward", "exchange", "update", "communicate",
+    "wait", "input",   "copy",     "evaluate", "log",    "other"};
 
 /// The lanes of a rank that mean something to the analysis. In the file "tid" is the lane plus a multiple of 8, where
 /// spans of a lane overlap that viewers want in different threads.

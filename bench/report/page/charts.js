@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Pictures of figures: bars of activities, the distribution and the course of step times. Each has its numbers in a table.
-const activities = ["forward", "backward", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other", "idle"];
-const activityTexts = {communicate: "standing in a transfer", other: "not recorded", idle: "between steps"};
+const activities = ["forward", "backward", "exchange", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other", "idle"];
+const activityTexts = {exchange: "work of the exchange", communicate: "standing in a transfer", other: "not recorded", idle: "between steps"};
 const activityText = (name) => activityTexts[name] || name;
 
 /** A bar of parts: [{name, value, colour, text}]; `whole` is its full length. */
