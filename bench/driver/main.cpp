@@ -6,6 +6,7 @@
 #include <exception>
 #include <string_view>
 
+#include "gradus/core/text.hpp"
 #include "input.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
@@ -37,7 +38,7 @@ int main(int argc, char** argv) {
     driver::require_supported(chosen);
   } catch (const std::exception& failure) {
     if (!is_other_rank()) {
-      std::fprintf(stderr, "gradus_bench: %s\nTry --help.\n", failure.what());
+      std::fprintf(stderr, "gradus_bench: %s\nTry --help.\n", gradus::detail::printable(failure.what()).c_str());
     }
     return 2;
   }
@@ -66,7 +67,7 @@ int main(int argc, char** argv) {
     return 0;
 #endif
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "gradus_bench: %s\n", failure.what());
+    std::fprintf(stderr, "gradus_bench: %s\n", gradus::detail::printable(failure.what()).c_str());
     return 1;
   }
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gradus/comm/agreement.hpp"
+#include "gradus/core/text.hpp"
 #include "plan.hpp"
 #include "training.hpp"
 #include "watch.hpp"
@@ -262,7 +263,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const std::vector<double> peaks = gather(group, {static_cast<double>(peak_memory_bytes())});
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
-    std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+    std::fprintf(stderr, "skipped: %s\n", gradus::detail::printable(problem).c_str());
   }
   const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});
   found.peak_device_memory_bytes = static_cast<std::uint64_t>(*std::max_element(fullest.begin(), fullest.end()));

@@ -7,6 +7,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/comm/mpi.hpp"
+#include "gradus/core/text.hpp"
 #include "levels_mpi.hpp"
 #include "plan.hpp"
 #include "ranks.hpp"
@@ -63,7 +64,7 @@ int run_under_mpi(int& argc, char**& argv, const settings& chosen) {
       });
     }
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "gradus_bench: %s\n", failure.what());
+    std::fprintf(stderr, "gradus_bench: %s\n", gradus::detail::printable(failure.what()).c_str());
     return 1;
   }
   return 0;

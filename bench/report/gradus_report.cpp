@@ -2,6 +2,7 @@
 //
 // gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and
 // CSV.
+#include <cstdint>      // std::uint64_t
 #include <cstdio>       // std::fprintf, std::fopen
 #include <cstdlib>      // EXIT_FAILURE
 #include <memory>       // std::unique_ptr
@@ -11,11 +12,13 @@
 
 #include "analysis.hpp"
 #include "figures.hpp"
+#include "gradus/core/text.hpp"  // printable
 #include "page.hpp"
 #include "trace.hpp"
 
 namespace {
 
+using gradus::detail::printable;
 using gradus::report::report_error;
 
 void write(const std::string& path, const std::string& text) {
@@ -41,10 +44,10 @@ void print_verdicts(const gradus::report::trace& from, const gradus::report::ana
   }
   std::printf("\n");
   for (const gradus::report::verdict& each : figures.verdicts) {
-    std::printf("* %s. %s\n", each.sentence.c_str(), each.advice.c_str());
+    std::printf("* %s. %s\n", printable(each.sentence).c_str(), each.advice.c_str());
   }
   for (const std::string& each : figures.cautions) {
-    std::printf("! %s\n", each.c_str());
+    std::printf("! %s\n", printable(each).c_str());
   }
 }
 
@@ -59,6 +62,13 @@ int main(int count, char** arguments) {
                      "The page; default: the name of the trace with .html. - writes to the terminal");
   program.add_option("--csv", csv, "Write the figures as CSV too");
   program.add_option("--json", json, "Write the figures and verdicts as JSON too");
+  std::uint64_t largest = gradus::report::usual_largest_bytes >> 20U;
+  program
+      .add_option("--largest-mebibytes", largest,
+                  "Refuse traces whose text is longer, inflated if they are compressed: a small file may inflate to "
+                  "more than the memory holds")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40U))
+      ->capture_default_str();
   bool quiet = false;
   program.add_flag("-q,--quiet", quiet, "Do not print the verdicts");
   CLI11_PARSE(program, count, arguments);
@@ -77,7 +87,7 @@ int main(int count, char** arguments) {
         throw report_error{path + ": is the trace, and would be overwritten. Choose another name for what is written."};
       }
     }
-    const gradus::report::trace recorded = gradus::report::read_trace_file(path);
+    const gradus::report::trace recorded = gradus::report::read_trace_file(path, largest << 20U);
     const gradus::report::analysis figures = gradus::report::analyse(recorded);
     const std::size_t slash = path.find_last_of('/');
     write(output, gradus::report::page(recorded, figures, slash == std::string::npos ? path : path.substr(slash + 1)));
@@ -89,10 +99,10 @@ int main(int count, char** arguments) {
     }
     if (!quiet && output != "-" && csv != "-" && json != "-") {
       print_verdicts(recorded, figures);
-      std::printf("Written: %s\n", output.c_str());
+      std::printf("Written: %s\n", printable(output).c_str());
     }
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "gradus_report: %s\n", error.what());
+    std::fprintf(stderr, "gradus_report: %s\n", printable(error.what()).c_str());
     return EXIT_FAILURE;
   }
 }
