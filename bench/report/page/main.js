@@ -36,4 +36,4 @@ byId("transfers").append(...transferTable());
 byId("layers").append(...layerTable());
 
 /** For the console and for tests: the figures, and what the timeline shows. */
-globalThis.gradusReport = {figures, view: shown.state};
+globalThis.gradusReport = {figures, view: shown.state, topOf: shown.topOf};
