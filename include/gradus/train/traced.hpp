@@ -4,11 +4,12 @@
 // Module: train. Depends on: parallel, data, trace.
 #pragma once
 
-#include <cstddef>  // std::byte, std::size_t
-#include <cstdint>  // std::int32_t, std::int64_t, std::uint64_t
-#include <span>     // std::span
-#include <string>   // std::string
-#include <utility>  // std::move
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint64_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
 
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/extents.hpp"               // image_extents
@@ -260,13 +261,17 @@ class traced_callbacks final : public any_callback {
   step_tracer* tracer_;
 };
 
-/// Gives the parts of the gradients that travel their names.
+/// Gives the parts of the gradients that travel, and parameters that travel to and from servers, their names.
 template <class State>
 GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
   if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
     synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
       recorder.name_memory(memory, gradus::detail::text({"gradients ", index}));
     });
+  }
+  if constexpr (requires { synchronization.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
+    synchronization.visit_parts(
+        [&](std::string_view name, std::span<const std::byte> memory) { recorder.name_memory(memory, name); });
   }
 }
 
