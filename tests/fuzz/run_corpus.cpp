@@ -11,7 +11,8 @@
 //   GRADUS_FUZZ_RUNS     mutations, 1000 unless set
 //   GRADUS_FUZZ_SEED     1 unless set
 //
-// With clang a harness is a program of its own: clang++ -fsanitize=fuzzer,address,undefined -Iinclude NAME.cpp ...
+// With clang (16 or later) a harness is a program of its own: clang++ -fsanitize=fuzzer,address,undefined -Iinclude
+// NAME.cpp
 #include <algorithm>    // std::copy, std::min, std::reverse, std::sort
 #include <chrono>       // std::chrono
 #include <csignal>      // std::signal
