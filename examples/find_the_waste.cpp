@@ -152,10 +152,10 @@ void print(const char* title, const outcome& have) {
     double trace::breakdown::*part;
   };
   constexpr row rows[] = {{"forward", &trace::breakdown::forward},   {"backward", &trace::breakdown::backward},
-                          {"update", &trace::breakdown::update},     {"wait", &trace::breakdown::wait},
-                          {"input", &trace::breakdown::input},       {"copy", &trace::breakdown::copy},
-                          {"evaluate", &trace::breakdown::evaluate}, {"other", &trace::breakdown::other},
-                          {"total", &trace::breakdown::total}};
+                          {"exchange", &trace::breakdown::exchange}, {"update", &trace::breakdown::update},
+                          {"wait", &trace::breakdown::wait},         {"input", &trace::breakdown::input},
+                          {"copy", &trace::breakdown::copy},         {"evaluate", &trace::breakdown::evaluate},
+                          {"other", &trace::breakdown::other},       {"total", &trace::breakdown::total}};
   std::printf("%s, ms a step\n            ", title);
   for (std::size_t rank = 0; rank < have.ranks.size(); ++rank) {
     std::printf("         rank %zu", rank);

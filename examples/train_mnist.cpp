@@ -39,6 +39,7 @@ struct options {
   gradus::index_t batch_size = 64;
   int ranks = 1;
   int threads = 0;
+  int time_limit = static_cast<int>(gradus::comm::default_time_limit / std::chrono::seconds{1});
   std::uint64_t seed = 1;
   double learning_rate = 0.05;
   bool progress_bar = gradus::train::output_is_terminal();
@@ -128,13 +129,14 @@ std::string help() {
   --layout NAME         memory order of images: nchw or nhwc (%s)
   --ranks N             ranks in threads of this process; under mpiexec leave it at 1 (%d)
   --threads N           threads of each rank; 0: the processors divided by the ranks (%d)
+  --time-limit SECONDS  that a rank waits for the others before it says who is missing and ends the job (%d)
   --seed N              of weights, shuffling and dropout (%llu)
   --learning-rate RATE  step size (%g)
   --progress-bar        draw a bar that moves even if the output is no terminal, as under mpiexec
   --help                this text
 )",
                 usual.data, usual.epochs, usual.batch_size, usual.layout.data(), usual.ranks, usual.threads,
-                static_cast<unsigned long long>(usual.seed), usual.learning_rate);
+                usual.time_limit, static_cast<unsigned long long>(usual.seed), usual.learning_rate);
   return text;
 }
 
@@ -147,6 +149,7 @@ bool read_options(int argc, char** argv, options& chosen) {
                               {"layout", required_argument, nullptr, 'l'},
                               {"ranks", required_argument, nullptr, 'r'},
                               {"threads", required_argument, nullptr, 't'},
+                              {"time-limit", required_argument, nullptr, 'w'},
                               {"seed", required_argument, nullptr, 's'},
                               {"learning-rate", required_argument, nullptr, 'a'},
                               {"progress-bar", no_argument, nullptr, 'p'},
@@ -181,6 +184,9 @@ bool read_options(int argc, char** argv, options& chosen) {
         break;
       case 't':
         chosen.threads = static_cast<int>(read("threads", optarg, 0, 4096));
+        break;
+      case 'w':
+        chosen.time_limit = static_cast<int>(read("time-limit", optarg, 1, 1'000'000));
         break;
       case 's':
         chosen.seed = read("seed", optarg, 0, UINT64_MAX);
@@ -229,6 +235,7 @@ struct rank_body {
 
   template <class Communicator>
   void operator()(Communicator& communicator) const {
+    communicator.set_time_limit(std::chrono::seconds{chosen.time_limit});
     const images sets = load(chosen.data);
     if (chosen.layout == "nchw") {
       train<gradus::nchw>(communicator, sets, chosen);

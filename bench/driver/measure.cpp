@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gradus/comm/agreement.hpp"
+#include "gradus/core/text.hpp"
 #include "plan.hpp"
 #include "training.hpp"
 #include "watch.hpp"
@@ -149,10 +150,10 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_gr
     sum(phase::wait) += wait;
     sum(phase::input) += steps[k].input;
   }
-  group.sum(sums);  // copies to a GPU go on beside the work
-  breakdown mean{};
-  for (std::size_t i = 0; i < mean.size(); ++i) {
-    mean[i] = sums[i] / static_cast<double>(steps.size()) / group.size();
+  const std::vector<double> sums_of_all = gather(group, sums);  // where ranks train apart a sum would be a rank's own
+  breakdown mean{};                                             // without copies to a GPU: they go on beside the work
+  for (std::size_t i = 0; i < sums_of_all.size(); ++i) {
+    mean[i % mean.size()] += sums_of_all[i] / static_cast<double>(steps.size()) / group.size();
   }
   return mean;
 }
@@ -267,9 +268,9 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
     if (group.size() > 1) {
-      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), problem.c_str());
+      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), gradus::detail::printable(problem).c_str());
     } else {
-      std::fprintf(stderr, "skipped: %s\n", problem.c_str());
+      std::fprintf(stderr, "skipped: %s\n", gradus::detail::printable(problem).c_str());
     }
   }
   const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});

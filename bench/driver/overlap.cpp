@@ -18,7 +18,7 @@ std::string overlap_text(const gradus::trace::breakdown& measured) {
   }
   const parallel::step_bounds limits{.lower = std::max(computation, measured.communicate),
                                      .upper = computation + measured.communicate};
-  const double step = computation + measured.wait;
+  const double step = computation + measured.exchange + measured.wait;
   char text[256];
   std::snprintf(text, sizeof(text),
                 "overlap: E %.2f; a step computes %.2f ms, transfers %.2f ms and takes %.2f ms; at least %.2f ms, so "

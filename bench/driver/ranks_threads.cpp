@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/text.hpp"
 #include "ranks.hpp"
 #include "run_rank.hpp"
 #ifdef GRADUS_BENCH_WITH_CUDA
@@ -25,7 +26,7 @@ void measure_on_threads(const settings& chosen) {
 }
 
 gradus::comm::command_line refused(const std::string& why) {
-  return {.status = 2, .text = "gradus_bench: " + why + "\nTry --help.\n"};
+  return {.status = 2, .text = "gradus_bench: " + gradus::detail::printable(why) + "\nTry --help.\n"};
 }
 
 void say(const gradus::comm::command_line& end) {

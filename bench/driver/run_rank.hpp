@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -27,6 +28,9 @@ namespace driver {
 /// @param in_process  whether all ranks are in this process
 template <class Device, class Hosts, class Communicator>
 void run_rank_on(Device& device, Hosts& world, Communicator gradients, const settings& chosen, bool in_process) {
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>{chosen.time_limit});
+  world.set_time_limit(limit);
+  gradients.set_time_limit(limit);
 #ifdef GRADUS_BENCH_WITH_NVTX
   gradus::trace::recorder recorder{{.enabled = false, .ranges = gradus::trace::nvtx_ranges()}};
 #else

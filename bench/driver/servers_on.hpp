@@ -39,7 +39,7 @@ step_end make_server_end(Communicator& communicator, const settings& chosen, con
                          gradus::cpu& device, trained_parameters trained, const any_rule& rule,
                          const transfer_plan& plan) {
   return with_servers(chosen, node_of_rank, plan.pull_priorities, [&](const auto& options) {
-    return make_end(communicator, device, std::move(trained), rule, options);
+    return make_end(communicator, device, std::move(trained), rule, options, &communicator.recorder().spans());
   });
 }
 

@@ -101,6 +101,10 @@ void add_measurement(CLI::App& app, settings& chosen) {
                  "threads of a rank; 0: the processors divided by the ranks of the machine")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  app.add_option("--time-limit", chosen.time_limit,
+                 "seconds that a rank waits for the others before it says who is missing and ends the job")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
   app.add_option("--device", chosen.device, "what computes; of several GPUs a rank takes the one of its local number")
       ->transform(one_of(names<std::string>{{"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}}))
       ->capture_default_str();

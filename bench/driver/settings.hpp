@@ -3,10 +3,12 @@
 // What the command line of gradus_bench asks for.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "gradus/comm/detail/wait.hpp"
 #include "gradus/core/index.hpp"
 
 namespace driver {
@@ -64,7 +66,8 @@ struct settings {
   int repeats = 1;
   int display_every = 10;
   // Where it runs
-  int ranks = 1;                   // in threads of this process
+  int ranks = 1;  // in threads of this process
+  double time_limit = std::chrono::duration<double>{gradus::comm::default_time_limit}.count();  // seconds
   int threads = 0;                 // of a rank; 0: the processors divided by the ranks of this machine
   std::string device = "cpu";      // or cuda
   std::string precision = "fp32";  // of the values between layers and of products: also tf32, bf16 or fp16

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "gradus/comm/any_group.hpp"
-#include "gradus/comm/self.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/cpu.hpp"
@@ -183,13 +182,6 @@ step_end make_end(Communicator& communicator, Device& device, trained_parameters
     }
   }
   return make_end_of(communicator, device, std::move(trained), rule, options, recorder);
-}
-
-/// The end of a step of a rank that is alone.
-template <class Device>
-[[nodiscard]] step_end make_independent_end(Device& device, trained_parameters trained, const any_rule& rule) {
-  static gradus::comm::self alone;
-  return make_end(alone, device, std::move(trained), rule, gradus::parallel::all_reduce{});
 }
 
 [[nodiscard]] constexpr bool uses_servers(variable_update mode) noexcept {

@@ -10,11 +10,14 @@
 
 #include "gradus/comm/all_reduce_rule.hpp"
 #include "gradus/comm/collectives.hpp"
+#include "gradus/comm/recorded.hpp"
+#include "gradus/comm/self.hpp"
 #include "gradus/parallel/hosts.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 #include "gradus/parallel/roles.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/trace/timeline.hpp"
+#include "gradus/trace/transfers.hpp"
 #include "servers.hpp"
 #include "update.hpp"
 
@@ -94,7 +97,9 @@ class ranks_on final : public ranks {
 
   step_end make_step_end(trained_parameters trained, const any_rule& rule, const transfer_plan& plan) override {
     if (chosen_.update == variable_update::independent) {
-      return make_independent_end(device_, std::move(trained), rule);
+      gradus::trace::recorder& recorder = communicator_.recorder().spans();
+      alone_ = std::make_unique<alone>(gradus::comm::self{}, std::make_shared<gradus::trace::transfers>(recorder));
+      return make_end(*alone_, device_, std::move(trained), rule, gradus::parallel::all_reduce{});
     }
     if (chosen_.update == variable_update::replicated && !in_process_) {
       throw std::invalid_argument{
@@ -133,6 +138,8 @@ class ranks_on final : public ranks {
   std::uint64_t peak_device_memory() const override { return device_of<Device>::peak_memory(device_); }
 
  private:
+  using alone = gradus::comm::recorded<gradus::comm::self, gradus::trace::transfers>;
+
   Communicator& communicator_;
   Device& device_;
   const settings& chosen_;
@@ -141,6 +148,7 @@ class ranks_on final : public ranks {
   gradus::parallel::roles roles_;                                         // with servers
   std::vector<int> node_of_rank_;                                         // of distributed_replicated
   std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host
+  std::unique_ptr<alone> alone_;                                          // of an independent rank
   std::unique_ptr<device_marks> marks_;
 };
 

@@ -11,6 +11,8 @@
 #include <new>
 #include <string>
 
+#include "gradus/core/text.hpp"
+
 namespace program {
 
 /// Memory of this process as the system counts it, in MiB: "VmRSS" what it holds, "VmSize" what it has mapped. 0 where
@@ -27,10 +29,10 @@ namespace program {
   return 0;
 }
 
-/// what() of an exception; of one that has only a name, what a user can make of it.
+/// what() of an exception, without control characters; of one that has only a name, what a user can make of it.
 [[nodiscard]] inline std::string describe(const std::exception& failure) {
   if (dynamic_cast<const std::bad_alloc*>(&failure) == nullptr) {
-    return failure.what();
+    return gradus::detail::printable(failure.what());
   }
   char text[300];
   int length = std::snprintf(text, sizeof(text), "out of memory: the process holds %.0f MiB and has mapped %.0f MiB",

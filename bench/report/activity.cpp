@@ -16,6 +16,8 @@ activity activity_of(category what) {
       return activity::forward;
     case category::backward:
       return activity::backward;
+    case category::exchange:
+      return activity::exchange;
     case category::update:
       return activity::update;
     case category::communicate:
@@ -193,8 +195,8 @@ activity_line::activity_line(const trace& from, int rank) {
   }
   const intervals copies = subtract(spans_of(from, rank, category::copy, lanes::step), unite(std::move(layers)));
   pieces_ = overlay(pieces_, copies, activity::copy, [](activity what) {
-    return what == activity::forward || what == activity::backward || what == activity::update ||
-           what == activity::other || what == activity::idle;
+    return what == activity::forward || what == activity::backward || what == activity::exchange ||
+           what == activity::update || what == activity::other || what == activity::idle;
   });
   pieces_ = overlay(pieces_, spans_of(from, rank, category::communicate, lanes::step), activity::communicate,
                     [](activity what) { return what == activity::other || what == activity::idle; });

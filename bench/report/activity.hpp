@@ -32,6 +32,7 @@ double length(const intervals& pieces);
 enum class activity : std::uint8_t {
   forward,
   backward,
+  exchange,  ///< the program's thread begins transfers, adds up and copies for them
   update,
   communicate,  ///< stands still during a transfer that no wait was recorded for
   wait,
@@ -42,9 +43,10 @@ enum class activity : std::uint8_t {
   other,  ///< within a step, and nothing else was recorded
   idle    ///< outside the steps, and nothing else was recorded
 };
-inline constexpr std::size_t activity_count = 11;
+inline constexpr std::size_t activity_count = 12;
 inline constexpr std::array<std::string_view, activity_count> activity_names{
-    "forward", "backward", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other", "idle"};
+    "forward", "backward", "exchange", "update", "communicate", "wait",
+    "input",   "copy",     "evaluate", "log",    "other",       "idle"};
 
 /// Microseconds by activity.
 using times = std::array<double, activity_count>;

@@ -14,6 +14,8 @@ inline const char* where_it_is(activity cause) {
       return " in forward";
     case activity::backward:
       return " in backward";
+    case activity::exchange:
+      return " in its part of the exchange";
     case activity::update:
       return " in update";
     case activity::input:
@@ -52,6 +54,9 @@ inline const char* advice_for(activity cause) {
       return "Let all ranks evaluate a part each, or evaluate less often.";
     case activity::log:
       return "Log less often, or outside of the path that all ranks wait for.";
+    case activity::exchange:
+      return "That rank begins transfers, adds up or copies more slowly: look at its processor and what else runs on "
+             "its host.";
     case activity::communicate:
       return "Spread the parameters over more servers, or use an all-reduce.";
     case activity::wait:

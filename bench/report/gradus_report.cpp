@@ -3,7 +3,7 @@
 // gradus_report TRACE: where the time of a recorded training run goes, as a page for the browser, in words, JSON and
 // CSV.
 #include <algorithm>    // std::max
-#include <cstdint>      // std::int64_t
+#include <cstdint>      // std::int64_t, std::uint64_t
 #include <cstdio>       // std::fprintf, std::fwrite
 #include <cstdlib>      // EXIT_FAILURE
 #include <string>       // std::string
@@ -17,10 +17,13 @@
 #include "analysis.hpp"
 #include "figures.hpp"
 #include "gradus/core/output.hpp"
+#include "gradus/core/text.hpp"  // printable
 #include "page.hpp"
 #include "trace.hpp"
 
 namespace {
+
+using gradus::detail::printable;
 
 /// A file to write, or the terminal. Opened before the work; not the trace, by whatever name.
 class target {
@@ -59,10 +62,10 @@ void print_verdicts(const gradus::report::trace& from, const gradus::report::ana
   }
   std::printf("\n");
   for (const gradus::report::verdict& each : figures.verdicts) {
-    std::printf("* %s. %s\n", each.sentence.c_str(), each.advice.c_str());
+    std::printf("* %s. %s\n", printable(each.sentence).c_str(), each.advice.c_str());
   }
   for (const std::string& each : figures.cautions) {
-    std::printf("! %s\n", each.c_str());
+    std::printf("! %s\n", printable(each).c_str());
   }
 }
 
@@ -75,6 +78,13 @@ int run(int count, char** arguments) {
                  "The page; default: the name of the trace with .html. - writes to the terminal");
   app.add_option("--csv", csv, "Write the figures as CSV too");
   app.add_option("--json", json, "Write the figures and verdicts as JSON too");
+  std::uint64_t largest = gradus::report::usual_largest_bytes >> 20U;
+  app.add_option(
+         "--largest-mebibytes", largest,
+         "Refuse traces whose text is longer, inflated if they are compressed: a small file may inflate to more "
+         "than the memory holds")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40U))
+      ->capture_default_str();
   bool quiet = false;
   app.add_flag("-q,--quiet", quiet, "Do not print the verdicts");
   CLI11_PARSE(app, count, arguments);
@@ -91,7 +101,7 @@ int run(int count, char** arguments) {
     target page{"--output", output, path};
     target table{"--csv", csv, path};
     target figures_file{"--json", json, path};
-    const gradus::report::trace recorded = gradus::report::read_trace_file(path);
+    const gradus::report::trace recorded = gradus::report::read_trace_file(path, largest << 20U);
     const gradus::report::analysis figures = gradus::report::analyse(recorded);
     const std::size_t slash = path.find_last_of('/');
     page.write(gradus::report::page(recorded, figures, slash == std::string::npos ? path : path.substr(slash + 1)));
@@ -103,7 +113,7 @@ int run(int count, char** arguments) {
     }
     if (!quiet && output != "-" && csv != "-" && json != "-") {
       print_verdicts(recorded, figures);
-      std::printf("Written: %s\n", output.c_str());
+      std::printf("Written: %s\n", printable(output).c_str());
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gradus_report: %s\n", program::describe(error).c_str());

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <array>        // std::array
-#include <cstdint>      // std::int32_t, std::int64_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint64_t
 #include <limits>       // std::numeric_limits
 #include <map>          // std::map
 #include <stdexcept>    // std::runtime_error
@@ -26,6 +26,7 @@ enum class category : std::uint8_t {
   step,
   forward,
   backward,
+  exchange,
   update,
   communicate,
   wait,
@@ -35,10 +36,11 @@ enum class category : std::uint8_t {
   log,
   other
 };
-inline constexpr std::size_t category_count = 11;
+inline constexpr std::size_t category_count = 12;
 /// The names of the categories in a trace file, in the order of the enumeration.
 inline constexpr std::array<std::string_view, category_count> category_names{
-    "step", "forward", "backward", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other"};
+    "step", "forward", "backward", "exchange", "update", "communicate",
+    "wait", "input",   "copy",     "evaluate", "log",    "other"};
 
 /// The lanes of a rank that mean something to the analysis. In the file "tid" is the lane plus a multiple of 8, where
 /// spans of a lane overlap that viewers want in different threads.
@@ -119,9 +121,13 @@ struct trace {
 /// @throws report_error  text is not JSON, or not such a trace: which event and field, what was expected, what came
 trace read_trace(std::string_view text, const std::string& name);
 
-/// The same, from a file, which may be compressed (gzip) where the program was built with zlib.
-/// @throws report_error  also if the file cannot be read, or inflates to more than a trace can
-trace read_trace_file(const std::string& path);
+/// Of the text of a trace: that of 64 ranks which recorded some ten thousand spans each fits.
+inline constexpr std::uint64_t usual_largest_bytes = std::uint64_t{512} << 20U;
+
+/// The same, from a regular file, which may be compressed (gzip) where the program was built with zlib.
+/// @param largest_bytes  of the text, inflated if it is compressed; below 2^62
+/// @throws report_error  also if the file cannot be read, is a device or a pipe, or is longer
+trace read_trace_file(const std::string& path, std::uint64_t largest_bytes = usual_largest_bytes);
 
 /// A text of others for a message: control characters are replaced and long texts cut.
 std::string in_quotes(std::string_view text);

@@ -154,6 +154,18 @@ class judge_of {
       figure(next, "bytes of a rank", bytes / std::max(1.0, steps_), "bytes a step");
       show_longest(next, activity::wait);
     }
+    const double exchange = all_.sum_in_steps(activity::exchange);
+    if (exchange / step_time_ >= least_of_step) {
+      verdict& next = add("exchange", exchange / all_run_,
+                          format_share(exchange / step_time_) +
+                              " of the step is the exchange's work on the program's own thread: it begins transfers, "
+                              "adds up and copies",
+                          "Fewer ranks with more threads each, gradients in 16 bits, or averages at longer intervals "
+                          "make it less.");
+      figure(next, "work of the exchange", a_step(exchange), "ms a step");
+      figure(next, "waiting, beside it", a_step(all_.sum_in_steps(activity::wait)), "ms a step");
+      show_longest(next, activity::exchange);
+    }
     const double told = data + all_.sum(&rank_figures::waits_for_rank);
     const double waits = all_.sum_in_steps(activity::wait) + all_.sum_in_steps(activity::communicate);
     if ((waits - told) / step_time_ >= least_of_step) {
@@ -167,10 +179,11 @@ class judge_of {
     }
   }
 
+  /// What collectives were given and what was sent, where these are not the messages of those collectives.
   double total_bytes() const {
     double bytes = 0;
     for (const rank_figures& each : all_.ranks) {
-      bytes += static_cast<double>(each.collective_bytes) + static_cast<double>(each.sent_bytes);
+      bytes += static_cast<double>(std::max(each.collective_bytes, each.sent_bytes));
     }
     return bytes;
   }

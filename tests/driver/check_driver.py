@@ -198,6 +198,11 @@ class Measurement(unittest.TestCase):
             waits = [event for event in spans if event["pid"] == rank and event["name"] == "wait servers"]
             self.assertEqual(len(waits), 4)
         self.assertNotIn("update", {event["cat"] for event in spans if event["pid"] != 2})
+        for rank in (0, 1, 2):  # parameters have their names at both ends of a message
+            for operation in ("send", "receive"):
+                names = {event["args"].get("bucket") for event in spans if event["pid"] == rank and
+                         event["args"].get("operation") == operation and event["args"].get("bytes", 0) > 100}
+                self.assertIn("layer1_conv.weight", names)
         first = min(event["ts"] for event in spans if event["name"] == "step")
         served = [event for event in spans if event["pid"] == 2]
         self.assertGreater(len(served), 2 * 4)
@@ -279,6 +284,10 @@ class Measurement(unittest.TestCase):
                                   (["--variable-update", "parameter_server"], "expected 1 to 0 servers for 1 ranks"),
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
+        self.assertIn("--time-limit", run("--time-limit", 0, status=2))
+        # Some rank waits longer for the other than a millisecond in so many steps.
+        said = run(*SMALL, "--ranks=2", "--num-batches=1000", "--time-limit=0.001", status=1)
+        self.assertRegex(said, "rank [01].* within 0.001 s")
         self.assertIn("--batch-size", run("--help"))
         self.assertIn("--launcher", run("scale", "--help"))
 

@@ -181,6 +181,53 @@ def check_messages(page, program, folder):
     clean(page, "servers")
 
 
+def check_many(page, program, folder):
+    """64 ranks, 8 of them servers: messages are folded, bars are few, and all are there on request."""
+    trace = folder / "many.json"
+    subprocess.run([sys.executable, "-B", HERE / "make_trace.py", trace, "--ranks", "64", "--servers", "8", "--steps", "4",
+                    "--slow-rank", "40", "--evaluate-every", "100"], check=True, timeout=120)
+    report(program, trace)
+    page.resize(1400, 950)
+    page.colours("light")
+    seconds = page.open(folder / "many.html")
+    print(f"64 ranks, 8 servers: first picture after {seconds:.2f} s")
+    folded = view(page)["height"]
+    expect(folded < 64 * 110, f"with messages folded the timeline is {folded} pixels high")
+    left, top, _, _ = place_of(page, "#spans")
+    # The row of the messages of a worker, below the axis
+    page.run("document.getElementById('scroller').scrollTop = gradusReport.topOf(9, 2) - 100")
+    first = picture(page)
+    page.click(left + 140, top + 100 + 8)
+    opened = view(page)["height"]
+    expect(opened > folded + 30, f"a click on the name opens no messages: {folded} and {opened} pixels")
+    expect(picture(page) != first, "the picture stays the same with open messages")
+    page.click(left + 140, top + 100 + 8)
+    expect(view(page)["height"] == folded, "a second click does not fold them again")
+    page.run("document.getElementById('rows').value = 'messages';"
+             "document.getElementById('rows').dispatchEvent(new Event('change'))")
+    expect(view(page)["height"] > folded + 500, "there is no way to open all messages")
+    page.run("document.getElementById('rows').value = 'normal';"
+             "document.getElementById('rows').dispatchEvent(new Event('change'))")
+    page.run("document.getElementById('scroller').scrollTop = gradusReport.topOf(9, 2) - 100")
+    page.frame()
+    page.click(left + 168 + 160, top + 100 + 8)
+    expect((view(page)["selected"] or "").startswith(("send", "receive")), "no message is selected in the folded row")
+    page.screenshot(folder / "many_timeline.png", whole=False)
+    names = "[...document.querySelectorAll('#breakdown .bars .name')].map((each) => each.textContent)"
+    shown = page.run(names)
+    expect(len(shown) == 10 and shown[0].startswith("rank 40 "), f"bars: {shown}")
+    expect(page.run("document.querySelectorAll('#overlap .bars .name').length") == 10, "bars of the overlap")
+    page.run("document.querySelector('#breakdown p button').click()")
+    shown = page.run(names)
+    expect(len(shown) == 56 and shown[0].startswith("rank 8 "), f"all bars: {shown}")
+    page.run("document.querySelector('#breakdown p button').click()")
+    expect(len(page.run(names)) == 10, "the bars cannot be made few again")
+    wide = page.run("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    expect(wide[0] <= wide[1], f"the page is {wide[0]} wide")
+    page.screenshot(folder / "many.png")
+    clean(page, "many")
+
+
 def check_hostile(page, program, folder):
     """Names that want to be markup, extreme times, a rank without spans."""
     bad = "</script><script>globalThis.hacked = 1</script><img src=x onerror='globalThis.hacked = 1'>\"'`${1}\u2028"
@@ -221,7 +268,7 @@ def main():
         print("skipped: there is no Chromium (Debian: chromium)")
         sys.exit(77)
     with browser.Browser(path) as page:
-        for check in (check_large, check_messages, check_hostile):
+        for check in (check_large, check_messages, check_many, check_hostile):
             check(page, options.program, options.folder)
     if failures:
         sys.exit(f"{len(failures)} failures")

@@ -53,7 +53,7 @@ inline int count_spans(const traced_spans& spans, int rank, const std::string& c
 /// clocks can tell.
 inline std::string first_complaint(const nlohmann::json& trace) {
   constexpr double rounding = 0.0011;  // microseconds: times have three digits
-  const std::set<std::string> categories{"step", "forward", "backward", "update",   "communicate",
+  const std::set<std::string> categories{"step", "forward", "backward", "exchange", "update", "communicate",
                                          "wait", "input",   "copy",     "evaluate", "log"};
   const int ranks = trace.at("otherData").at("ranks").get<int>();
   const auto errors = trace.at("otherData").at("clock_error_us").get<std::vector<double>>();

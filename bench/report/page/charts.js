@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Pictures of figures: bars of activities, the distribution and the course of step times. Each has its numbers in a table.
-const activities = ["forward", "backward", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other", "idle"];
-const activityTexts = {communicate: "standing in a transfer", other: "not recorded", idle: "between steps"};
+const activities = ["forward", "backward", "exchange", "update", "communicate", "wait", "input", "copy", "evaluate", "log", "other", "idle"];
+const activityTexts = {exchange: "work of the exchange", communicate: "standing in a transfer", other: "not recorded", idle: "between steps"};
 const activityText = (name) => activityTexts[name] || name;
 
 /** A bar of parts: [{name, value, colour, text}]; `whole` is its full length. */
@@ -20,6 +20,31 @@ function legendOf(names) {
     element("span", {class: "swatch", style: {background: colour(name)}}), activityText(name))));
 }
 
+/** The rows of bars [{name, bar, text, far}]. Of many those with the largest `far`, and the others in their order on request. */
+function manyBars(list, how) {
+  const most = 10;
+  const bars = element("div", {class: "bars"});
+  const show = (some) => bars.replaceChildren(...some.flatMap(({name, bar, text}) =>
+    [element("span", {class: "name", title: name}, name), bar(), element("span", {}, text)]));
+  if (list.length <= most) {
+    show(list);
+    return [bars];
+  }
+  const farthest = [...list].sort((a, b) => b.far - a.far).slice(0, most);
+  const note = element("span", {});
+  const button = element("button", {type: "button", class: "link", onclick: () => choose(button.dataset.all !== "yes")});
+  const choose = (all) => {
+    show(all ? list : farthest);
+    note.textContent = all ? `All ${list.length} ranks. ` : `The ${most} of ${list.length} ranks ${how}. `;
+    button.textContent = all ? `Show those ${most} alone` : `Show all ${list.length}`;
+    button.dataset.all = all ? "yes" : "no";
+  };
+  choose(false);
+  return [element("p", {class: "muted"}, note, button), bars];
+}
+
+const median = (values) => [...values].sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)];
+
 /** Bars and table of one breakdown, "breakdown_ms" (a step) or "run_ms". */
 function breakdown(which) {
   const perStep = which === "breakdown_ms";
@@ -29,12 +54,13 @@ function breakdown(which) {
   const used = activities.filter((name) => ranks.some((rank) => seen(rank, name)));
   const sums = ranks.map((rank) => used.reduce((sum, name) => sum + rank[which][name], 0));
   const longest = Math.max(...sums, 0);
-  const most = 64;
-  const bars = element("div", {class: "bars"}, ...ranks.slice(0, most).flatMap((rank, i) => [
-    element("span", {class: "name", title: rankName(rank.rank)}, rankName(rank.rank)),
-    stackedBar(used.map((name) => ({name: activityText(name), value: rank[which][name], colour: colour(name),
-                                    text: formatTime(rank[which][name])})), longest),
-    element("span", {}, formatTime(sums[i]))]));
+  const typical = used.map((name) => median(ranks.map((rank) => rank[which][name])));
+  const bars = manyBars(ranks.map((rank, i) => ({
+    name: rankName(rank.rank), text: formatTime(sums[i]),
+    far: used.reduce((sum, name, k) => sum + Math.abs(rank[which][name] - typical[k]), 0),
+    bar: () => stackedBar(used.map((name) => ({name: activityText(name), value: rank[which][name], colour: colour(name),
+                                               text: formatTime(rank[which][name])})), longest)
+  })), "that differ most from the median of the ranks");
   const table = makeTable({
     caption: perStep ? "A mean step of each rank. Its transfers are counted beside: hidden behind compute, or exposed."
       : "The whole run of each rank. Its transfers are counted beside: hidden behind compute, or exposed.",
@@ -47,9 +73,8 @@ function breakdown(which) {
     })
   });
   const notes = [];
-  if (ranks.length > most) notes.push(`${count(ranks.length - most, "more rank")} in the table.`);
   if (ranks.length < figures.by_rank.length) notes.push(`${count(figures.by_rank.length - ranks.length, "rank")} without steps: see the whole run.`);
-  return [legendOf(used), bars, ...notes.map((text) => element("p", {class: "muted"}, text)), table];
+  return [legendOf(used), ...bars, ...notes.map((text) => element("p", {class: "muted"}, text)), table];
 }
 
 /** How often steps took how long, and how long each took. */
@@ -161,17 +186,17 @@ function overlapChart() {
   const ranks = figures.by_rank.filter((rank) => rank.communicate_ms.total > 0 && (rank.steps > 0 || !working));
   if (!ranks.length) return [element("p", {class: "muted"}, "The trace has no transfers.")];
   const longest = Math.max(...ranks.map((rank) => rank.communicate_ms.total / Math.max(1, rank.steps)));
+  const typical = median(ranks.map((rank) => rank.communicate_ms.exposed / Math.max(1, rank.steps)));
   return [element("p", {}, `${formatShare(figures.overlap)} of the time of transfers is hidden behind compute.`),
     element("ul", {class: "legend"}, ...[["hidden", "forward"], ["exposed", "wait"]].map(([name, like]) => element("li", {},
       element("span", {class: "swatch", style: {background: colour(like)}}), name))),
-    element("div", {class: "bars"}, ...ranks.slice(0, 64).flatMap((rank) => {
+    ...manyBars(ranks.map((rank) => {
       const {hidden, exposed, total} = rank.communicate_ms;
       const per = Math.max(1, rank.steps);
-      return [element("span", {class: "name", title: rankName(rank.rank)}, rankName(rank.rank)),
-        stackedBar([{name: "hidden", value: hidden / per, colour: colour("forward"), text: formatTime(hidden / per)},
-                    {name: "exposed", value: exposed / per, colour: colour("wait"), text: formatTime(exposed / per)}], longest),
-        element("span", {}, formatTime(total / per))];
-    })),
+      return {name: rankName(rank.rank), text: formatTime(total / per), far: Math.abs(exposed / per - typical),
+              bar: () => stackedBar([{name: "hidden", value: hidden / per, colour: colour("forward"), text: formatTime(hidden / per)},
+                {name: "exposed", value: exposed / per, colour: colour("wait"), text: formatTime(exposed / per)}], longest)};
+    }), "whose exposed part differs most from the median"),
     makeTable({caption: working ? "A mean step" : "The whole run", columns: [{name: "rank", left: true}, {name: "transfers"}, {name: "hidden"},
                {name: "exposed"}, {name: "hidden part"}],
                rows: ranks.map((rank) => {

@@ -100,6 +100,9 @@ const labels = timeline.labels;
 const categories = timeline.categories;
 const categoryOf = Uint8Array.from(labels, (label) => label.category);
 const isStep = categories.indexOf("step");
+/** Of messages between two ranks. */
+const messageLabels = new Set([...labels.keys()].filter((i) =>
+  labels[i].peer !== undefined && ["send", "receive", "recv"].includes(labels[i].operation)));
 
 /** The steps of each rank, by time: {rank, step, begin, end}. */
 const stepsOfRank = Array.from({length: figures.ranks}, () => []);

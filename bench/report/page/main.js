@@ -14,6 +14,7 @@ const tiles = [["median step", step.count ? formatTime(step.median) : "–"]];
 if (figures.images_per_second > 0) tiles.push(["images a second", formatNumber(figures.images_per_second)]);
 tiles.push(["of the step is compute", formatShare(shareOfStep("forward", "backward", "update"))],
            ["is waiting", formatShare(shareOfStep("wait", "communicate"))]);
+if (shareOfStep("exchange") >= 0.01) tiles.push(["is work of the exchange", formatShare(shareOfStep("exchange"))]);
 if (figures.communicate_ms.total > 0) tiles.push(["of communication is hidden", formatShare(figures.overlap)]);
 tiles.push(["the run", formatTime(figures.run_ms)]);
 byId("tiles").append(...tiles.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
@@ -35,4 +36,4 @@ byId("transfers").append(...transferTable());
 byId("layers").append(...layerTable());
 
 /** For the console and for tests: the figures, and what the timeline shows. */
-globalThis.gradusReport = {figures, view: shown.state};
+globalThis.gradusReport = {figures, view: shown.state, topOf: shown.topOf};

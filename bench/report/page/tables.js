@@ -56,9 +56,11 @@ function waitingTables() {
       columns: [{name: "last", left: true}, {name: "because of", left: true}, {name: "of the others' step"}, {name: ""}],
       rows: list.map((each) => [`rank ${each.rank}`, activityText(each.cause), formatShare(each.share), {meter: each.share / most}])}));
   }
+  // Of many ranks those come first that cost most.
+  const ranks = figures.by_rank.length > 12 ? [...figures.by_rank].sort((a, b) => b.makes_wait_ms - a.makes_wait_ms) : figures.by_rank;
   result.push(makeTable({caption: "A mean step of each rank, and how often it was the last",
     columns: [{name: "rank", left: true}, {name: "waits for a rank"}, {name: "waits for data"}, {name: "lets others wait"}, {name: "was last"}],
-    rows: figures.by_rank.map((rank) => [rankName(rank.rank), formatTime(rank.waits_for_rank_ms), formatTime(rank.waits_for_data_ms),
+    rows: ranks.map((rank) => [rankName(rank.rank), formatTime(rank.waits_for_rank_ms), formatTime(rank.waits_for_data_ms),
                                          formatTime(rank.makes_wait_ms), `${rank.was_last}×`])}));
   return result;
 }

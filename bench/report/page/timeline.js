@@ -11,7 +11,9 @@ function makeTimeline() {
   const tooltip = byId("tooltip");
   const frame = byId("timeline");
   let palette = readPalette();
-  let placed = layOut("normal");
+  const opened = new Set();  // ranks whose messages have rows of their own
+  let mode = "normal";
+  let placed = layOut(mode, opened);
   let placeOfRow = new Map();
   const view = {begin: 0, end: runEnd};
   let size = {width: 0, height: 0, span: 0};
@@ -23,8 +25,8 @@ function makeTimeline() {
   let overviewPicture = null;
   let scheduled = false;
 
-  function place(mode) {
-    placed = layOut(mode);
+  function place() {
+    placed = layOut(mode, opened);
     placeOfRow = new Map(placed.entries.map((entry) => [entry.row, entry]));
     byId("height").style.height = `${Math.max(0, placed.height - size.height)}px`;
   }
@@ -185,19 +187,32 @@ function makeTimeline() {
   function spanAt(x, y) {
     if (x < gutter || y < axisHeight) return null;
     const inside = y + scroller.scrollTop;
-    const entry = placed.entries.find(({top, height}) => inside >= top && inside < top + height);
-    if (!entry) return null;
-    const {row} = entry;
     const time = timeAt(x);
     const near = 2 / size.span * (view.end - view.begin);
-    const after = firstAbove(row.ends, time);
     let best = null;
-    for (const index of [after - 1, after, after + 1]) {
-      if (index < 0 || index >= row.starts.length) continue;
-      const away = Math.max(0, row.starts[index] - time, time - row.ends[index]);
-      if (away <= near && (!best || away < best.away)) best = {row, index, away};
+    for (const {row, top, height} of placed.entries) {  // several where messages are folded
+      if (inside < top || inside >= top + height) continue;
+      const after = firstAbove(row.ends, time);
+      for (const index of [after - 1, after, after + 1]) {
+        if (index < 0 || index >= row.starts.length) continue;
+        const away = Math.max(0, row.starts[index] - time, time - row.ends[index]);
+        if (away <= near && (!best || away < best.away)) best = {row, index, away};
+      }
     }
     return best;
+  }
+
+  /** In the column of names: the messages of a rank are folded or get rows of their own. */
+  function toggleMessages(x, y) {
+    const inside = y + scroller.scrollTop;
+    const entry = x < gutter && y >= axisHeight && mode === "normal" && placed.entries.find(({row, top, height}) =>
+      inside >= top && inside < top + height && foldable.has(`${row.rank} ${row.lane}`));
+    if (!entry) return false;
+    const {rank} = entry.row;
+    if (!opened.delete(rank)) opened.add(rank);
+    place();
+    schedule();
+    return true;
   }
 
   function showTooltip(span, x, y) {
@@ -369,7 +384,7 @@ function makeTimeline() {
   });
   canvas.addEventListener("pointerup", (event) => {
     const at = point(event);
-    if (drag && !drag.moved) select(spanAt(at.x, at.y));
+    if (drag && !drag.moved && !toggleMessages(at.x, at.y)) select(spanAt(at.x, at.y));
     if (drag && drag.moved && marking) {
       const [from, to] = [Math.min(marking.from, marking.to), Math.max(marking.from, marking.to)];
       if (to > from) show(from, to);
@@ -458,7 +473,8 @@ function makeTimeline() {
   byId("arrows").addEventListener("change", schedule);
   if (!timeline.flows.length) byId("arrows").closest("label").hidden = true;
   byId("rows").addEventListener("change", (event) => {
-    place(event.target.value);
+    mode = event.target.value;
+    place();
     schedule();
   });
   byId("search").addEventListener("input", (event) => search(event.target.value));
@@ -481,7 +497,7 @@ function makeTimeline() {
   // As high as all rows need, where that is less than the style gives.
   scroller.style.maxHeight = `${Math.max(160, layOut("tall").height + 4)}px`;
   new ResizeObserver(measure).observe(scroller);
-  place("normal");
+  place();
   search("");
   select(null);
   measure();
@@ -497,6 +513,8 @@ function makeTimeline() {
     },
     state: () => ({begin: view.begin, end: view.end, scroll: scroller.scrollTop,
                    selected: selected ? spanName(selected.row, selected.index) : null,
-                   rows: placed.entries.length, searching: matches !== null})
+                   rows: placed.entries.length, height: placed.height, searching: matches !== null}),
+    /** Where the first row of a lane begins. */
+    topOf: (rank, lane) => placed.entries.find(({row}) => row.rank === rank && row.lane === lane).top
   };
 }

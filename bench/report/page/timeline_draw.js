@@ -21,9 +21,10 @@ function readPalette() {
 
 /** Where rows lie: {entries: [{row, top, height}], ranks: [{rank, top, bottom}], height}. In "normal" mode lanes with many
  * rows have low ones; in "tall" mode all have room for names; "phases" leaves out all but the step's lane. */
-function layOut(mode) {
+function layOut(mode, opened) {
   const depths = new Map();
   for (const row of rows) depths.set(`${row.rank} ${row.lane}`, row.depth + 1);
+  const folded = (row) => mode === "normal" && foldable.has(`${row.rank} ${row.lane}`) && !opened.has(row.rank);
   const entries = [];
   const ranks = [];
   let top = axisHeight + 6;
@@ -40,14 +41,32 @@ function layOut(mode) {
       rank = row.rank;
       ranks.push({rank, top, bottom: top});
     }
+    if (folded(row)) {  // over each other, in one row
+      if (row.depth === 0) top += rowHeight;
+      entries.push({row, top: top - rowHeight, height: rowHeight});
+      continue;
+    }
     const depth = depths.get(`${row.rank} ${row.lane}`);
-    const height = mode === "normal" && depth > 4 ? Math.max(4, Math.floor(4 * rowHeight / depth)) : rowHeight;
+    const height = (mode === "normal" || mode === "messages") && depth > 4 ? Math.max(4, Math.floor(4 * rowHeight / depth)) : rowHeight;
     entries.push({row, top, height});
     top += height;
   }
   if (ranks.length) top = close();
-  return {entries, ranks, height: top + 10};
+  return {entries, ranks, folded, height: top + 10};
 }
+
+/** "rank lane" of the lanes of messages that take several rows: of many ranks they would hide all else. */
+const foldable = (() => {
+  const deep = new Set();
+  const talks = new Set();
+  for (const row of rows) {
+    if (row.lane !== 2) continue;
+    const place = `${row.rank} ${row.lane}`;
+    if (row.depth > 0) deep.add(place);
+    if (!talks.has(place) && row.labels.some((label) => messageLabels.has(label))) talks.add(place);
+  }
+  return new Set([...deep].filter((place) => talks.has(place)));
+})();
 
 /** A step of 1, 2 or 5 times a power of ten, so that about `wanted` of them fit. */
 function niceStep(range, wanted) {
@@ -247,7 +266,8 @@ function drawNames(context, placed, scroll, height, palette) {
   for (const {row, top} of placed.entries) {
     const y = top - scroll;
     if (row.depth > 0 || y < -rowHeight || y > height) continue;
-    const name = namedLanes.get(`${row.rank} ${row.lane}`) || laneNames[row.lane] || `lane ${row.lane}`;
+    const lane = namedLanes.get(`${row.rank} ${row.lane}`) || laneNames[row.lane] || `lane ${row.lane}`;
+    const name = !foldable.has(`${row.rank} ${row.lane}`) ? lane : placed.folded(row) ? `▸ ${lane}` : `▾ ${lane}`;
     context.font = fontOf(11);
     context.fillStyle = palette.muted;
     context.textAlign = "right";

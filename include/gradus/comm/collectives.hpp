@@ -191,7 +191,8 @@ class schedule_book {
 ///   barrier        | dissemination
 ///
 /// For one number of ranks and elements the same bits on all ranks and in every run. A collective moves forward while
-/// its rank waits for or tests a collective of the same object. After the first of its size it allocates nothing.
+/// its rank waits for or tests a collective of the same object. After the first of its size it allocates nothing. Over
+/// a comm::recorded its recorder is told of the collectives and of their messages.
 ///
 /// @code
 ///   comm::collectives world{comm::mpi{environment}, {.all_reduce = comm::parse_all_reduce_spec("xring")}};
@@ -230,6 +231,9 @@ class collectives {
   [[nodiscard]] const collectives_options& options() const noexcept { return options_; }
   /// What this one is built on.
   [[nodiscard]] Communicator& base() noexcept { return base_; }
+  /// That of what this one is built on, if it has one.
+  [[nodiscard]] auto& recorder() noexcept requires requires(Communicator& base) { base.recorder(); }
+  { return base_.recorder(); }
 
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
   void set_time_limit(std::chrono::milliseconds limit) {
@@ -351,8 +355,16 @@ class collectives {
                 const detail::final_copy& result = {}) {
     what.element = element_name<Element>;
     key.segment = std::max<index_t>(options_.segment_bytes / static_cast<index_t>(sizeof(Element)), 1);
-    return run.begin(what, own_->book.find(key), reinterpret_cast<std::byte*>(data), detail::arithmetic_of<Element>(),
-                     time_limit(), result);
+    auto* const bytes = reinterpret_cast<std::byte*>(data);
+    const auto begin_run = [&] {
+      return run.begin(what, own_->book.find(key), bytes, detail::arithmetic_of<Element>(), time_limit(), result);
+    };
+    const std::span<const std::byte> memory{bytes, static_cast<std::size_t>(key.count) * sizeof(Element)};
+    if constexpr (requires { own_->messages.template watch<Element>(what, memory, begin_run); }) {
+      return own_->messages.template watch<Element>(what, memory, begin_run);
+    } else {
+      return begin_run();
+    }
   }
 
   template <class Element>

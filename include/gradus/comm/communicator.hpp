@@ -102,7 +102,7 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///   8. `barrier()` returns a `request` that completes when every rank has called barrier();
 ///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks whose messages and collectives
 ///      never meet those of this one; it has the same time limit;
-///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 10
+///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 2
 ///      minutes unless set;
 ///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
 ///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and

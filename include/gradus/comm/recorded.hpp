@@ -184,6 +184,26 @@ class recorded {
   }
   void fail(std::string_view reason) noexcept { base_.fail(reason); }
 
+  /// Tells the recorder of an operation that is put together from messages of this communicator, as those of
+  /// comm::collectives are: it is one of this communicator's, and so are the messages.
+  /// @param memory  the larger one of the operation's
+  /// @param begin   begins it and returns its request
+  template <class Element, class Begin>
+  [[nodiscard]] request watch(detail::call call, std::span<const std::byte> memory, const Begin& begin) {
+    call.element = element_name<Element>;
+    entry what = recorder_->begin(channel_, call, memory);
+    try {
+      request inner = begin();
+      // Not before: it may have begun messages, which take operations too.
+      detail::recorded_operation<Recorder>& under_way = operations_->idle(*recorder_, *operations_);
+      operations_->take();
+      return under_way.begin(what, std::move(inner));
+    } catch (const std::exception& failure) {
+      recorder_->fail(what, failure.what());
+      throw;
+    }
+  }
+
  private:
   using entry = typename Recorder::entry;
   using pool = typename detail::recorded_operation<Recorder>::pool;
@@ -194,21 +214,6 @@ class recorded {
         channels_{std::move(channels)},
         channel_{(*channels_)++},
         operations_{std::make_unique<pool>()} {}
-
-  template <class Element, class Begin>
-  request watch(detail::call call, std::span<const std::byte> memory, const Begin& begin) {
-    call.element = element_name<Element>;
-    detail::recorded_operation<Recorder>& under_way = operations_->idle(*recorder_, *operations_);
-    entry what = recorder_->begin(channel_, call, memory);
-    try {
-      request inner = begin();
-      operations_->take();
-      return under_way.begin(what, std::move(inner));
-    } catch (const std::exception& failure) {
-      recorder_->fail(what, failure.what());
-      throw;
-    }
-  }
 
   Communicator base_;
   std::shared_ptr<Recorder> recorder_;

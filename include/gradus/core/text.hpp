@@ -111,4 +111,26 @@ class message {
   return joined;
 }
 
+/// The text as it may go to a terminal: control characters but those for lines and tabs are written as \x1b. Names in
+/// files are the work of others, and a terminal obeys what is written to it.
+[[nodiscard]] GRADUS_COLD inline std::string printable(std::string_view from) {
+  std::string result;
+  result.reserve(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(from[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < from.size() ? from[i + 1] : ' ');
+    // In UTF-8 the control characters of 8 bits are 0xc2 0x80 to 0xc2 0x9f.
+    const bool pair = byte == 0xc2U && next >= 0x80U && next < 0xa0U;
+    if (pair || byte == 0x7fU || (byte < 0x20U && byte != '\n' && byte != '\t')) {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\x%02x", static_cast<unsigned>(pair ? next : byte));
+      result += code;
+      i += pair ? 1 : 0;
+    } else {
+      result += from[i];
+    }
+  }
+  return result;
+}
+
 }  // namespace gradus::detail

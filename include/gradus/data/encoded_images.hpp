@@ -44,7 +44,8 @@ class encoded_images {
 
 /// A folder with a folder of image files for each class, as ImageNet's training images are unpacked. Classes are
 /// numbered by the order of their folders' names, images by the names inside. Only files whose names end in the given
-/// ending, in small or large letters, count.
+/// ending, in small or large letters, count; folders inside the class folders are passed over, whatever they are
+/// called.
 class class_folders final : public encoded_images {
  public:
   /// @param endings  for example {".jpeg", ".jpg"}
@@ -66,7 +67,8 @@ class class_folders final : public encoded_images {
     for (const fs::path& path : paths) {
       std::vector<std::string> files;
       for (fs::directory_iterator entry{path, failure}, end; !failure && entry != end; entry.increment(failure)) {
-        if (ends_in_one_of(entry->path().extension().string(), endings)) {
+        std::error_code ignored;
+        if (ends_in_one_of(entry->path().extension().string(), endings) && !entry->is_directory(ignored)) {
           files.push_back(entry->path().string());
         }
       }

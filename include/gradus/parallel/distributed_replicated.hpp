@@ -214,6 +214,12 @@ class distributed_replicated_state {
   [[nodiscard]] comm::any_group& group() noexcept { return group_; }
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
+  /// As parameter_server: what the first worker of a node sends and receives.
+  template <class Visit>
+  void visit_parts(const Visit& visit) const {
+    master_.visit_parts(visit);
+  }
+
   /// What each server has done so far. For a worker that is the first of its node, between steps.
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
 

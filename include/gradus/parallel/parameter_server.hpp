@@ -277,6 +277,13 @@ class parameter_server_state {
 
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
+  /// Calls visit(name of the parameter or its part, memory) for the gradients and for the values of every part that
+  /// travels.
+  template <class Visit>
+  void visit_parts(const Visit& visit) const {
+    worker_.visit_parts(visit);
+  }
+
   /// What each server has done so far, by its index. Asks the servers; for any worker, between steps.
   [[nodiscard]] GRADUS_COLD std::vector<server_summary> summary() {
     exchange_->ask_for_summaries(std::source_location::current());

@@ -23,10 +23,11 @@ namespace gradus::trace {
 /// Milliseconds a step, from the beginning of the first step on.
 ///
 /// Every moment of the rank's own thread belongs to the innermost span around it, so `total` is the sum of all parts
-/// but `communicate`: transfers go on behind the computation, and what they cost the step is `wait`.
+/// but `communicate`: transfers go on behind the computation, and what they cost the step is `exchange` and `wait`.
 struct breakdown {
   double forward = 0;
   double backward = 0;
+  double exchange = 0;  ///< began transfers, added up and copied for them, by its own thread
   double update = 0;
   double communicate = 0;  ///< at least one transfer was under way
   double wait = 0;         ///< stood still for a transfer
@@ -50,6 +51,8 @@ inline double& part_of(breakdown& result, category what) noexcept {
       return result.forward;
     case category::backward:
       return result.backward;
+    case category::exchange:
+      return result.exchange;
     case category::update:
       return result.update;
     case category::communicate:
@@ -145,8 +148,8 @@ class innermost {
   result.total = static_cast<double>(own.at() - begin);
   const double to_ms = 1e-6 / static_cast<double>(result.steps);
   for (double* const each :
-       {&result.forward, &result.backward, &result.update, &result.communicate, &result.wait, &result.input,
-        &result.copy, &result.evaluate, &result.log, &result.other, &result.total}) {
+       {&result.forward, &result.backward, &result.exchange, &result.update, &result.communicate, &result.wait,
+        &result.input, &result.copy, &result.evaluate, &result.log, &result.other, &result.total}) {
     *each *= to_ms;
   }
   return result;

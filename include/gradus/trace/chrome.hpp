@@ -102,7 +102,7 @@ class row_layout {
   std::vector<std::vector<std::int64_t>> open_;  // the ends of the spans that lie around the next one
 };
 
-/// Numbers of the arrows from sends to receives.
+/// The arrows from sends to receives: their numbers, and what both ends know.
 class message_arrows {
  public:
   explicit message_arrows(const timeline& all) {
@@ -111,6 +111,7 @@ class message_arrows {
         if (one.is_message()) {
           arrow& found = arrows_[key_of(one, rank)];
           (one.kind() == comm::detail::call_kind::send ? found.sent : found.received) = true;
+          found.subject = found.subject.empty() ? one.subject : found.subject;
         }
       }
     }
@@ -126,11 +127,18 @@ class message_arrows {
     return found == arrows_.end() || !found->second.sent || !found->second.received ? 0 : found->second.number;
   }
 
+  /// What a message carries, if one of its ends knows the memory's name; servers' ends do not.
+  [[nodiscard]] name subject_of(const span& one, std::size_t rank) const {
+    const auto found = one.is_message() && one.subject.empty() ? arrows_.find(key_of(one, rank)) : arrows_.end();
+    return found == arrows_.end() ? one.subject : found->second.subject;
+  }
+
  private:
   using key = std::array<std::uint32_t, 5>;
   struct arrow {
     bool sent = false;
     bool received = false;
+    name subject;
     std::uint64_t number = 0;
   };
 
@@ -223,8 +231,9 @@ class chrome_writer {
     json_.text(",\"cat\":", name_of(one.what));
     const char* const title = one.title.empty() ? "" : one.title.text();
     const bool moved = one.is_transfer() || one.what == category::copy;
-    const bool shows_subject = !one.subject.empty() && (moved || one.what == category::wait);
-    json_.text(",\"name\":", shows_subject ? gradus::detail::text({title, " ", one.subject.text()}) : title);
+    const name subject = arrows_.subject_of(one, rank);
+    const bool shows_subject = !subject.empty() && (moved || one.what == category::wait);
+    json_.text(",\"name\":", shows_subject ? gradus::detail::text({title, " ", subject.text()}) : title);
     std::string_view comma = ",\"args\":{";
     const auto key = [&](std::string_view text) {
       json_.raw(comma);
@@ -235,9 +244,9 @@ class chrome_writer {
       key("\"operation\":");
       json_.text("", title);
     }
-    if (!one.subject.empty()) {
+    if (!subject.empty()) {
       key(moved ? "\"bucket\":" : one.what == category::wait ? "\"for\":" : "\"layer\":");
-      json_.text("", one.subject.text());
+      json_.text("", subject.text());
     }
     if (one.bytes >= 0) {
       key("\"bytes\":");

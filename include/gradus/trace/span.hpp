@@ -20,6 +20,7 @@ enum class category : std::uint8_t {
   step,         ///< a whole training step
   forward,      ///< forward of a layer, or the phase of a step
   backward,     ///< backward of a layer, or the phase of a step
+  exchange,     ///< the end of a step without the update: transfers are begun, added up, copied by the thread itself
   update,       ///< the update rule
   communicate,  ///< a transfer between ranks, from its beginning until it was seen to be complete
   wait,         ///< a thread stood still until a transfer was complete
@@ -28,10 +29,10 @@ enum class category : std::uint8_t {
   evaluate,     ///< evaluation on another data set
   log           ///< callbacks: progress, checkpoints
 };
-inline constexpr int categories = 10;
+inline constexpr int categories = 11;
 
 [[nodiscard]] constexpr std::string_view name_of(category what) noexcept {
-  constexpr std::string_view names[categories] = {"step", "forward", "backward", "update",   "communicate",
+  constexpr std::string_view names[categories] = {"step", "forward", "backward", "exchange", "update", "communicate",
                                                   "wait", "input",   "copy",     "evaluate", "log"};
   const auto index = static_cast<std::uint8_t>(what);
   return index < categories ? names[index] : "unknown";

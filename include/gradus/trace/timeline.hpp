@@ -190,6 +190,9 @@ namespace detail {
   rank.host = in.get_text();
   rank.dropped = in.get<std::uint64_t>();
   rank.clock_error = in.get<double>();
+  if (!(rank.clock_error >= 0 && rank.clock_error < 1e18)) {
+    raise<format_error>("trace", "an error of a clock of at least 0 ns", {rank.clock_error});
+  }
   std::vector<name> known(in.get_count(sizeof(std::uint64_t)));
   for (name& each : known) {
     each = names.intern(in.get_text());
@@ -202,6 +205,11 @@ namespace detail {
     if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= lanes) {
       raise<format_error>("trace", "a span of a known category and lane", "another one",
                           "run the same version of the program on all ranks");
+    }
+    constexpr std::int64_t latest = std::int64_t{1} << 61U;  // differences of times must not overflow
+    if (each.begin < -latest || each.end > latest || each.end < each.begin) {
+      raise<format_error>("trace", {"a span that ends after its begin, within ", latest, " ns"},
+                          {"one from ", each.begin, " to ", each.end});
     }
     each.title = name_at(packed.title);
     each.subject = name_at(packed.subject);

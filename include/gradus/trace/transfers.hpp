@@ -16,6 +16,7 @@
 #include "gradus/core/vector.hpp"            // vector
 #include "gradus/trace/clock_alignment.hpp"  // measure_clock
 #include "gradus/trace/recorder.hpp"         // recorder, scope
+#include "gradus/trace/rule_watch.hpp"       // rule_watch
 #include "gradus/trace/span.hpp"             // category, lane, span
 
 namespace gradus::trace {
@@ -150,6 +151,9 @@ class transfers {
   }
 
   void fail(entry& of, std::string_view /*reason*/) const { end(of); }
+
+  /// Records the update rule on the calling thread. See comm::detail::rule_watch_of.
+  [[nodiscard]] rule_watch watch_rule() const noexcept { return rule_watch{*recorder_}; }
 
   /// The calling thread copies this memory, until the result is gone. See comm::detail::watch_copy.
   [[nodiscard]] scope copying(std::span<const std::byte> memory) const {

@@ -4,11 +4,12 @@
 // Module: train. Depends on: parallel, data, trace.
 #pragma once
 
-#include <cstddef>  // std::byte, std::size_t
-#include <cstdint>  // std::int32_t, std::int64_t, std::uint64_t
-#include <span>     // std::span
-#include <string>   // std::string
-#include <utility>  // std::move
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint64_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
 
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/extents.hpp"               // image_extents
@@ -72,7 +73,7 @@ class step_tracer final : public synchronized_update {
     if (late_ && forward) {
       const std::int64_t began = recorder_->now();
       inner_->before_layer(layer, which);
-      put_update(began, too_short);
+      put_exchange(began, too_short);
     } else {
       inner_->before_layer(layer, which);
     }
@@ -89,6 +90,7 @@ class step_tracer final : public synchronized_update {
   void after_layer(std::size_t layer, kernels::pass which) override {
     if (--open_layers_ == 0) {
       const std::int64_t now = recorder_->now();
+      layer_ended_ = now;
       recorder_->pop_range();
       trace::span one{.begin = layer_began_,
                       .end = now,
@@ -102,16 +104,22 @@ class step_tracer final : public synchronized_update {
     inner_->after_layer(layer, which);
   }
 
-  void gradients_ready(std::size_t first, std::size_t count) override { inner_->gradients_ready(first, count); }
+  /// Transfers are begun and moved forward by this thread.
+  void gradients_ready(std::size_t first, std::size_t count) override {
+    const std::int64_t began = recorder_->now();
+    inner_->gradients_ready(first, count);
+    put_if_long("exchange", began, trace::category::exchange);
+  }
 
   // ---- the update
 
   [[nodiscard]] loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
 
   void update(double rate) override {
-    const std::int64_t began = end_phase();
+    const std::int64_t began = recorder_->now();
+    end_phase(began);
     inner_->update(rate);
-    put_update(began, 0);
+    put_exchange(began, 0);
   }
 
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
@@ -120,7 +128,7 @@ class step_tracer final : public synchronized_update {
     const std::int64_t began = recorder_->now();
     inner_->complete_update();
     if (late_) {
-      put_update(began, too_short);
+      put_exchange(began, too_short);
     }
   }
 
@@ -145,24 +153,24 @@ class step_tracer final : public synchronized_update {
       last_ = now;
     }
   }
-  void put_update(std::int64_t began, std::int64_t least) {
+  /// What of it is the update rule, or a wait, is recorded inside.
+  void put_exchange(std::int64_t began, std::int64_t least) {
     if (elsewhere_) {
       put_if_long("wait", began, trace::category::wait, "servers", least);
     } else {
-      put_if_long("update", began, trace::category::update, {}, least);
+      put_if_long("exchange", began, trace::category::exchange, {}, least);
     }
   }
 
-  std::int64_t end_phase() {
-    const std::int64_t now = recorder_->now();
-    put(phase_ == trace::category::forward ? trace::name{"forward"} : trace::name{"backward"}, phase_began_, now,
+  void end_phase(std::int64_t when) {
+    put(phase_ == trace::category::forward ? trace::name{"forward"} : trace::name{"backward"}, phase_began_, when,
         phase_);
-    phase_began_ = now;
-    return now;
+    phase_began_ = when;
   }
+  /// The loss, which comes between the layers' passes, is a part of backward.
   void change_phase(trace::category to) {
     if (phase_ != to) {
-      end_phase();
+      end_phase(to == trace::category::backward ? layer_ended_ : recorder_->now());
       phase_ = to;
     }
   }
@@ -188,7 +196,8 @@ class step_tracer final : public synchronized_update {
   std::int64_t step_began_ = 0;
   std::int64_t phase_began_ = 0;
   std::int64_t layer_began_ = 0;
-  std::int64_t last_ = 0;  // the end of what a step did last
+  std::int64_t layer_ended_ = 0;  // the last one
+  std::int64_t last_ = 0;         // the end of what a step did last
 };
 
 /// A loader whose batches are waited for under a tracer's eyes.
@@ -252,13 +261,17 @@ class traced_callbacks final : public any_callback {
   step_tracer* tracer_;
 };
 
-/// Gives the parts of the gradients that travel their names.
+/// Gives the parts of the gradients that travel, and parameters that travel to and from servers, their names.
 template <class State>
 GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
   if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
     synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
       recorder.name_memory(memory, gradus::detail::text({"gradients ", index}));
     });
+  }
+  if constexpr (requires { synchronization.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
+    synchronization.visit_parts(
+        [&](std::string_view name, std::span<const std::byte> memory) { recorder.name_memory(memory, name); });
   }
 }
 

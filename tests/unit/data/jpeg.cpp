@@ -132,6 +132,11 @@ BOOST_AUTO_TEST_CASE(class_folders_are_numbered_by_name) {
   const std::uint64_t four = data::class_folders{files.folder.path().string()}.hash();
   files.folder.write("dog/3.jpg", photograph(8, 9));  // another size, in bytes too
   BOOST_TEST(four != data::class_folders{files.folder.path().string()}.hash());
+  std::filesystem::create_directory(files.folder.path() / "dog" / "4.jpg");  // a folder is no image
+  BOOST_TEST(data::class_folders{files.folder.path().string()}.size() == 5);
+  std::filesystem::create_directory(files.folder.path() / "dog" / "a.jpg");
+  files.folder.write("dog/a.jpg/1.jpg", photograph(8, 8));
+  BOOST_TEST(data::class_folders{files.folder.path().string()}.size() == 5);
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { data::class_folders{files.folder.path().string() + "/cat"}; }),
                        {"expected a folder for each class with files that end in .jpeg or .jpg, got 0 folders"});
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { data::class_folders{"/nonexistent"}; }),

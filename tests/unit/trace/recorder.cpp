@@ -18,6 +18,7 @@
 #include "gradus/trace/breakdown.hpp"        // breakdown_of
 #include "gradus/trace/clock_alignment.hpp"  // clock_alignment, measure_clock
 #include "gradus/trace/recorder.hpp"         // recorder, scope
+#include "gradus/trace/rule_watch.hpp"       // rule_watch
 #include "gradus/trace/staging.hpp"          // traced_staging
 
 namespace {
@@ -198,6 +199,31 @@ BOOST_AUTO_TEST_CASE(clocks_that_cannot_be_told_apart_are_one) {
   BOOST_TEST(clock.error() == 600);
 }
 
+BOOST_AUTO_TEST_CASE(pieces_of_a_pass_are_one_update_as_long_as_they_are) {
+  trace::recorder recorder;
+  trace::rule_watch watch{recorder};
+  const auto rule = [] { std::this_thread::sleep_for(std::chrono::milliseconds{1}); };
+  watch.run(rule);
+  watch.run(rule);
+  {
+    const auto pass = watch.pass();
+    for (int piece = 0; piece < 3; ++piece) {
+      watch.run(rule);
+      std::this_thread::sleep_for(std::chrono::milliseconds{30});
+    }
+  }
+  { const auto pass = watch.pass(); }  // of nothing
+  recorder.enable(false);
+  watch.run(rule);
+  const trace::recording have = recorder.read();
+  BOOST_TEST_REQUIRE(have.spans.size() == 3);
+  for (const trace::span& each : have.spans) {
+    BOOST_TEST((each.what == category::update && each.where == lane::step));
+  }
+  BOOST_TEST(have.spans[2].end - have.spans[2].begin >= 3'000'000);
+  BOOST_TEST(have.spans[2].begin - have.spans[1].end >= 80'000'000);  // at the end, not from the first piece on
+}
+
 BOOST_AUTO_TEST_CASE(a_moment_belongs_to_the_innermost_span) {
   const auto ms = [](double begin, double end, category what, lane where = lane::step) {
     return trace::span{.begin = static_cast<std::int64_t>(begin * 1e6),
@@ -214,7 +240,8 @@ BOOST_AUTO_TEST_CASE(a_moment_belongs_to_the_innermost_span) {
                                        ms(15, 24, category::backward),
                                        ms(16, 22, category::communicate, lane::communicate),
                                        ms(18, 28, category::communicate, lane::communicate),
-                                       ms(24, 29, category::update),
+                                       ms(24, 29, category::exchange),
+                                       ms(24, 25, category::update),
                                        ms(25, 28, category::wait),
                                        ms(29, 29.5, category::log),
                                        ms(30, 40, category::step),
@@ -228,7 +255,8 @@ BOOST_AUTO_TEST_CASE(a_moment_belongs_to_the_innermost_span) {
   BOOST_TEST(have.forward == 1.5, close);
   BOOST_TEST(have.copy == 0.5, close);
   BOOST_TEST(have.backward == 4.5, close);
-  BOOST_TEST(have.update == 1.0, close);
+  BOOST_TEST(have.exchange == 0.5, close);
+  BOOST_TEST(have.update == 0.5, close);
   BOOST_TEST(have.wait == 1.5, close);
   BOOST_TEST(have.input == 1.0, close);
   BOOST_TEST(have.log == 0.25, close);

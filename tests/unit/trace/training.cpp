@@ -14,6 +14,7 @@
 #define GRADUS_TEST_COUNTS_ALLOCATIONS
 #include "../../support/count_allocations.hpp"
 #endif
+#include "gradus/comm/collectives.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/parallel_loader.hpp"
@@ -140,7 +141,8 @@ BOOST_AUTO_TEST_CASE(everything_a_step_does_is_there) {
     BOOST_TEST(count(rank, "backward", "backward") == steps);
     BOOST_TEST(count(rank, "forward", "scores") == steps);
     BOOST_TEST(count(rank, "backward", "hidden") == steps);
-    BOOST_TEST(count(rank, "update", "update") == steps);
+    BOOST_TEST(count(rank, "update", "update") == 3 * steps);  // of each bucket
+    BOOST_TEST(count(rank, "exchange", "exchange") >= steps);
     BOOST_TEST(count(rank, "input", "input") == steps);
     BOOST_TEST(count(rank, "communicate", "all_reduce gradients 0") == steps);
     BOOST_TEST(count(rank, "communicate", "all_reduce gradients 1") == steps);
@@ -164,10 +166,11 @@ BOOST_AUTO_TEST_CASE(everything_a_step_does_is_there) {
     // The phases of a step fill it.
     const trace::breakdown& parts = have.parts.at(static_cast<std::size_t>(rank));
     BOOST_TEST(parts.steps == steps);
-    const double sum = parts.forward + parts.backward + parts.update + parts.wait + parts.input + parts.copy +
-                       parts.evaluate + parts.log + parts.other;
+    const double sum = parts.forward + parts.backward + parts.exchange + parts.update + parts.wait + parts.input +
+                       parts.copy + parts.evaluate + parts.log + parts.other;
     BOOST_TEST(sum == parts.total, boost::test_tools::tolerance(1e-9));
-    BOOST_TEST((parts.forward > 0 && parts.backward > 0 && parts.update > 0 && parts.communicate > 0));
+    BOOST_TEST(
+        (parts.forward > 0 && parts.backward > 0 && parts.exchange > 0 && parts.update > 0 && parts.communicate > 0));
   }
 }
 
@@ -192,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_scaled_loss_changes_no_bit_and_allocates_nothing) {
 #endif
   const auto file = read("trace_training_scaled_test.json");
   BOOST_TEST(gradus_test::first_complaint(file) == "");
-  BOOST_TEST(gradus_test::count_spans(gradus_test::spans_of(file), 0, "update") == steps);
+  BOOST_TEST(gradus_test::count_spans(gradus_test::spans_of(file), 0, "update") == 3 * steps);  // of each bucket
 }
 
 BOOST_AUTO_TEST_CASE(ranks_exchange_messages_and_write_one_file) {
@@ -226,6 +229,39 @@ BOOST_AUTO_TEST_CASE(ranks_exchange_messages_and_write_one_file) {
     BOOST_TEST(gradus_test::count_spans(spans, rank, "communicate", "all_reduce values") == 5);
     BOOST_TEST(gradus_test::count_spans(spans, rank, "communicate", "send values") == 5);
     BOOST_TEST(gradus_test::count_spans(spans, rank, "wait", "wait values") == 10);
+  }
+}
+
+// Only their messages pass the communicator that is traced, and none of these is waited for.
+BOOST_AUTO_TEST_CASE(collectives_of_messages_are_seen_and_waited_for) {
+  const std::string file = "trace_collectives_test.json";
+  comm::run_ranks(3, [&](comm::threads& world) {
+    trace::recorder recorder;
+    auto seen = trace::traced(world.duplicate(), recorder);
+    comm::collectives<decltype(seen)> all{seen.duplicate(), {.all_reduce = comm::parse_all_reduce_spec("ring")}};
+    std::vector<float> values(100);
+    recorder.name_memory(std::as_bytes(std::span{values}), "values");
+    for (int round = 0; round < 5; ++round) {
+      comm::all_reduce(all, values).wait();
+    }
+    comm::barrier(all).wait();
+    trace::write(file, recorder, seen);
+  });
+  const auto have = read(file);
+  BOOST_TEST(gradus_test::first_complaint(have) == "");
+  const auto spans = gradus_test::spans_of(have);
+  for (int rank = 0; rank < 3; ++rank) {
+    BOOST_TEST(gradus_test::count_spans(spans, rank, "communicate", "all_reduce values") == 5);
+    BOOST_TEST(gradus_test::count_spans(spans, rank, "communicate", "send values") == 5 * 4);
+    BOOST_TEST(gradus_test::count_spans(spans, rank, "wait", "wait values") == 5);
+    BOOST_TEST(gradus_test::count_spans(spans, rank, "wait", "wait barrier") == 1);
+    int told = 0;
+    for (const auto& [place, of_place] : spans) {
+      for (const auto& one : of_place) {
+        told += place.first == rank && one.name == "all_reduce values" && one.args.contains("all_arrived_us") ? 1 : 0;
+      }
+    }
+    BOOST_TEST(told == 5);
   }
 }
 

@@ -214,6 +214,7 @@ class shared_memory_update {
     if (!in_use) {
       return;  // a rank has left this step: why is known when the values are waited for
     }
+    [[maybe_unused]] const auto seen = pass_of(update);
     const index_t most = piece_elements * threads_of(update);
     for (std::size_t first = 0; first < pieces_.size();) {
       std::size_t last = first;
@@ -267,6 +268,16 @@ class shared_memory_update {
       return update.device().threads();
     } else {
       return 1;
+    }
+  }
+
+  /// Where the rule's time is recorded, its pieces are one.
+  template <class Update>
+  static auto pass_of(const Update& update) noexcept {
+    if constexpr (requires { update.pass(); }) {
+      return update.pass();
+    } else {
+      return 0;
     }
   }
 

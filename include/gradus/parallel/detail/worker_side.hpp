@@ -4,11 +4,12 @@
 // Module: parallel. Depends on: optim, comm.
 #pragma once
 
-#include <algorithm>  // std::copy
-#include <cstddef>    // std::size_t
-#include <cstdint>    // std::uint8_t
-#include <span>       // std::span
-#include <string>     // std::string
+#include <algorithm>    // std::copy
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <span>         // std::as_bytes, std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/index.hpp"                       // index_t
@@ -159,6 +160,18 @@ class worker_side {
       const auto from = bytes_of(plan_->parts[i], {staged_.data(), staged_.size()});
       const auto to = bytes_of(plan_->parts[i], buffers_.values);
       std::copy(from.begin(), from.end(), const_cast<std::uint8_t*>(to.data()));
+    }
+  }
+
+  /// Calls visit(name, memory) for what is sent and what is received of every part.
+  template <class Visit>
+  void visit_parts(const Visit& visit) const {
+    const std::span<const std::uint8_t> values =
+        staged_.empty() ? std::span<const std::uint8_t>{buffers_.values} : std::span{staged_.data(), staged_.size()};
+    for (std::size_t i = 0; i < plan_->parts.size(); ++i) {
+      for (const std::span<const std::uint8_t> buffer : {std::span<const std::uint8_t>{buffers_.gradients}, values}) {
+        visit(std::string_view{plan_->names[i]}, std::as_bytes(bytes_of(plan_->parts[i], buffer)));
+      }
     }
   }
 

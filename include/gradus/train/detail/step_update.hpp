@@ -8,9 +8,10 @@
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
 #include <string>   // std::string
-#include <utility>  // std::move
+#include <utility>  // std::declval, std::move
 
 #include "gradus/comm/any_group.hpp"             // group_of
+#include "gradus/comm/detail/watch_rule.hpp"     // rule_watch_of
 #include "gradus/core/config.hpp"                // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
@@ -97,6 +98,7 @@ class step_update final : public synchronized_update {
       : device_{&device},
         communicator_{&communicator},
         group_{communicator},
+        rule_watch_{comm::detail::rule_watch_of(communicator)},
         parameters_{std::move(parameters)},
         rule_{device, rule, elsewhere ? index_t{0} : static_cast<index_t>(parameters_.values.size())},
         synchronization_{
@@ -199,14 +201,18 @@ class step_update final : public synchronized_update {
     step_update* self;
 
     void operator()(std::span<const optim::segment> ready) const {
-      if constexpr (scales) {
-        self->test(ready);
-      } else {
-        self->rule_.update(device(), ready, self->parameters_.values.data(), self->parameters_.gradients.data(),
-                           self->rate_);
-      }
+      self->rule_watch_.run([&] {
+        if constexpr (scales) {
+          self->test(ready);
+        } else {
+          self->rule_.update(device(), ready, self->parameters_.values.data(), self->parameters_.gradients.data(),
+                             self->rate_);
+        }
+      });
     }
     [[nodiscard]] Device& device() const noexcept { return *self->device_; }
+    /// Until the result is gone, calls are pieces of one pass over the parameters.
+    [[nodiscard]] auto pass() const noexcept { return self->rule_watch_.pass(); }
   };
 
   void update_rest() {
@@ -239,6 +245,7 @@ class step_update final : public synchronized_update {
   Device* device_;
   Communicator* communicator_;
   comm::group_of<Communicator> group_;
+  decltype(comm::detail::rule_watch_of(std::declval<Communicator&>())) rule_watch_;
   trained_parameters<Element> parameters_;
   rule_state rule_;
   synchronization_state synchronization_;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Records when a step's end computes the update rule.
+// Module: trace. Depends on: comm.
+#pragma once
+
+#include <cstdint>  // std::int64_t
+
+#include "gradus/trace/recorder.hpp"  // recorder
+#include "gradus/trace/span.hpp"      // category, span
+
+namespace gradus::trace {
+
+/// The update rule as spans of category::update. Where a pass computes it piece by piece, between sums and copies of a
+/// few microseconds each, the pass becomes one span at its end, as long as all pieces together: a span for each would
+/// push earlier steps out of the recorder.
+class rule_watch {
+ public:
+  /// The recorder must outlive it.
+  explicit rule_watch(recorder& to) noexcept : recorder_{&to} {}
+
+  /// Calls rule() on the calling thread.
+  template <class Rule>
+  void run(const Rule& rule) {
+    if (!recorder_->enabled()) {
+      rule();
+      return;
+    }
+    const std::int64_t began = recorder_->now();
+    rule();
+    const std::int64_t ended = recorder_->now();
+    if (in_pass_) {
+      pieces_ += ended - began;
+    } else {
+      put(began, ended);
+    }
+  }
+
+  /// Until the result is gone, what runs is one pass.
+  [[nodiscard]] auto pass() noexcept {
+    struct whole {
+      explicit whole(rule_watch& watch) noexcept : self{watch} {
+        self.in_pass_ = true;
+        self.pieces_ = 0;
+      }
+      whole(const whole&) = delete;
+      whole& operator=(const whole&) = delete;
+      ~whole() {
+        self.in_pass_ = false;
+        if (self.pieces_ > 0) {
+          const std::int64_t ended = self.recorder_->now();
+          self.put(ended - self.pieces_, ended);
+        }
+      }
+      rule_watch& self;
+    };
+    return whole{*this};
+  }
+
+ private:
+  void put(std::int64_t began, std::int64_t ended) {
+    span one{.begin = began, .end = ended, .title = "update", .step = recorder_->step(), .what = category::update};
+    recorder_->push_here(one);
+  }
+
+  recorder* recorder_;
+  bool in_pass_ = false;
+  std::int64_t pieces_ = 0;  // of the pass, in ticks
+};
+
+}  // namespace gradus::trace
