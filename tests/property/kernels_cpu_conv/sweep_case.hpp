@@ -44,14 +44,9 @@ struct sweep_case {
 /// Numbers that depend on the seed and the index of a case alone.
 class draws {
  public:
-  draws(std::uint64_t seed, std::uint64_t index) : state_{seed * 0x9E3779B97F4A7C15U + index * 0xD1342543DE82EF95U} {}
+  draws(std::uint64_t seed, std::uint64_t index) : state_{mixed(mixed(seed) + index)} {}
 
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
-    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31U);
-  }
+  std::uint64_t next() { return mixed(state_ += 0x9E3779B97F4A7C15U); }
   /// From first to last.
   index_t in(index_t first, index_t last) {
     return first + static_cast<index_t>(next() % static_cast<std::uint64_t>(last - first + 1));
@@ -62,6 +57,12 @@ class draws {
   }
 
  private:
+  [[nodiscard]] static std::uint64_t mixed(std::uint64_t z) {
+    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31U);
+  }
+
   std::uint64_t state_;
 };
 
