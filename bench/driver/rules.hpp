@@ -22,7 +22,7 @@ class rule_state {
   rule_state& operator=(const rule_state&) = delete;
   virtual ~rule_state() = default;
   virtual void update(Device& device, std::span<const gradus::optim::segment> segments, float* values,
-                      const float* gradients, double rate) = 0;
+                      const float* gradients, const gradus::optim::update_step& step) = 0;
 };
 
 /// The same with a scale of the loss; see optim::scaled_loss.
@@ -32,7 +32,7 @@ class scaled_rule_state : public rule_state<Device> {
   [[nodiscard]] virtual gradus::loss_scale scale() const = 0;
   virtual void test(Device& device, std::span<const gradus::optim::segment> segments, const float* gradients) = 0;
   virtual void finish(Device& device, std::span<const gradus::optim::segment> segments, float* values,
-                      const float* gradients, double rate) = 0;
+                      const float* gradients, const gradus::optim::update_step& step) = 0;
   [[nodiscard]] virtual gradus::loss_scale_report report() = 0;
 };
 

@@ -17,8 +17,8 @@ class state_of final : public rule_state<Device> {
  public:
   state_of(Device& device, const Rule& rule, index_t parameters) : state_{device, rule, parameters} {}
   void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
-              double rate) override {
-    state_.update(device, segments, values, gradients, rate);
+              const gradus::optim::update_step& step) override {
+    state_.update(device, segments, values, gradients, step);
   }
 
  private:
@@ -30,16 +30,16 @@ class scaled_state_of final : public scaled_rule_state<Device> {
  public:
   scaled_state_of(Device& device, const Rule& rule, index_t parameters) : state_{device, {.rule = rule}, parameters} {}
   void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
-              double rate) override {
-    state_.update(device, segments, values, gradients, rate);
+              const gradus::optim::update_step& step) override {
+    state_.update(device, segments, values, gradients, step);
   }
   gradus::loss_scale scale() const override { return state_.scale(); }
   void test(Device& device, std::span<const gradus::optim::segment> segments, const float* gradients) override {
     state_.test(device, segments, gradients);
   }
   void finish(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
-              double rate) override {
-    state_.finish(device, segments, values, gradients, rate);
+              const gradus::optim::update_step& step) override {
+    state_.finish(device, segments, values, gradients, step);
   }
   gradus::loss_scale_report report() override { return state_.report(); }
 

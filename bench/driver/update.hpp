@@ -34,6 +34,7 @@ namespace driver {
 /// The update rule that was asked for. It adds the time that it takes to `seconds`.
 struct any_rule {
   static constexpr std::string_view name = "any";
+  static constexpr bool elementwise = true;  // lars is refused where parameters are parted: see plan.cpp
 
   const settings* chosen = nullptr;
   double* seconds = nullptr;  // null: nobody asks
@@ -52,8 +53,8 @@ class any_rule::state<float, Device> {
       : seconds_{rule.seconds}, state_{make_rule_state(*rule.chosen, device, parameters)} {}
 
   void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
-              double rate) {
-    timed(seconds_, [&] { state_->update(device, segments, values, gradients, rate); });
+              const gradus::optim::update_step& step) {
+    timed(seconds_, [&] { state_->update(device, segments, values, gradients, step); });
   }
 
   /// Calls work() and adds the time that it takes.
@@ -74,6 +75,7 @@ class any_rule::state<float, Device> {
 /// The same rule with a scale of the loss, for training in float16.
 struct any_scaled_rule : any_rule {
   static constexpr bool scales_loss = true;
+  static constexpr bool elementwise = false;
 
   template <class Element, class Device>
   class state;
@@ -90,12 +92,12 @@ class any_scaled_rule::state<float, Device> {
     timed([&] { state_->test(device, segments, gradients); });
   }
   void finish(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
-              double rate) {
-    timed([&] { state_->finish(device, segments, values, gradients, rate); });
+              const gradus::optim::update_step& step) {
+    timed([&] { state_->finish(device, segments, values, gradients, step); });
   }
   void update(Device& device, std::span<const gradus::optim::segment> segments, float* values, const float* gradients,
-              double rate) {
-    timed([&] { state_->update(device, segments, values, gradients, rate); });
+              const gradus::optim::update_step& step) {
+    timed([&] { state_->update(device, segments, values, gradients, step); });
   }
   [[nodiscard]] gradus::loss_scale_report report() { return state_->report(); }
 

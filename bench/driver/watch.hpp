@@ -72,13 +72,13 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
     timed(now_.exchange, [&] { inner_->gradients_ready(first, count); });
   }
   [[nodiscard]] gradus::loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
-  void update(double rate) override {
+  void update(const gradus::optim::update_step& step) override {
     const clock::time_point before = clock::now();
     const double input = now_.input;
     now_.forward = seconds(step_began_, forward_end_) - input - forward_exchange_;
     now_.backward = seconds(forward_end_, before) - (now_.exchange - forward_exchange_);
     mark(step_mark::update);
-    timed(now_.exchange, [&] { inner_->update(rate); });
+    timed(now_.exchange, [&] { inner_->update(step); });
     mark(step_mark::end);
   }
   void complete_update() override { inner_->complete_update(); }

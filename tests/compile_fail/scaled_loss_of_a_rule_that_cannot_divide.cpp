@@ -13,10 +13,12 @@
 struct step_rule {
   static constexpr std::string_view name = "step";
   void check() const {}
+  std::string description() const;
   template <class Element, class Device>
   struct state {
     state(Device&, const step_rule&, gradus::index_t) {}
-    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*, double
+    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*,
+                const gradus::optim::update_step&
 #ifdef GRADUS_TEST_GOOD_TWIN
                 ,
                 const gradus::loss_scale& = {}

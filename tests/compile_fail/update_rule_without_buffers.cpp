@@ -6,10 +6,12 @@
 struct rule {
   static constexpr std::string_view name = "mine";
   void check() const {}
+  std::string description() const;
   template <class Element, class Device>
   struct state {
     state(Device&, const rule&, gradus::index_t) {}
-    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*, double) {}
+    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*,
+                const gradus::optim::update_step&) {}
 #ifdef GRADUS_TEST_GOOD_TWIN
     template <class Visitor>
     void visit_buffers(Visitor&&) {}

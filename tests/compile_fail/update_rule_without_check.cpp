@@ -8,10 +8,12 @@ struct rule {
 #ifdef GRADUS_TEST_GOOD_TWIN
   void check() const {}
 #endif
+  std::string description() const;
   template <class Element, class Device>
   struct state {
     state(Device&, const rule&, gradus::index_t) {}
-    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*, double) {}
+    void update(Device&, std::span<const gradus::optim::segment>, Element*, const Element*,
+                const gradus::optim::update_step&) {}
     template <class Visitor>
     void visit_buffers(Visitor&&) {}
   };

@@ -42,12 +42,13 @@ struct deadly {
   static constexpr std::string_view name = "deadly";
 
   void check() const {}
+  [[nodiscard]] std::string description() const { return "deadly"; }
 
   template <class Element, class Device>
   struct state {
     state(Device& /*device*/, const deadly& /*rule*/, gradus::index_t /*elements*/) {}
     void update(Device& /*device*/, std::span<const gradus::optim::segment> /*segments*/, Element* /*values*/,
-                const Element* /*gradients*/, double /*rate*/) {
+                const Element* /*gradients*/, const gradus::optim::update_step& /*step*/) {
       if (++updates == 4) {
         everybody->count_this_rank();
         std::raise(SIGKILL);

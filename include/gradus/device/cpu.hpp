@@ -15,7 +15,7 @@
 #include <sys/mman.h>  // madvise
 #endif
 
-#include "gradus/core/config.hpp"             // GRADUS_COLD
+#include "gradus/core/config.hpp"             // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"              // configuration_error, device_error
 #include "gradus/core/index.hpp"              // index_t
 #include "gradus/core/vector.hpp"             // vector
@@ -65,7 +65,7 @@ class cpu : public kernels::overload_set {
   }
 
   /// Threads that share one operation that runs alone, the caller included.
-  [[nodiscard]] int threads() const noexcept { return pool_->threads(); }
+  [[nodiscard]] int threads() const { return pool().threads(); }
 
   /// cpu_options::allow_winograd
   [[nodiscard]] bool allows_winograd() const noexcept { return allows_winograd_; }
@@ -126,14 +126,14 @@ class cpu : public kernels::overload_set {
   /// @throws the first exception that a task threw
   template <class Task>
   void parallel_lanes(const Task& task) {
-    pool_->run(lanes(), task);
+    pool().run(lanes(), task);
   }
 
   /// Calls task(i) once for every i in [0, count), on all threads; tasks must be independent of each other.
   /// @throws the first exception that a task threw
   template <class Task>
   void parallel_tasks(index_t count, const Task& task) {
-    pool_->run(count, task);
+    pool().run(count, task);
   }
 
   /// Calls body(begin, end) on consecutive pieces of [0, count) of `grain` indices (the last may be shorter), on all
@@ -149,7 +149,7 @@ class cpu : public kernels::overload_set {
       return;
     }
     auto task = [&](index_t piece) { body(piece * grain, std::min(count, (piece + 1) * grain)); };
-    pool_->run(pieces, task);
+    pool().run(pieces, task);
   }
 
  private:
@@ -165,6 +165,16 @@ class cpu : public kernels::overload_set {
       raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {lanes});
     }
     return lanes * (threads == 0 ? std::max(1, processors_of_rank() / lanes) : threads);
+  }
+
+  [[nodiscard]] detail::thread_pool& pool() const {
+    if (pool_ == nullptr) {
+      raise_moved_from();
+    }
+    return *pool_;
+  }
+  [[noreturn]] GRADUS_COLD GRADUS_NEVER_INLINE static void raise_moved_from() {
+    raise<device_error>("cpu", "a device", "one that was moved from", "use the device that it was moved to");
   }
 
   std::unique_ptr<detail::thread_pool> pool_;

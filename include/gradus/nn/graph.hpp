@@ -5,6 +5,7 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
+#include <atomic>            // std::atomic
 #include <cstddef>           // std::size_t
 #include <cstdint>           // std::uint64_t
 #include <initializer_list>  // std::initializer_list
@@ -97,9 +98,9 @@ class graph {
     }
     gradus::detail::vector<value_shape> input_shapes;
     for (const value input : inputs) {
-      if (input.index >= shapes_.size()) {
-        raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make", {},
-                                   where);
+      if (!owns(input)) {
+        raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
+                                   "pass what input() or add(...) of this network returned", where);
       }
       input_shapes.push_back(shapes_[input.index]);
     }
@@ -127,13 +128,16 @@ class graph {
       forget_last();
       throw;
     }
-    return {nodes_.size()};
+    return {nodes_.size(), identity_};
   }
 
   /// @throws configuration_error when a loss cannot be put on the value
   GRADUS_COLD void require_scores(value scores, const std::source_location& where) const {
     require_building("network.loss");
-    if (scores.index >= shapes_.size() || scores.index == 0) {
+    if (has_loss_) {
+      raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
+    }
+    if (!owns(scores) || scores.index == 0) {
       raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
     }
   }
@@ -208,7 +212,8 @@ class graph {
 
   // ---- what it consists of
 
-  [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0; }
+  /// Not of a graph that was moved from.
+  [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0 && !nodes_.empty(); }
   [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
   /// The most examples that a layer computes at once.
   [[nodiscard]] index_t examples_at_once() const noexcept {
@@ -216,8 +221,17 @@ class graph {
     return part > 0 && part < options_.batch_size ? part : options_.batch_size;
   }
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
+  /// What the values of this graph, and of no other in the process, hold.
+  [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   /// @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
+  /// Of one example of a value. @throws configuration_error when it is not of this graph
+  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v) const {
+    if (!owns(v)) {
+      raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make");
+    }
+    return shapes_[v.index];
+  }
   /// Of one example of a value. @throws std::out_of_range when there is no such value
   [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
   /// The extents of a value for a number of examples. @pre the value exists
@@ -235,8 +249,12 @@ class graph {
   /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre frozen
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
-  /// The position of the parameter "layer.name" in parameters(). @throws configuration_error when there is none
+  /// The position of the parameter "layer.name" in parameters().
+  /// @throws configuration_error when there is none, or the graph has not been frozen or forecast
   [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name) const {
+    if (parameters_.empty()) {
+      require_frozen("network.find_parameter");
+    }
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (parameters_[k]->name == name) {
         return k;
@@ -292,6 +310,11 @@ class graph {
 
   // ---- checks of a step
 
+  [[noreturn]] GRADUS_COLD static void raise_not_frozen(std::string_view operation) {
+    raise<configuration_error>(operation, "a frozen network", "one that is still being built, or was moved from",
+                               "call freeze({.batch_size = ...}) first");
+  }
+
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
     require_frozen(operation);
     if (!has_loss_) {
@@ -319,6 +342,14 @@ class graph {
   }
 
  private:
+  [[nodiscard]] static std::uint64_t next_identity() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  /// Whether the value is of this graph.
+  [[nodiscard]] bool owns(value v) const noexcept { return v.network == identity_ && v.index < shapes_.size(); }
+
   /// Takes back a layer that could not be appended.
   void forget_last() noexcept {
     nodes_.pop_back();
@@ -360,8 +391,7 @@ class graph {
 
   GRADUS_COLD void require_frozen(std::string_view operation) const {
     if (!frozen()) {
-      raise<configuration_error>(operation, "a frozen network", "one that is still being built",
-                                 "call freeze({.batch_size = ...}) first");
+      raise_not_frozen(operation);
     }
   }
 
@@ -382,6 +412,7 @@ class graph {
 
   gradus::detail::vector<value_shape> shapes_;  // of the values
   gradus::detail::vector<node> nodes_;
+  std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;
   freeze_options options_;  // batch_size 0: not frozen

@@ -76,7 +76,7 @@ class network final : public network_base<Element, Device> {
   // ---- building
 
   /// The images that the network is given.
-  [[nodiscard]] value input() const noexcept { return {0}; }
+  [[nodiscard]] value input() const noexcept { return {0, this->structure().identity()}; }
 
   /// Appends a layer that reads `inputs`, and returns its output.
   ///
@@ -100,6 +100,7 @@ class network final : public network_base<Element, Device> {
 
   /// Ends the network with a loss over `scores`.
   /// @throws shape_error when the scores have a shape that the loss cannot use
+  /// @throws configuration_error when they are not an output of a layer of this network, or it has a loss
   template <class Description>
   GRADUS_COLD void loss(const Description& description, value scores,
                         std::source_location where = std::source_location::current()) {
@@ -111,7 +112,8 @@ class network final : public network_base<Element, Device> {
   }
 
   /// The shape of one example of a value.
-  [[nodiscard]] const value_shape& shape(value v) const { return this->structure().shape(v.index); }
+  /// @throws configuration_error when it is not of this network
+  [[nodiscard]] const value_shape& shape(value v) const { return this->structure().shape(v); }
 
   /// Plans the network, takes its memory, and sets the parameters to their initial values.
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
@@ -150,8 +152,9 @@ class network final : public network_base<Element, Device> {
 
   /// All parameters, in the order in which backward completes their gradients. @pre frozen
   [[nodiscard]] std::span<const parameter_type> parameters() const noexcept { return parameters_; }
-  /// The parameter "layer.name". @throws configuration_error when there is none
+  /// The parameter "layer.name". @throws configuration_error when there is none, or the network is not frozen
   [[nodiscard]] const parameter_type& find_parameter(std::string_view name) const {
+    (void)this->frozen_memory("network.find_parameter");
     return parameters_[this->structure().find_parameter(name)];
   }
 

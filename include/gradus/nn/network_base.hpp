@@ -14,7 +14,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD
+#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/core/text.hpp"             // text
@@ -94,31 +94,35 @@ class network_base {
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
   /// Layers, the values between them, and parameters, without memory.
   [[nodiscard]] const graph& structure() const noexcept { return graph_; }
-  /// What a step does. @pre frozen
-  [[nodiscard]] const execution_plan& plan() const noexcept { return memory_->plan(); }
+  /// What a step does. @throws configuration_error unless the network is frozen
+  [[nodiscard]] const execution_plan& plan() const { return frozen_memory("network.plan").plan(); }
 
   /// Those of a layer in parameters(). @pre frozen
   [[nodiscard]] parameter_range parameters_of(std::size_t layer) const noexcept {
     const graph::node& n = graph_.nodes()[layer];
     return {.first = n.first_parameter, .count = n.parameters.size()};
   }
-  /// The flat buffers behind parameters(). @pre frozen
-  [[nodiscard]] std::span<parameter_element_type> values() noexcept { return memory_->values(); }
-  [[nodiscard]] std::span<parameter_element_type> gradients() noexcept { return memory_->gradients(); }
+  /// The flat buffers behind parameters(). @throws configuration_error unless the network is frozen
+  [[nodiscard]] std::span<parameter_element_type> values() { return frozen_memory("network.values").values(); }
+  [[nodiscard]] std::span<parameter_element_type> gradients() { return frozen_memory("network.gradients").gradients(); }
 
-  /// What layers keep from step to step beside parameters. In distributed training each rank has its own. @pre frozen
-  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers() const noexcept {
-    return memory_->buffers();
+  /// What layers keep from step to step beside parameters. In distributed training each rank has its own.
+  /// @throws configuration_error unless the network is frozen
+  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers() const {
+    return frozen_memory("network.buffers").buffers();
   }
-  /// The flat buffer behind buffers().
-  [[nodiscard]] std::span<parameter_element_type> buffer_values() noexcept { return memory_->buffer_values(); }
+  /// The flat buffer behind buffers(). @throws configuration_error unless the network is frozen
+  [[nodiscard]] std::span<parameter_element_type> buffer_values() {
+    return frozen_memory("network.buffer_values").buffer_values();
+  }
 
   /// Learnable numbers.
   [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
   /// Bytes that the frozen network holds: arena, workspace, parameters and gradients.
-  [[nodiscard]] std::size_t memory_bytes() const { return memory_->bytes(); }
+  /// @throws configuration_error unless the network is frozen
+  [[nodiscard]] std::size_t memory_bytes() const { return frozen_memory("network.memory_bytes").bytes(); }
 
   /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals. Equal texts mean networks
   /// that compute the same.
@@ -137,6 +141,14 @@ class network_base {
   GRADUS_COLD ~network_base() = default;
 
   [[nodiscard]] graph& building() noexcept { return graph_; }
+  /// @throws configuration_error unless the network is frozen
+  [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& frozen_memory(
+      std::string_view asked_by) const {
+    if (memory_ == nullptr) {
+      graph::raise_not_frozen(asked_by);
+    }
+    return *memory_;
+  }
   [[nodiscard]] detail::network_memory<Element, Device>& memory() const noexcept { return *memory_; }
 
   /// As network::freeze.
@@ -192,7 +204,7 @@ class network_base {
 
   /// As network::find_non_finite.
   GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
-    if (std::string name = memory_->first_non_finite_parameter(graph_); !name.empty()) {
+    if (std::string name = frozen_memory("network.find_non_finite").first_non_finite_parameter(graph_); !name.empty()) {
       return {gradus::detail::text({"parameter ", name})};
     }
     if (!memory_->all_finite(batch.data, batch.shape.size())) {

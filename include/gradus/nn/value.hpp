@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>  // std::size_t
+#include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 
 #include "gradus/core/extents.hpp"  // image_extents
@@ -13,10 +14,11 @@
 
 namespace gradus::nn {
 
-/// The output of a layer, or the input of the network: what network::add takes and returns. Cheap to copy; means
-/// something only to the network that made it.
+/// The output of a layer, or the input of the network: what network::add takes and returns. Cheap to copy; other
+/// networks than the one that made it refuse it, and all refuse one that no network made.
 struct value {
   std::size_t index = 0;
+  std::uint64_t network = 0;  ///< graph::identity of the one that made it
 };
 
 /// The shape of one example of a value: an image of (channels, height, width), in elements.

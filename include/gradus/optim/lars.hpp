@@ -17,6 +17,7 @@
 #include "gradus/optim/describe.hpp"     // detail::describe
 #include "gradus/optim/segment.hpp"      // segment
 #include "gradus/optim/update_rule.hpp"  // update_rule
+#include "gradus/optim/update_step.hpp"  // update_step
 #include "gradus/tensor/tensor.hpp"      // tensor
 
 namespace gradus::optim {
@@ -31,8 +32,7 @@ namespace gradus::optim {
 /// local = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm 1.
 struct lars {
   static constexpr std::string_view name = "lars";
-  /// An update needs all elements of a parameter: it cannot be spread over parameter servers in parts.
-  static constexpr bool needs_whole_parameters = true;
+  static constexpr bool elementwise = false;  ///< an update needs the norms of whole parameters
 
   double momentum = 0.9;       ///< in [0, 1)
   double weight_decay = 5e-4;  ///< at least 0
@@ -78,8 +78,8 @@ class lars::state {
   /// @throws configuration_error when the learning rate is negative or not finite
   /// @throws shape_error when a segment lies outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
-              double learning_rate, const loss_scale& scale = {}) {
-    detail::require_learning_rate(name, learning_rate);
+              const update_step& step, const loss_scale& scale = {}) {
+    detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, velocity_.size());
     const double factor = factor_of(device, scale);
     for (const segment& part : segments) {
@@ -95,7 +95,7 @@ class lars::state {
                      momentum_pass{.learning_rate = 1,
                                    .momentum = rule_.momentum,
                                    .weight_decay = rule_.weight_decay,
-                                   .gradient_scale = learning_rate * local,
+                                   .gradient_scale = step.learning_rate * local,
                                    .loss_scale = scale},
                      values, gradients, velocity_.data());
     }

@@ -20,6 +20,7 @@
 #include "gradus/optim/loss_scaling.hpp"    // finish_loss_scale, loss_scaling, note_not_finite
 #include "gradus/optim/segment.hpp"         // segment
 #include "gradus/optim/update_rule.hpp"     // update_rule
+#include "gradus/optim/update_step.hpp"     // update_step
 #include "gradus/tensor/tensor.hpp"         // tensor
 
 namespace gradus::optim {
@@ -27,8 +28,8 @@ namespace gradus::optim {
 /// A rule whose state divides gradients by a scale in its pass over them.
 template <class State, class Element, class Device>
 concept divides_gradients = requires(State& state, Device& device, std::span<const segment> segments, Element* values,
-                                     const Element* gradients, double learning_rate, const loss_scale& scale) {
-  state.update(device, segments, values, gradients, learning_rate, scale);
+                                     const Element* gradients, const update_step& step, const loss_scale& scale) {
+  state.update(device, segments, values, gradients, step, scale);
 };
 
 /// Another update rule, for training in 16 bits: the loss is multiplied by a scale before the backward pass, so that
@@ -55,6 +56,7 @@ template <class Rule>
 struct scaled_loss {
   static constexpr std::string_view name = "scaled_loss";
   static constexpr bool scales_loss = true;
+  static constexpr bool elementwise = false;  ///< whether a step is made depends on all gradients
 
   Rule rule{};
   loss_scaling scaling{};
@@ -70,13 +72,7 @@ struct scaled_loss {
     std::string text =
         detail::describe(name, {scaling.initial, scaling.dynamic ? 1.0 : 0.0, scaling.growth, scaling.backoff,
                                 static_cast<double>(scaling.growth_interval), scaling.smallest, scaling.largest});
-    text += " of ";
-    if constexpr (requires { std::string{rule.description()}; }) {
-      text += rule.description();
-    } else {
-      text += Rule::name;
-    }
-    return text;
+    return text.append(" of ").append(rule.description());
   }
 
   friend bool operator==(const scaled_loss&, const scaled_loss&) noexcept = default;
@@ -92,8 +88,8 @@ class scaled_loss<Rule>::state {
   using inner_state = typename Rule::template state<Element, Device>;
   static_assert(divides_gradients<inner_state, Element, Device>,
                 "gradus: scaled_loss: give the rule's state void update(Device&, std::span<const "
-                "gradus::optim::segment>, Element* values, const Element* gradients, double learning_rate, const "
-                "gradus::loss_scale& scale); that divides gradients by the scale");
+                "gradus::optim::segment>, Element* values, const Element* gradients, const "
+                "gradus::optim::update_step&, const gradus::loss_scale& scale); that divides gradients by the scale");
   static constexpr index_t numbers = gradus::detail::place_of(loss_scale_number::count);
 
  public:
@@ -123,19 +119,19 @@ class scaled_loss<Rule>::state {
   /// The step for the parameters of `segments`, unless a gradient was not finite; then the scale of the next step.
   /// Once a step, after `test` of all of them.
   GRADUS_NEVER_INLINE void finish(Device& device, std::span<const segment> segments, Element* values,
-                                  const Element* gradients, double learning_rate) {
+                                  const Element* gradients, const update_step& step) {
     if (has_memory_of_its_own<Device> ||
         numbers_.data()[gradus::detail::place_of(loss_scale_number::not_finite)] == 0.0) {
-      inner_.update(device, segments, values, gradients, learning_rate, scale());
+      inner_.update(device, segments, values, gradients, step, scale());
     }
     finish_loss_scale(device, rule_.scaling, numbers_.data());
   }
 
   /// One step: `segments` are all parameters.
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
-              double learning_rate) {
+              const update_step& step) {
     test(device, segments, gradients);
-    finish(device, segments, values, gradients, learning_rate);
+    finish(device, segments, values, gradients, step);
   }
 
   /// The numbers. On a GPU it waits for the device.

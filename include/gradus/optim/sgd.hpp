@@ -19,6 +19,7 @@
 #include "gradus/optim/describe.hpp"     // detail::describe
 #include "gradus/optim/segment.hpp"      // segment
 #include "gradus/optim/update_rule.hpp"  // update_rule
+#include "gradus/optim/update_step.hpp"  // update_step
 #include "gradus/tensor/tensor.hpp"      // tensor
 
 namespace gradus::optim {
@@ -33,6 +34,7 @@ namespace gradus::optim {
 /// no momentum correction. Sutskever, Martens, Dahl, Hinton 2013 (section 2, for Nesterov's variant).
 struct sgd {
   static constexpr std::string_view name = "sgd";
+  static constexpr bool elementwise = true;
 
   double momentum = 0.9;       ///< in [0, 1); 0 keeps no velocities
   bool nesterov = false;       ///< look ahead along the velocity; needs momentum
@@ -78,11 +80,11 @@ class sgd::state {
   /// @throws configuration_error when the learning rate is negative or not finite
   /// @throws shape_error when a segment lies outside the buffers
   GRADUS_NEVER_INLINE void update(Device& device, std::span<const segment> segments, Element* values,
-                                  const Element* gradients, double learning_rate, const loss_scale& scale = {}) {
-    detail::require_learning_rate(name, learning_rate);
+                                  const Element* gradients, const update_step& step, const loss_scale& scale = {}) {
+    detail::require_learning_rate(name, step.learning_rate);
     detail::require_inside(name, segments, parameters_);
     apply_momentum(device, segments,
-                   momentum_pass{.learning_rate = learning_rate,
+                   momentum_pass{.learning_rate = step.learning_rate,
                                  .momentum = rule_.momentum,
                                  .weight_decay = rule_.weight_decay,
                                  .nesterov = rule_.nesterov,

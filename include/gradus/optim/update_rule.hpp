@@ -7,13 +7,15 @@
 #include <cmath>        // std::isfinite
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
 #include <span>         // std::span
+#include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"    // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"     // configuration_error, shape_error
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/device/cpu.hpp"     // cpu
-#include "gradus/optim/segment.hpp"  // segment
+#include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"         // configuration_error, shape_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/optim/segment.hpp"      // segment
+#include "gradus/optim/update_step.hpp"  // update_step
 
 namespace gradus::optim {
 
@@ -72,6 +74,18 @@ concept has_update_rule_check = requires(const U& rule) {
   rule.check();
 };
 
+template <class U>
+concept has_update_rule_description = requires(const U& rule) {
+  { rule.description() } -> std::convertible_to<std::string>;
+};
+
+/// A rule that says of itself that it updates each element by that element, its gradient and its state alone. Only such
+/// a rule may be given parts of parameters.
+template <class U>
+concept elementwise_update_rule = requires {
+  requires bool{U::elementwise};
+};
+
 template <class U, class Element, class Device>
 concept has_update_rule_state = requires {
   typename U::template state<Element, Device>;
@@ -81,8 +95,8 @@ concept has_update_rule_state = requires {
 template <class U, class Element, class Device>
 concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
     requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
-             Element* values, const Element* gradients, double learning_rate) {
-  state.update(device, segments, values, gradients, learning_rate);
+             Element* values, const Element* gradients, const update_step& step) {
+  state.update(device, segments, values, gradients, step);
 };
 
 template <class U, class Element, class Device>
@@ -97,16 +111,22 @@ concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
 /// U models `update_rule` for an element type and a device when it is copyable and, for a `const U& rule`,
 ///   1. `U::name` is a constant string used in messages and files;
 ///   2. `rule.check()` throws configuration_error when a hyper-parameter makes no sense;
-///   3. `U::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer), and
+///   3. `rule.description()` is a text that tells its hyper-parameters from others: ranks compare it;
+///   4. `U::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer), and
 ///      the constructor calls check(); this is where memory is allocated;
-///   4. `state.update(device, segments, values, gradients, learning_rate)` does one step for the parameters in
-///      `segments`, any subset of all, and allocates nothing;
-///   5. `state.visit_buffers(visitor)` calls visitor(name, data, count) for every buffer that a checkpoint must hold.
-/// Where `update` takes a `const loss_scale&` as one more argument and divides gradients by it, scaled_loss takes the
-/// rule. Semantics (tests/property/optim): what a step does to a parameter does not depend on which other parameters
-/// are in the same call, nor on the number of threads.
+///   5. `state.update(device, segments, values, gradients, step)` does the step for the parameters in `segments`, any
+///      subset of all: it may be called several times a step, for other parameters each time, with the same
+///      update_step; it allocates nothing;
+///   6. `state.visit_buffers(visitor)` calls visitor(name, data, count) for every buffer that a checkpoint must hold.
+/// With `static constexpr bool elementwise = true` it says that an element's update depends on nothing but that
+/// element, its gradient and state: then ranks may update other parts of a parameter each, and parameter servers hold
+/// parts of it. Without, the segments that it is given are whole parameters. Where `update` takes a `const loss_scale&`
+/// as one more argument and divides gradients by it, scaled_loss takes the rule. Semantics (tests/property/optim): what
+/// a step does to a parameter does not depend on which other parameters are in the same call, nor on the number of
+/// threads.
 template <class U, class Element = float, class Device = cpu>
-concept update_rule = std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> &&
+concept update_rule =
+    std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> && has_update_rule_description<U> &&
     has_update_rule_update<U, Element, Device> && has_update_rule_buffers<U, Element, Device>;
 
 /// Says which requirement of `update_rule` the type U misses. Always true when it compiles.
@@ -119,12 +139,17 @@ consteval bool explain_update_rule() {
   static_assert(has_update_rule_check<U>,
                 "gradus: not an update rule: give it void check() const; that throws gradus::configuration_error for "
                 "values that make no sense");
+  static_assert(
+      has_update_rule_description<U>,
+      "gradus: not an update rule: give it std::string description() const; with all hyper-parameters, so that "
+      "ranks with others are told");
   static_assert(has_update_rule_state<U, Element, Device>,
                 "gradus: not an update rule: give it template <class Element, class Device> class state with a "
                 "constructor state(Device&, const rule&, gradus::index_t parameters)");
   static_assert(has_update_rule_update<U, Element, Device>,
                 "gradus: not an update rule: give its state void update(Device&, std::span<const "
-                "gradus::optim::segment>, Element* values, const Element* gradients, double learning_rate);");
+                "gradus::optim::segment>, Element* values, const Element* gradients, const "
+                "gradus::optim::update_step&);");
   static_assert(has_update_rule_buffers<U, Element, Device>,
                 "gradus: not an update rule: give its state template <class Visitor> void visit_buffers(Visitor&&); "
                 "that calls visitor(name, data, count) for every buffer");

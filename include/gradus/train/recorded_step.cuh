@@ -56,7 +56,7 @@ class recorded_step {
     const auto run = [&](const const_view& batch, std::span<const std::int32_t> wanted) {
       const kernels::loss_sums sums = network_->train_step(batch, wanted, place);
       state_.update(network_->device(), {segments_.data(), segments_.size()}, network_->values().data(),
-                    network_->gradients().data(), learning_rate);
+                    network_->gradients().data(), {learning_rate, place.step});
       return sums;
     };
     return recording_.takes(images, labels, place) ? recording_.launch(images, labels, learning_rate, place, run)

@@ -115,10 +115,10 @@ class step_tracer final : public synchronized_update {
 
   [[nodiscard]] loss_scale scale_of_loss() override { return inner_->scale_of_loss(); }
 
-  void update(double rate) override {
+  void update(const optim::update_step& step) override {
     const std::int64_t began = recorder_->now();
     end_phase(began);
-    inner_->update(rate);
+    inner_->update(step);
     put_exchange(began, 0);
   }
 

@@ -13,24 +13,25 @@
 #include "gradus/core/element.hpp"               // parameter_element_t
 #include "gradus/core/error.hpp"                 // configuration_error
 #include "gradus/device/device_policy.hpp"       // has_host_memory
-#include "gradus/optim/update_rule.hpp"          // explain_update_rule
+#include "gradus/optim/update_rule.hpp"          // elementwise_update_rule, explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
 #include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
 #include "gradus/parallel/synchronization.hpp"   // explain_synchronization
-#include "gradus/train/detail/parts.hpp"         // callback_of, describe_rule, takes_trainer
-#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of, works_on_parts
+#include "gradus/train/detail/parts.hpp"         // callback_of, explain_callback, takes_trainer
+#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of
 #include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base, training_watch
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
 namespace gradus::train {
 
-/// The synchronization of a trainer that is given none: where ranks reach each other's memory parallel::sharded_update,
-/// in one pass over it, else parallel::all_reduce. Both leave the same sums, values and state of the rule on all ranks.
+/// The synchronization of a trainer that is given none: where ranks reach each other's memory and the rule says that it
+/// is elementwise, parallel::sharded_update, in one pass over that memory; else parallel::all_reduce. Both leave the
+/// same sums, values and state of the rule on all ranks.
 template <class Network, class Update, class Communicator>
 using default_synchronization =
     std::conditional_t<has_host_memory<typename Network::device_type> &&
                            comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>> &&
-                           detail::works_on_parts<Update>,
+                           optim::elementwise_update_rule<Update>,
                        parallel::sharded_update, parallel::all_reduce>;
 
 /// Trains a network on one or more ranks.
@@ -70,7 +71,7 @@ class trainer final : public detail::trainer_base<Network> {
                       const Synchronization& options = {})
       : base{network},
         step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
-    this->require_same(step_.group(), detail::describe_rule(rule), step_.description());
+    this->require_same(step_.group(), rule.description(), step_.description());
     if constexpr (watched) {
       watch().made(step_.synchronization());
     }

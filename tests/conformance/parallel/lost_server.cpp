@@ -35,16 +35,17 @@ struct watched_descent {
   void (*before_update)() = nullptr;
 
   void check() const {}
+  [[nodiscard]] std::string description() const { return "watched_descent"; }
 
   template <class Element, class Device>
   struct state {
     state(Device& /*device*/, const watched_descent& rule, index_t /*elements*/) : before_update{rule.before_update} {}
     void update(Device& /*device*/, std::span<const segment> segments, Element* values, const Element* gradients,
-                double rate) {
+                const gradus::optim::update_step& step) {
       before_update();
       for (const segment& each : segments) {
         for (index_t i = each.offset; i < each.offset + each.size; ++i) {
-          values[i] -= static_cast<Element>(rate) * gradients[i];
+          values[i] -= static_cast<Element>(step.learning_rate) * gradients[i];
         }
       }
     }

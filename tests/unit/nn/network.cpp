@@ -396,4 +396,66 @@ BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found) {
   BOOST_TEST(net.find_non_finite(broken.images, {}).place == "the input");
 }
 
+BOOST_AUTO_TEST_CASE(values_of_other_networks_and_a_second_loss_are_refused) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> other{device, {2, 4, 4}};
+  const nn::value foreign = other.add("conv", nn::conv2d{.out_channels = 3}, other.input());
+  nn::network<float, gradus::nhwc> net{device, {2, 4, 4}};
+  const nn::value x = net.add("conv", nn::conv2d{.out_channels = 3}, net.input());
+  const std::string refused = "a value that it did not make";
+  require_text(message_of([&] { net.add("a", nn::relu{}, foreign); }), refused);
+  require_text(message_of([&] { net.add("b", nn::relu{}, other.input()); }), refused);
+  require_text(message_of([&] { net.add("c", nn::relu{}, nn::value{}); }), refused);
+  require_text(message_of([&] { net.add("d", nn::add{}, {x, foreign}); }), refused);
+  require_text(message_of([&] { (void)net.shape(foreign); }), refused);
+  require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, foreign); }), "another value");
+  const nn::value scores = net.add("scores", nn::dense{.out_features = 3}, x);
+  net.loss(nn::softmax_cross_entropy{}, scores);
+  require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, scores); }), "a second one");
+  nn::network<float, gradus::nhwc> moved = std::move(net);
+  moved.freeze({.batch_size = 1});
+  BOOST_TEST(moved.shape(scores).channels == 3);
+}
+
+BOOST_AUTO_TEST_CASE(what_needs_a_frozen_network_says_so) {
+  gradus::cpu device{{.intra_op_threads = 1}};
+  nn::network<float, gradus::nhwc> net{device, {1, 9, 9}};
+  build_small(net);
+  const random_batch<float, gradus::nhwc> batch{device, {2, 1, 9, 9}, 5};
+  const auto check = [&](auto& asked) {
+    const std::string frozen = "expected a frozen network";
+    BOOST_TEST(!asked.frozen());
+    require_text(message_of([&] { (void)asked.values(); }), frozen);
+    require_text(message_of([&] { (void)asked.gradients(); }), frozen);
+    require_text(message_of([&] { (void)asked.buffers(); }), frozen);
+    require_text(message_of([&] { (void)asked.buffer_values(); }), frozen);
+    require_text(message_of([&] { (void)asked.memory_bytes(); }), frozen);
+    require_text(message_of([&] { (void)asked.plan(); }), frozen);
+    require_text(message_of([&] { (void)asked.find_parameter("conv1.weight"); }), frozen);
+    require_text(message_of([&] { (void)asked.train_step(batch.images, batch.labels); }), frozen);
+    require_text(message_of([&] { (void)asked.forward(batch.images); }), frozen);
+    require_text(message_of([&] { (void)asked.evaluate(batch.images, batch.labels); }), frozen);
+    require_text(message_of([&] { (void)asked.find_non_finite(batch.images, {}); }), frozen);
+  };
+  check(net);
+  net.freeze({.batch_size = 2});
+  const float loss = static_cast<float>(net.evaluate(batch.images, batch.labels).loss);
+  nn::network<float, gradus::nhwc> taken = std::move(net);
+  check(net);
+  BOOST_TEST(static_cast<float>(taken.evaluate(batch.images, batch.labels).loss) == loss);
+  net = std::move(taken);
+  check(taken);
+  BOOST_TEST(static_cast<float>(net.evaluate(batch.images, batch.labels).loss) == loss);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_was_moved_from_says_so) {
+  gradus::cpu device{{.intra_op_threads = 2}};
+  const gradus::cpu taken = std::move(device);
+  BOOST_TEST(taken.threads() == 2);
+  require_text(message_of([&] { (void)device.threads(); }), "one that was moved from");
+  require_text(message_of([&] { device.parallel_for(100, 1, [](gradus::index_t, gradus::index_t) {}); }),
+               "one that was moved from");
+  require_text(message_of([&] { device.parallel_tasks(3, [](gradus::index_t) {}); }), "one that was moved from");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -25,11 +25,12 @@ using gradus::optim::sgd;
 struct archetype {
   static constexpr std::string_view name = "archetype";
   void check() const {}
+  std::string description() const { return "archetype"; }
   template <class Element, class Device>
   struct state {
     state(Device&, const archetype&, index_t) {}
     state(const state&) = delete;
-    void update(Device&, std::span<const segment>, Element*, const Element*, double) {}
+    void update(Device&, std::span<const segment>, Element*, const Element*, const gradus::optim::update_step&) {}
     template <class Visitor>
     void visit_buffers(Visitor&&) {}
   };

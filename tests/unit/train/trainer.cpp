@@ -272,6 +272,91 @@ BOOST_AUTO_TEST_CASE(functions_are_callbacks) {
   BOOST_TEST(steps == 2 * 7);  // 53 examples in batches of 8
 }
 
+// ---- rules of a program's own
+
+namespace {
+
+/// Adam (Kingma, Ba 2015) without more: what it does depends on the number of the step.
+struct own_adam {
+  static constexpr std::string_view name = "own_adam";
+  static constexpr bool elementwise = true;
+
+  void check() const {}
+  [[nodiscard]] std::string description() const { return "own_adam"; }
+
+  template <class Element, class Device>
+  class state {
+   public:
+    state(Device& /*device*/, const own_adam& /*rule*/, gradus::index_t parameters)
+        : first_(static_cast<std::size_t>(parameters)), second_(static_cast<std::size_t>(parameters)) {}
+
+    void update(Device& /*device*/, std::span<const optim::segment> segments, Element* values, const Element* gradients,
+                const optim::update_step& step) {
+      const double t = static_cast<double>(step.number) + 1;
+      for (const optim::segment& each : segments) {
+        for (gradus::index_t i = each.offset; i < each.offset + each.size; ++i) {
+          Element& m = first_[static_cast<std::size_t>(i)];
+          Element& v = second_[static_cast<std::size_t>(i)];
+          m = 0.9 * m + 0.1 * gradients[i];
+          v = 0.99 * v + 0.01 * gradients[i] * gradients[i];
+          values[i] -=
+              step.learning_rate * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
+        }
+      }
+    }
+    template <class Visitor>
+    void visit_buffers(Visitor&& visitor) {
+      visitor(std::string_view{"first"}, first_.data(), static_cast<gradus::index_t>(first_.size()));
+      visitor(std::string_view{"second"}, second_.data(), static_cast<gradus::index_t>(second_.size()));
+    }
+
+   private:
+    std::vector<Element> first_;
+    std::vector<Element> second_;
+  };
+};
+
+/// The same, which does not say that it may be given parts of parameters.
+struct careful_adam : own_adam {
+  static constexpr bool elementwise = false;
+};
+
+template <class Rule>
+using chosen_by_default =
+    train::default_synchronization<nn::network<double, gradus::nhwc>, Rule, gradus::comm::threads>;
+static_assert(std::is_same_v<chosen_by_default<own_adam>, gradus::parallel::sharded_update>);
+static_assert(std::is_same_v<chosen_by_default<careful_adam>, gradus::parallel::all_reduce>);
+static_assert(std::is_same_v<chosen_by_default<optim::lars>, gradus::parallel::all_reduce>);
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_rule_hears_the_number_of_the_step_however_often_it_is_called) {
+  const auto train_with = [](auto& world, const auto& rule, const auto&... synchronization) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::data::loader<double, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.batch_size = 8}};
+    nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.freeze({.batch_size = 8, .seed = 1});
+    train::trainer trainer{net, rule, world, synchronization...};
+    trainer.fit(loader, {.epochs = 2, .learning_rate = 0.01});
+    return std::vector<double>(net.values().begin(), net.values().end());
+  };
+  gradus::comm::self alone;
+  const auto want = train_with(alone, own_adam{});
+  const auto with_buckets = gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
+    return train_with(world, own_adam{}, gradus::parallel::all_reduce{.bucket_bytes = 256, .first_bucket_bytes = 64});
+  });
+  const auto by_default =
+      gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) { return train_with(world, own_adam{}); });
+  const auto whole =
+      gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) { return train_with(world, careful_adam{}); });
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    BOOST_TEST(gradus_test::largest_difference(with_buckets[rank], want) < 1e-9);
+    BOOST_TEST(gradus_test::largest_difference(by_default[rank], want) < 1e-9);
+    BOOST_TEST(gradus_test::largest_difference(whole[rank], want) < 1e-9);
+  }
+}
+
 // ---- who trains on what
 
 namespace {

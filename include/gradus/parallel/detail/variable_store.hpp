@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstddef>      // std::size_t
-#include <cstdint>      // std::uint8_t
+#include <cstdint>      // std::uint64_t, std::uint8_t
 #include <cstring>      // std::memcpy
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <span>         // std::span
@@ -19,6 +19,7 @@
 #include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/cpu.hpp"            // cpu
 #include "gradus/optim/segment.hpp"         // optim::segment
+#include "gradus/optim/update_rule.hpp"     // optim::elementwise_update_rule
 #include "gradus/parallel/server_plan.hpp"  // parameter_server_plan, server_part
 
 namespace gradus::parallel::detail {
@@ -53,7 +54,7 @@ class variables_of final : public variable_store {
       if (part.server != server) {
         continue;
       }
-      if constexpr (requires { Rule::needs_whole_parameters; }) {
+      if constexpr (!optim::elementwise_update_rule<Rule>) {
         if (part.size != segments[part.segment].size) {
           raise<configuration_error>("parallel::parameter_server",
                                      {"whole parameters for the update rule '", Rule::name, "'"},
@@ -65,6 +66,7 @@ class variables_of final : public variable_store {
                         .size = part.size,
                         .decay = segments[part.segment].decay});
     }
+    updates_ = gradus::detail::vector<std::uint64_t>(parts_.size());
   }
 
   std::span<std::uint8_t> values(std::size_t part) noexcept override { return bytes(values_.data(), part); }
@@ -94,7 +96,7 @@ class variables_of final : public variable_store {
         sum[i] = static_cast<Element>(static_cast<double>(sum[i]) * scale);
       }
     }
-    rule_.update(device_, std::span{&own, 1}, values_.data(), sum_.data(), rate);
+    rule_.update(device_, std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
   }
 
  private:
@@ -112,6 +114,7 @@ class variables_of final : public variable_store {
   gradus::detail::vector<Element> sum_;       // (elements)
   gradus::detail::vector<Element> incoming_;  // (workers, elements)
   gradus::detail::vector<optim::segment> parts_;
+  gradus::detail::vector<std::uint64_t> updates_;  // of each part
   typename Rule::template state<Element, cpu> rule_;
 };
 

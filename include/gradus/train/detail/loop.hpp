@@ -14,19 +14,20 @@
 #include <span>              // std::span
 #include <string>            // std::string
 
-#include "gradus/comm/agreement.hpp"    // require_agreement
-#include "gradus/comm/any_group.hpp"    // comm::any_group
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // configuration_error, numeric_error
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/loss_scale.hpp"   // loss_scale
-#include "gradus/core/text.hpp"         // text
-#include "gradus/data/sampler.hpp"      // data::shard
-#include "gradus/kernels/softmax.hpp"   // loss_sums
-#include "gradus/nn/step_observer.hpp"  // step_observer
-#include "gradus/nn/step_options.hpp"   // step_options
-#include "gradus/optim/schedule.hpp"    // optim::schedule
-#include "gradus/train/report.hpp"      // epoch_report, evaluation_report, run_information, step_report
+#include "gradus/comm/agreement.hpp"     // require_agreement
+#include "gradus/comm/any_group.hpp"     // comm::any_group
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // configuration_error, numeric_error
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/loss_scale.hpp"    // loss_scale
+#include "gradus/core/text.hpp"          // text
+#include "gradus/data/sampler.hpp"       // data::shard
+#include "gradus/kernels/softmax.hpp"    // loss_sums
+#include "gradus/nn/step_observer.hpp"   // step_observer
+#include "gradus/nn/step_options.hpp"    // step_options
+#include "gradus/optim/schedule.hpp"     // optim::schedule
+#include "gradus/optim/update_step.hpp"  // optim::update_step
+#include "gradus/train/report.hpp"       // epoch_report, evaluation_report, run_information, step_report
 
 namespace gradus::train::detail {
 
@@ -67,7 +68,7 @@ class synchronized_update : public nn::step_observer {
  public:
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
-  virtual void update(double rate) = 0;
+  virtual void update(const optim::update_step& step) = 0;
   /// Makes the values those of the next step, if update has put that off.
   virtual void complete_update() = 0;
   /// Completes the state of the rule, on all ranks, and adds what the update knows of the epoch.
@@ -226,7 +227,7 @@ class loop {
         throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
       }
       const auto before_synchronization = clock::now();
-      update.update(rate);
+      update.update({rate, steps_done_});
       report.synchronization_seconds += seconds_since(before_synchronization);
       total.add(part, batch.examples);
       const step_report step{.epoch = epoch,

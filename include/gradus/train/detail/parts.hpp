@@ -178,15 +178,6 @@ class callback_of final : public any_callback {
   void* trainer_;
 };
 
-template <class Update>
-std::string describe_rule(const Update& rule) {
-  if constexpr (requires { std::string{rule.description()}; }) {
-    return std::string{rule.description()};
-  } else {
-    return std::string{Update::name};
-  }
-}
-
 /// What all ranks must have in common.
 struct composition {
   std::string network;

@@ -21,7 +21,8 @@
 #include "gradus/kernels/conv2d.hpp"             // kernels::pass
 #include "gradus/nn/network_base.hpp"            // network_base, parameter_range
 #include "gradus/optim/segment.hpp"              // optim::segment
-#include "gradus/optim/update_rule.hpp"          // optim::has_update_rule_buffers, optim::scales_loss
+#include "gradus/optim/update_rule.hpp"          // optim::elementwise_update_rule, has_update_rule_buffers, scales_loss
+#include "gradus/optim/update_step.hpp"          // optim::update_step
 #include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
 #include "gradus/train/detail/loop.hpp"          // epoch_report, synchronized_update
 
@@ -39,16 +40,6 @@ template <class State>
 concept updates_parts = requires {
   requires State::updates_parts;
 };
-
-/// A rule that computes with all elements of a parameter at once.
-template <class Update>
-concept needs_whole_parameters = requires {
-  requires Update::needs_whole_parameters;
-};
-
-/// A rule that can update any part of the parameters without the rest.
-template <class Update>
-concept works_on_parts = !optim::scales_loss<Update> && !needs_whole_parameters<Update>;
 
 /// The flat buffers of a network, which parameters lie where, and which belong to which layer.
 template <class Element>
@@ -89,9 +80,10 @@ class step_update final : public synchronized_update {
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
   static_assert(
-      !updates_parts<synchronization_state> || works_on_parts<Update>,
+      !updates_parts<synchronization_state> || optim::elementwise_update_rule<Update>,
       "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
-      "ones or all gradients (optim::lars, optim::scaled_loss): train with parallel::all_reduce");
+      "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
+      "constexpr bool elementwise = true): train with parallel::all_reduce");
 
   GRADUS_COLD step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
                           Communicator& communicator, const Synchronization& options)
@@ -168,11 +160,11 @@ class step_update final : public synchronized_update {
     }
   }
 
-  void update(double rate) override {
-    rate_ = rate;
+  void update(const optim::update_step& step) override {
+    step_ = step;
     late_ = true;
     if constexpr (elsewhere) {
-      synchronization_.end_of_step(rate);
+      synchronization_.end_of_step(step.learning_rate);
     }
     if (!may_be_late()) {  // else before_layer goes on
       update_rest();
@@ -206,7 +198,7 @@ class step_update final : public synchronized_update {
           self->test(ready);
         } else {
           self->rule_.update(device(), ready, self->parameters_.values.data(), self->parameters_.gradients.data(),
-                             self->rate_);
+                             self->step_);
         }
       });
     }
@@ -238,7 +230,7 @@ class step_update final : public synchronized_update {
     if (tested_ == parameters_.segments.size()) {
       tested_ = 0;
       rule_.finish(*device_, {parameters_.segments.data(), parameters_.segments.size()}, parameters_.values.data(),
-                   parameters_.gradients.data(), rate_);
+                   parameters_.gradients.data(), step_);
     }
   }
 
@@ -249,9 +241,9 @@ class step_update final : public synchronized_update {
   trained_parameters<Element> parameters_;
   rule_state rule_;
   synchronization_state synchronization_;
-  double rate_ = 0;         // of the last update
-  bool late_ = false;       // the last update has not been completed
-  std::size_t tested_ = 0;  // segments whose gradients have arrived and been tested, where the loss is scaled
+  optim::update_step step_{0};  // of the last update
+  bool late_ = false;           // the last update has not been completed
+  std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where the loss is scaled
 };
 
 }  // namespace gradus::train::detail
