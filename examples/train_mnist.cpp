@@ -120,7 +120,7 @@ std::uint64_t read(const char* name, const char* text, std::uint64_t least, std:
 
 std::string help() {
   const options usual;
-  char text[1600];
+  char text[2000];
   std::snprintf(text, sizeof(text), R"(Trains the MNIST network on IDX images, in one process or on several ranks.
 
   --data FOLDER         with train-images-idx3-ubyte[.gz] and the other three files (%s)

@@ -80,8 +80,7 @@ class trainer final : public detail::trainer_base<Network> {
 
   /// Trains for some epochs. May be called again: steps and epochs go on counting.
   /// @throws configuration_error when options make no sense, ranks differ, or the loader was made for another part of
-  /// the
-  ///         batches than this rank's
+  ///         the batches than this rank's
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
   GRADUS_COLD void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
@@ -132,7 +131,7 @@ class trainer final : public detail::trainer_base<Network> {
     auto parameters = detail::trained_parameters_of<typename Network::element_type, device>(network);
     if constexpr (!decltype(step_)::elsewhere) {  // servers take no part in it
       comm::group_of<Communicator> group{communicator};
-      this->require_same(group, detail::describe_rule(rule), std::string{Synchronization::name});
+      this->require_same(group, rule.description(), std::string{Synchronization::name});
     }
     return parameters;
   }
