@@ -258,9 +258,10 @@ class reference_training {
     values.push_back(net_.parts());
   }
 
+  [[nodiscard]] bool scales_by_norms() const noexcept { return training_.rule.which == rule_spec::kind::lars; }
+
   training_outcome outcome;
   std::vector<std::vector<std::vector<reference_images>>> values;  ///< of each pass, part and value
-  double smallest_norm = INFINITY;                                 ///< of a gradient that LARS has divided by its norm
 
  private:
   void add(const std::string& name, const gradus::image_extents& shape) {
@@ -333,7 +334,6 @@ class reference_training {
       rate = rule.learning_rate;
       const double of_values = norm(parameter);
       const double of_gradient = norm(gradient);
-      smallest_norm = decays(name) ? std::min(smallest_norm, of_gradient) : smallest_norm;
       if (decays(name) && of_values != 0 && of_gradient != 0) {
         rate *= rule.lars.trust * of_values / (of_gradient + decay * of_values + rule.lars.epsilon);
       }
@@ -382,9 +382,7 @@ class rounded_reference {
   /// Whether no ReLU, maximum, best class or norm of 0 is so close that rounding could decide it: then results are
   /// comparable.
   [[nodiscard]] bool decided() const {
-    // Of a gradient that is 0 but for rounding, LARS takes another step than of one that is exactly 0.
-    const double nothing = 1e3 * relative_;
-    if (exact_.smallest_norm < nothing) {
+    if (!decided_norms()) {
       return false;
     }
     for (std::size_t pass = 0; pass < exact_.values.size(); ++pass) {
@@ -504,6 +502,26 @@ class rounded_reference {
               return false;
             }
           }
+        }
+      }
+    }
+    return true;
+  }
+
+  /// Of a gradient that is 0 but for rounding, LARS takes another step than of one that is exactly 0.
+  [[nodiscard]] bool decided_norms() const {
+    for (std::size_t step = 0; exact_.scales_by_norms() && step < exact_.outcome.gradients.size(); ++step) {
+      for (const auto& [name, gradient] : exact_.outcome.gradients[step]) {
+        double noise = 0;
+        double size = 0;
+        for (const reference_training& noisy : noisy_) {
+          noise = std::max(noise, largest_difference(noisy.outcome.gradients[step].at(name), gradient));
+        }
+        for (const double number : gradient) {
+          size = std::max(size, std::abs(number));
+        }
+        if (size < 20 * noise) {
+          return false;
         }
       }
     }
