@@ -4,7 +4,6 @@
 // Module: data. Depends on: core.
 #pragma once
 
-#include <cmath>        // std::isfinite
 #include <concepts>     // std::convertible_to
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
@@ -16,6 +15,7 @@
 #include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
 #include "gradus/core/extents.hpp"      // image_extents
+#include "gradus/core/finite.hpp"       // is_finite
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/vector.hpp"       // vector
 #include "gradus/data/detail/hash.hpp"  // hash_bytes
@@ -188,7 +188,7 @@ class image_dataset {
     const auto channels = static_cast<std::size_t>(shape_.c);
     check_values("mean", normalisation_.mean);
     check_values("deviation", normalisation_.deviation);
-    if (!std::isfinite(normalisation_.scale) || normalisation_.scale == 0) {
+    if (!gradus::detail::is_finite(normalisation_.scale) || normalisation_.scale == 0) {
       raise<configuration_error>("normalisation", "a scale that is finite and not 0", {normalisation_.scale});
     }
     for (const double deviation : normalisation_.deviation) {
@@ -216,7 +216,7 @@ class image_dataset {
                                  {values.size()});
     }
     for (const double value : values) {
-      if (!std::isfinite(value)) {
+      if (!gradus::detail::is_finite(value)) {
         raise<configuration_error>("normalisation", {"a finite ", what}, {value});
       }
     }

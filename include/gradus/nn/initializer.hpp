@@ -4,11 +4,12 @@
 // Module: nn. Depends on: core.
 #pragma once
 
-#include <cmath>        // std::sqrt, std::isfinite
+#include <cmath>        // std::sqrt
 #include <cstdint>      // std::uint64_t
 #include <string_view>  // std::string_view
 
 #include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/finite.hpp"  // is_finite
 #include "gradus/core/random.hpp"  // random_stream
 
 namespace gradus::nn {
@@ -31,7 +32,7 @@ class initializer {
   /// The value at `index`, the row-major position of the coordinates (o, i, r, s).
   /// @throws configuration_error when the rule's number is not finite, or is negative where it is a deviation
   [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
-    if (!std::isfinite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
+    if (!gradus::detail::is_finite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
       raise<configuration_error>("initializer", "a finite number, not negative for a deviation", {parameter_});
     }
     const double deviation = parameter_ * scale(sizes);

@@ -6,7 +6,6 @@
 
 #include <algorithm>  // std::max
 #include <array>      // std::array
-#include <cmath>      // std::isfinite
 #include <cstddef>    // std::byte, std::size_t
 #include <cstdint>    // std::uint8_t
 #include <span>       // std::span
@@ -16,6 +15,7 @@
 #include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"        // parameter_element_t
 #include "gradus/core/extents.hpp"        // extents
+#include "gradus/core/finite.hpp"         // is_finite
 #include "gradus/core/index.hpp"          // index_t
 #include "gradus/core/random.hpp"         // random_stream
 #include "gradus/core/vector.hpp"         // vector
@@ -135,7 +135,7 @@ class network_memory {
     gradus::detail::vector<Any> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Any));
     for (const Any element : host) {
-      if (!std::isfinite(static_cast<parameter_element>(element))) {
+      if (!gradus::detail::is_finite(static_cast<parameter_element>(element))) {
         return false;
       }
     }

@@ -5,16 +5,20 @@
 #pragma once
 
 #include <atomic>       // std::atomic
+#include <cstdint>      // std::uint32_t, std::uint64_t
+#include <cstring>      // std::memcpy
 #include <limits>       // std::numeric_limits
 #include <span>         // std::span
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::conditional_t
 
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/error.hpp"         // configuration_error, raise
+#include "gradus/core/finite.hpp"        // is_finite
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/loss_scale.hpp"    // loss_scale_number, place_of
 #include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/optim/cpu_passes.hpp"   // detail::for_each_range, detail::packet
+#include "gradus/optim/cpu_passes.hpp"   // detail::for_each_range
 #include "gradus/optim/segment.hpp"      // segment
 #include "gradus/optim/update_rule.hpp"  // detail::require_in_range
 
@@ -89,27 +93,28 @@ inline void finish_loss_scale(cpu& /*device*/, const loss_scaling& options, doub
 
 namespace detail {
 
-/// Whether an element is infinite or no number: less itself it is not 0 then, and nor is a sum of such differences.
+/// Whether an element is infinite or no number, by its bits: as gradus::detail::is_finite, many at a time.
 template <class Element>
 [[nodiscard]] bool any_not_finite(index_t count, const Element* x) noexcept {
-  using pack = packet<Element>;
-  typename pack::type first{};
-  typename pack::type second{};
+  using bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
+  constexpr bits exponent = sizeof(Element) == 8 ? bits(0x7ff0'0000'0000'0000U) : bits(0x7f80'0000U);
+  typedef bits vector __attribute__((vector_size(32)));
+  constexpr auto lanes = static_cast<index_t>(sizeof(vector) / sizeof(bits));
+  vector found{};
   index_t i = 0;
-  for (; i + 2 * pack::width <= count; i += 2 * pack::width) {
-    const auto a = pack::load(x + i);
-    const auto b = pack::load(x + i + pack::width);
-    first += a - a;
-    second += b - b;
+  for (; i + lanes <= count; i += lanes) {
+    vector each;
+    std::memcpy(&each, x + i, sizeof(each));
+    found |= reinterpret_cast<vector>((each & exponent) == exponent);
   }
-  Element sum = 0;
+  bool any = false;
+  for (index_t lane = 0; lane < lanes; ++lane) {
+    any = any || found[lane] != 0;
+  }
   for (; i < count; ++i) {
-    sum += x[i] - x[i];
+    any = any || !gradus::detail::is_finite(x[i]);
   }
-  for (index_t lane = 0; lane < pack::width; ++lane) {
-    sum += first[lane] + second[lane];
-  }
-  return !(sum == Element{0});
+  return any;
 }
 
 }  // namespace detail

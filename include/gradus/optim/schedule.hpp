@@ -4,7 +4,6 @@
 // Module: optim. Depends on: core.
 #pragma once
 
-#include <cmath>        // std::isfinite
 #include <concepts>     // std::convertible_to, std::copy_constructible, std::same_as
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <string>       // std::string
@@ -14,6 +13,7 @@
 
 #include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/finite.hpp"     // is_finite
 #include "gradus/optim/describe.hpp"  // detail::describe
 
 namespace gradus::optim {
@@ -21,14 +21,14 @@ namespace gradus::optim {
 namespace detail {
 
 GRADUS_COLD inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
-  if (!(rate >= 0.0) || !std::isfinite(rate)) {
+  if (!(rate >= 0.0) || !gradus::detail::is_finite(rate)) {
     raise<configuration_error>(schedule_name, {"a finite ", option, " of at least 0"}, {rate},
                                "rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
 GRADUS_COLD inline void require_epochs(std::string_view schedule_name, double epochs) {
-  if (!(epochs > 0.0) || !std::isfinite(epochs)) {
+  if (!(epochs > 0.0) || !gradus::detail::is_finite(epochs)) {
     raise<configuration_error>(schedule_name, "a finite number of epochs above 0", {epochs});
   }
 }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <algorithm>    // std::max, std::min
-#include <cmath>        // std::cos, std::floor, std::isfinite, std::pow
+#include <cmath>        // std::cos, std::floor, std::pow
 #include <cstddef>      // std::size_t
 #include <numbers>      // std::numbers::pi
 #include <string>       // std::string
@@ -13,6 +13,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/finite.hpp"     // is_finite
 #include "gradus/core/text.hpp"       // text
 #include "gradus/optim/describe.hpp"  // detail::describe
 #include "gradus/optim/schedule.hpp"  // constant, schedule, detail::require_rate
@@ -42,7 +43,7 @@ struct piecewise {
       detail::require_rate("piecewise", "rate", rate);
     }
     for (std::size_t i = 0; i < boundaries.size(); ++i) {
-      if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !std::isfinite(boundaries[i])) {
+      if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !gradus::detail::is_finite(boundaries[i])) {
         raise<configuration_error>("piecewise", "boundaries above 0 that increase", {boundaries[i]});
       }
     }
@@ -120,7 +121,7 @@ struct polynomial {
     detail::require_rate("polynomial", "initial rate", initial);
     detail::require_rate("polynomial", "final rate", final);
     detail::require_epochs("polynomial", epochs);
-    if (!(power > 0.0) || !std::isfinite(power)) {
+    if (!(power > 0.0) || !gradus::detail::is_finite(power)) {
       raise<configuration_error>("polynomial", "a finite power above 0", {power});
     }
   }

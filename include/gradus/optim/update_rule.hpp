@@ -4,7 +4,6 @@
 // Module: optim. Depends on: tensor.
 #pragma once
 
-#include <cmath>        // std::isfinite
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
 #include <span>         // std::span
 #include <string>       // std::string
@@ -12,6 +11,7 @@
 
 #include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"         // configuration_error, shape_error
+#include "gradus/core/finite.hpp"        // is_finite
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/device/cpu.hpp"         // cpu
 #include "gradus/optim/segment.hpp"      // segment
@@ -37,7 +37,7 @@ GRADUS_COLD inline void require_in_range(std::string_view rule, std::string_view
 
 /// @throws configuration_error when the rate is negative, infinite or not a number
 GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, double learning_rate) {
-  if (!(learning_rate >= 0.0) || !std::isfinite(learning_rate)) {
+  if (!(learning_rate >= 0.0) || !gradus::detail::is_finite(learning_rate)) {
     raise<configuration_error>(
         rule, "a finite learning rate of at least 0", {learning_rate},
         "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");

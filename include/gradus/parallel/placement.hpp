@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>    // std::max, std::max_element, std::min, std::pop_heap, std::push_heap, std::stable_sort
-#include <cmath>        // std::isfinite
 #include <cstddef>      // std::size_t
 #include <cstdio>       // std::snprintf
 #include <functional>   // std::greater
@@ -15,9 +14,10 @@
 #include <utility>      // std::pair
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"  // configuration_error
-#include "gradus/core/index.hpp"  // index_t
-#include "gradus/core/text.hpp"   // append, text
+#include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/finite.hpp"  // is_finite
+#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/text.hpp"    // append, text
 
 namespace gradus::parallel {
 
@@ -208,7 +208,7 @@ struct server_plan {
                                               double bytes_per_second, int most_servers,
                                               const placement_options& options = {}) {
   if (workers < 1 || most_servers < 1 || !(compute_seconds >= 0) || !(bytes_per_second > 0) ||
-      !std::isfinite(compute_seconds) || !std::isfinite(bytes_per_second)) {
+      !gradus::detail::is_finite(compute_seconds) || !gradus::detail::is_finite(bytes_per_second)) {
     raise<configuration_error>(
         "parallel::plan_servers",
         "workers and most_servers of at least 1, finite compute_seconds of at least 0 and bytes_per_second above 0",

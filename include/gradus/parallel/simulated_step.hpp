@@ -6,12 +6,12 @@
 #pragma once
 
 #include <algorithm>  // std::max, std::stable_sort
-#include <cmath>      // std::isfinite
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 #include <vector>     // std::vector
 
 #include "gradus/core/error.hpp"           // configuration_error
+#include "gradus/core/finite.hpp"          // is_finite
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/vector.hpp"          // vector
 #include "gradus/parallel/order.hpp"       // transfer_priorities, detail::numbers_up_to
@@ -150,8 +150,8 @@ namespace detail {
 /// @throws configuration_error when a time is negative or not finite, or bytes are negative
 inline std::vector<std::size_t> static_issue_order(std::span<const timed_bucket> buckets, index_t credit = 1) {
   for (const timed_bucket& each : buckets) {
-    if (!std::isfinite(each.ready) || !std::isfinite(each.seconds) || each.ready < 0 || each.seconds < 0 ||
-        each.bytes < 0) {
+    if (!gradus::detail::is_finite(each.ready) || !gradus::detail::is_finite(each.seconds) || each.ready < 0 ||
+        each.seconds < 0 || each.bytes < 0) {
       raise<configuration_error>("parallel::static_issue_order", "times and bytes of at least 0",
                                  {"ready at ", each.ready, ", for ", each.seconds, " seconds, ", each.bytes, " bytes"});
     }

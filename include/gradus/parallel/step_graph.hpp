@@ -6,7 +6,6 @@
 #pragma once
 
 #include <chrono>       // std::chrono::duration, std::chrono::steady_clock
-#include <cmath>        // std::isfinite
 #include <cstddef>      // std::size_t
 #include <span>         // std::span
 #include <string>       // std::string
@@ -14,6 +13,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/error.hpp"        // configuration_error
+#include "gradus/core/finite.hpp"       // is_finite
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/vector.hpp"       // vector
 #include "gradus/kernels/conv2d.hpp"    // kernels::pass
@@ -77,7 +77,7 @@ class step_graph {
 
  private:
   void append(std::string_view name, double seconds, std::span<const std::size_t> inputs) {
-    if (!std::isfinite(seconds) || seconds < 0) {
+    if (!gradus::detail::is_finite(seconds) || seconds < 0) {
       raise<configuration_error>({"step_graph, operation '", name, "'"}, "a time of at least 0 seconds",
                                  {seconds, " seconds"});
     }

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <chrono>            // std::chrono::steady_clock
-#include <cmath>             // std::isfinite
 #include <cstddef>           // std::byte
 #include <cstdint>           // std::uint64_t
 #include <exception>         // std::exception
@@ -18,6 +17,7 @@
 #include "gradus/comm/any_group.hpp"     // comm::any_group
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/error.hpp"         // configuration_error, numeric_error
+#include "gradus/core/finite.hpp"        // is_finite
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/loss_scale.hpp"    // loss_scale
 #include "gradus/core/text.hpp"          // text
@@ -223,7 +223,7 @@ class loop {
                                    .global_examples = batch.global_examples,
                                    .loss_scale = update.scale_of_loss()};
       const kernels::loss_sums part = data.train_step(place, update);
-      if (!std::isfinite(part.loss)) {
+      if (!gradus::detail::is_finite(part.loss)) {
         throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
       }
       const auto before_synchronization = clock::now();

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Whether a number is finite, whatever the compiler may assume of numbers.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <bit>      // std::bit_cast
+#include <cstdint>  // std::uint32_t, std::uint64_t
+
+namespace gradus::detail {
+
+/// Not infinite and no NaN. By the bits: with -ffast-math compilers take std::isfinite to be true always.
+[[nodiscard]] constexpr bool is_finite(double number) noexcept {
+  constexpr std::uint64_t exponent = 0x7ff0'0000'0000'0000U;
+  return (std::bit_cast<std::uint64_t>(number) & exponent) != exponent;
+}
+[[nodiscard]] constexpr bool is_finite(float number) noexcept {
+  constexpr std::uint32_t exponent = 0x7f80'0000U;
+  return (std::bit_cast<std::uint32_t>(number) & exponent) != exponent;
+}
+
+}  // namespace gradus::detail
