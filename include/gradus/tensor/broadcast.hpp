@@ -124,6 +124,8 @@ class broadcast : public expression_base {
     return broadcast<evaluated_leaf<Value>, Rank, Layout, Mask>{value_.detached(), extents_};
   }
   [[nodiscard]] bool reads(const void* data) const noexcept { return value_.reads(data); }
+  /// What repeats is read after other elements have been written.
+  [[nodiscard]] bool overlaps(const void* begin, const void* end) const noexcept { return value_.meets(begin, end); }
   template <class Leaf>
   static constexpr bool has_leaf = Value::template has_leaf<Leaf>;
 

@@ -87,6 +87,9 @@ class map_children<Operation, std::index_sequence<K...>, Children...> : part<K, 
         part<K, Children>::value.detached()...};
   }
   [[nodiscard]] bool reads(const void* data) const noexcept { return (part<K, Children>::value.reads(data) || ...); }
+  [[nodiscard]] bool overlaps(const void* begin, const void* end) const noexcept {
+    return (part<K, Children>::value.overlaps(begin, end) || ...);
+  }
 
   template <std::size_t Position>
   [[nodiscard]] const typename nth<Position, Children...>::type& child() const noexcept {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <concepts>     // std::same_as
+#include <cstddef>      // std::size_t
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::move
 
@@ -56,6 +57,12 @@ void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, 
   static_assert(require_computable<Node>());
   if (node.extents() != destination.extents()) {
     raise<shape_error>("assignment", to_string(destination.extents()), to_string(node.extents()));
+  }
+  if (node.overlaps(destination.data(), destination.data() + destination.size())) {
+    const auto values = evaluate_stored(node);
+    destination.device().copy(destination.data(), values.data(),
+                              static_cast<std::size_t>(destination.size()) * sizeof(Element));
+    return;
   }
   evaluate_to(destination.device(), destination.data(), node);
 }

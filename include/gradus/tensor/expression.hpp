@@ -14,6 +14,7 @@
 
 #include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
+#include <cstdint>      // std::uintptr_t
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::move
 
@@ -110,6 +111,16 @@ class leaf : public expression_base {
 
   /// Does the expression read this memory?
   [[nodiscard]] bool reads(const void* data) const noexcept { return data_ == data; }
+  /// Does it read memory of [begin, end)?
+  [[nodiscard]] bool meets(const void* begin, const void* end) const noexcept {
+    const auto place = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
+    return place(data_) < place(end) && place(begin) < place(data_ + extents_.size());
+  }
+  /// Does it read elements of [begin, end) later than at the place where they lie? Writing to that memory in its order
+  /// would change what is read.
+  [[nodiscard]] bool overlaps(const void* begin, const void* end) const noexcept {
+    return data_ != begin && meets(begin, end);
+  }
   template <class Leaf>
   static constexpr bool has_leaf = std::same_as<Leaf, leaf>;
 
@@ -179,6 +190,7 @@ class constant : public expression_base {
   [[nodiscard]] cursor row(index_t) const noexcept { return cursor{value_}; }
   [[nodiscard]] const constant& detached() const noexcept { return *this; }
   [[nodiscard]] bool reads(const void*) const noexcept { return false; }
+  [[nodiscard]] bool overlaps(const void*, const void*) const noexcept { return false; }
   template <class Leaf>
   static constexpr bool has_leaf = false;
 

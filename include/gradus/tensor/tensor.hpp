@@ -60,7 +60,8 @@ class tensor {
   }
   /// Computes an expression into the memory of this tensor, which may stand in the expression: element-wise operations
   /// read an element before they write it, and everything that reads other elements (products, transposition,
-  /// reductions, layout_cast) has been computed before.
+  /// reductions, layout_cast) has been computed before. Where parts of this memory are read at other places, as of a
+  /// slice, all values are computed before the first is written.
   /// @throws shape_error when the shapes differ
   template <expression Expression>
   tensor& operator=(const Expression& values) {
