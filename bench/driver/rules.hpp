@@ -9,6 +9,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
 #include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_step.hpp"
 #include "settings.hpp"
 
 namespace driver {

@@ -4,9 +4,11 @@
 // Module: optim. Depends on: tensor.
 #pragma once
 
+#include <array>        // std::array
 #include <atomic>       // std::atomic
+#include <bit>          // std::bit_cast
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint32_t, std::uint64_t
-#include <cstring>      // std::memcpy
 #include <limits>       // std::numeric_limits
 #include <span>         // std::span
 #include <string_view>  // std::string_view
@@ -98,18 +100,19 @@ template <class Element>
 [[nodiscard]] bool any_not_finite(index_t count, const Element* x) noexcept {
   using bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
   constexpr bits exponent = sizeof(Element) == 8 ? bits(0x7ff0'0000'0000'0000U) : bits(0x7f80'0000U);
-  typedef bits vector __attribute__((vector_size(32)));
-  constexpr auto lanes = static_cast<index_t>(sizeof(vector) / sizeof(bits));
-  vector found{};
+  constexpr index_t lanes = 8;
+  std::array<bits, lanes> largest{};  // exponents
   index_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    vector each;
-    std::memcpy(&each, x + i, sizeof(each));
-    found |= reinterpret_cast<vector>((each & exponent) == exponent);
+    for (index_t lane = 0; lane < lanes; ++lane) {
+      const bits each = std::bit_cast<bits>(x[i + lane]) & exponent;
+      bits& most = largest[static_cast<std::size_t>(lane)];
+      most = each > most ? each : most;
+    }
   }
   bool any = false;
-  for (index_t lane = 0; lane < lanes; ++lane) {
-    any = any || found[lane] != 0;
+  for (const bits most : largest) {
+    any = any || most == exponent;
   }
   for (; i < count; ++i) {
     any = any || !gradus::detail::is_finite(x[i]);
