@@ -12,15 +12,17 @@
 #include <unistd.h>  // isatty, STDOUT_FILENO
 #endif
 
-#include "gradus/core/index.hpp"    // index_t
-#include "gradus/train/report.hpp"  // epoch_report, run_information, step_report
+#include "gradus/comm/command_line.hpp"  // comm::started_by_launcher
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/train/report.hpp"       // epoch_report, run_information, step_report
 
 namespace gradus::train {
 
-/// Whether the standard output is a terminal, on systems that can tell.
+/// Whether the standard output is a terminal of a user's, on systems that can tell. Not that of a process of an MPI
+/// job: launchers may give each a terminal of its own, whose lines they pass on.
 [[nodiscard]] inline bool output_is_terminal() noexcept {
 #if defined(__unix__) || defined(__APPLE__)
-  return isatty(STDOUT_FILENO) == 1;
+  return isatty(STDOUT_FILENO) == 1 && !comm::started_by_launcher();
 #else
   return false;
 #endif

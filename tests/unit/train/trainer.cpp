@@ -2,13 +2,21 @@
 //
 // What the trainer says and refuses: disagreeing ranks, losses that are not finite, callbacks, progress.
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#if defined(__unix__)
+#include <fcntl.h>   // O_RDWR, open
+#include <unistd.h>  // close, dup, dup2
+#endif
 
 #include "../../support/training_runs.hpp"
 #include "gradus/comm/self.hpp"
@@ -271,6 +279,29 @@ BOOST_AUTO_TEST_CASE(functions_are_callbacks) {
   BOOST_TEST(losses.size() == 2U);
   BOOST_TEST(steps == 2 * 7);  // 53 examples in batches of 8
 }
+
+#if defined(__unix__)
+BOOST_AUTO_TEST_CASE(a_terminal_that_a_launcher_gives_is_none) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  BOOST_TEST_REQUIRE(terminal >= 0);
+  BOOST_TEST_REQUIRE((::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0));
+  const int end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  BOOST_TEST_REQUIRE(end >= 0);
+  std::fflush(stdout);
+  const int before = ::dup(STDOUT_FILENO);
+  ::dup2(end, STDOUT_FILENO);
+  const bool alone = train::output_is_terminal();
+  ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  const bool launched = train::output_is_terminal();
+  ::unsetenv("OMPI_COMM_WORLD_RANK");
+  ::dup2(before, STDOUT_FILENO);
+  for (const int each : {before, end, terminal}) {
+    ::close(each);
+  }
+  BOOST_TEST(alone);
+  BOOST_TEST(!launched);
+}
+#endif
 
 // ---- rules of a program's own
 
