@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "communicators.hpp"
@@ -79,6 +80,29 @@ BOOST_AUTO_TEST_CASE(memory_of_the_card_is_reduced_in_place) {
     std::vector<float> sums(own.size());
     device.copy_to_host(sums.data(), values.data(), sums.size() * sizeof(float));
     suite::require_same(sums, suite::expected_values<float>(world.size(), sums.size()), "sum");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_new_thread_begins_operations_on_the_card_of_its_rank) {
+  on_gpus(std::max(1, most_ranks()), [](comm::nccl& world) {
+    std::vector<float> first = suite::contributions<float>(world.rank(), 100);
+    std::vector<float> second = first;
+    std::string failure;
+    std::thread{[&] {
+      try {
+        auto one = comm::all_reduce(world, first);  // more at a time than there were before
+        auto another = comm::all_reduce(world, second);
+        one.wait();
+        another.wait();
+      } catch (const std::exception& error) {
+        failure = error.what();
+      }
+    }}.join();
+    if (!failure.empty()) {
+      throw std::logic_error{failure};
+    }
+    suite::require_same(first, suite::expected_values<float>(world.size(), first.size()), "sum");
+    suite::require_same(second, suite::expected_values<float>(world.size(), second.size()), "sum");
   });
 }
 

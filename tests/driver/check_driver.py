@@ -568,10 +568,12 @@ class Messages(unittest.TestCase):
     """What goes wrong outside of the program is said with what a user can do about it."""
 
     def test_limits_of_the_system(self):
-        shell = ["sh", "-c", 'ulimit -v 8000000; exec "$@"', "sh"]
+        # Stacks as large as this: threads run out long before the memory that libraries need does.
+        shell = ["sh", "-c", 'ulimit -s 1000000; ulimit -v 8000000; exec "$@"', "sh"]
         said = run(*SMALL, "--threads", 4096, status=1, launcher=shell)
         self.assertRegex(said, r"the thread 'gradus pool': expected one more thread from the system, got Resource temp.*"
                                r"Hint: use fewer threads or ranks, or raise a limit: .*ulimit -v .* is 8000000")
+        shell[2] = 'ulimit -v 8000000; exec "$@"'
         said = run(*SMALL, "--num-batches", 1 << 24, "--repeats", 1000, status=1, launcher=shell)
         self.assertRegex(said, r"out of memory: the process holds \d+ MiB and has mapped \d+ MiB of the 7812 MiB that "
                                r"ulimit -v allows")

@@ -140,6 +140,7 @@ class nccl_channel {
       link_->raise(what.describe(), where);
     }
     if (idle_.empty()) {
+      device_->activate();  // its event belongs to the card; the thread may be new, and then has another
       all_.push_back(std::make_unique<nccl_operation>(*this));
       idle_.push_back(all_.back().get());
     }

@@ -35,7 +35,7 @@ class network_outline {
  public:
   explicit network_outline(const nn::value_shape& input) : graph_{input} {}
 
-  [[nodiscard]] nn::value input() const { return {0}; }
+  [[nodiscard]] nn::value input() const { return {0, graph_.identity()}; }
 
   template <class Description>
   nn::value add(std::string_view name, const Description& description, const nn::input_list& inputs) {
