@@ -81,25 +81,16 @@ GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
 #endif
 }
 
-/// Free bytes in /dev/shm, where MPI libraries keep what processes share; below 0 where that cannot be found out.
-[[nodiscard]] GRADUS_COLD inline double free_shared_memory() noexcept {
+/// "64.0 MiB in /dev/shm", where MPI libraries keep what processes share; empty where that cannot be found out.
+[[nodiscard]] GRADUS_COLD inline std::string free_shared_memory() {
 #if defined(__linux__)
   struct statvfs found {};
   if (statvfs("/dev/shm", &found) == 0) {
-    return static_cast<double>(found.f_bavail) * static_cast<double>(found.f_frsize);
+    return gradus::detail::text(
+        {mebibytes_text(static_cast<double>(found.f_bavail) * static_cast<double>(found.f_frsize)), " in /dev/shm"});
   }
 #endif
-  return -1;
-}
-
-/// @param free  before any rank took some
-[[noreturn]] GRADUS_COLD inline void raise_too_little_shared_memory(std::string_view what, double wanted, int ranks,
-                                                                    double free) {
-  gradus::raise<communication_error>(
-      what, {mebibytes_text(wanted), " of shared memory for ", ranks, " ranks of this machine"},
-      {free < 0 ? std::string{"less"} : mebibytes_text(free) + " in /dev/shm"},
-      "let the container have more (docker run --shm-size), take smaller segments (mpi_shared_options), or ranks that "
-      "send messages (comm::mpi)");
+  return {};
 }
 
 /// A piece of memory of every rank of a communicator, on pages of its own, that all of them reach (an MPI-3 window). It
@@ -115,16 +106,8 @@ class mpi_shared_memory {
     int size = 1;
     MPI_Comm_rank(ranks, &rank);
     MPI_Comm_size(ranks, &size);
-    const double wanted = static_cast<double>(bytes) * size;
-    const double free = free_shared_memory();
-    // MPI itself writes to the first pages of a window, and is killed where there are none.
-    constexpr double least = 64 * 1024;
-    int has_room = free < 0 || free >= least ? 1 : 0;
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &has_room, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
-    if (has_room == 0) {
-      raise_too_little_shared_memory(what, wanted, size, free);
-    }
-    MPI_Info apart = MPI_INFO_NULL;  // each rank's memory on its own pages, near its processor
+    const std::string free = free_shared_memory();  // before any rank takes some
+    MPI_Info apart = MPI_INFO_NULL;                 // each rank's memory on its own pages, near its processor
     MPI_Info_create(&apart);
     MPI_Info_set(apart, "alloc_shared_noncontig", "true");
     void* memory = nullptr;
@@ -155,7 +138,12 @@ class mpi_shared_memory {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all_have, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
     if (all_have == 0) {
       give_storage_back(of(rank), bytes);  // the window stays
-      raise_too_little_shared_memory(what, wanted, size, free);
+      gradus::raise<communication_error>(
+          what,
+          {mebibytes_text(static_cast<double>(bytes) * size), " of shared memory for ", size, " ranks of this machine"},
+          {free.empty() ? "less" : free},
+          "let the container have more (docker run --shm-size), take smaller segments (mpi_shared_options), or ranks "
+          "that send messages (comm::mpi)");
     }
   }
 
