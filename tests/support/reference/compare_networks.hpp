@@ -360,7 +360,8 @@ class reference_training {
   std::map<std::string, std::vector<double>> velocities_;
 };
 
-[[nodiscard]] inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+/// The largest |a - b|; infinite for lists of other lengths, NaN if one has a NaN.
+[[nodiscard]] inline double largest_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double result = a.size() == b.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     const double difference = std::abs(a[i] - b[i]);
@@ -446,13 +447,13 @@ class rounded_reference {
     double noise = 0;
     double size = 0;
     for (const reference_training& noisy : noisy_) {
-      noise = std::max(noise, largest_difference(part(noisy.outcome), expected));
+      noise = std::max(noise, largest_distance(part(noisy.outcome), expected));
     }
     for (const double number : expected) {
       size = std::max(size, std::abs(number));
     }
     const double allowed = 40 * noise + 8 * relative_ * size;
-    const double found = largest_difference(got, expected);
+    const double found = largest_distance(got, expected);
     if (!(found <= allowed)) {
       out << what << ": differs by " << found << " of " << size << ", rounding allows " << allowed << '\n';
     }
@@ -461,8 +462,8 @@ class rounded_reference {
   [[nodiscard]] double movement(std::size_t pass, std::size_t part, std::size_t value) const {
     double result = 0;
     for (const reference_training& noisy : noisy_) {
-      result = std::max(result, largest_difference(noisy.values[pass][part][value].elements,
-                                                   exact_.values[pass][part][value].elements));
+      result = std::max(result, largest_distance(noisy.values[pass][part][value].elements,
+                                                 exact_.values[pass][part][value].elements));
     }
     return result;
   }
@@ -515,7 +516,7 @@ class rounded_reference {
         double noise = 0;
         double size = 0;
         for (const reference_training& noisy : noisy_) {
-          noise = std::max(noise, largest_difference(noisy.outcome.gradients[step].at(name), gradient));
+          noise = std::max(noise, largest_distance(noisy.outcome.gradients[step].at(name), gradient));
         }
         for (const double number : gradient) {
           size = std::max(size, std::abs(number));
