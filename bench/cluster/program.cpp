@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gradus/comm/command_line.hpp"
+#include "gradus/core/output.hpp"
 
 namespace cluster {
 
@@ -46,7 +47,7 @@ int run(int argc, char** argv, CLI::App& app, const std::function<void(place)>& 
       return all.status;
     }
     environment.run(function);
-    return 0;
+    return gradus::close_output(app.get_name().c_str(), 0);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "%s: rank %d: %s\n", app.get_name().c_str(), here.rank, failure.what());
     return 1;

@@ -22,6 +22,7 @@
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/output.hpp"
 
 namespace {
 
@@ -235,7 +236,7 @@ int main(int argc, char** argv) {
   comm::mpi_environment environment{argc, argv};
   try {
     environment.run([&](comm::mpi&) { measure(environment, read_options(argc, argv)); });
-    return 0;
+    return gradus::close_output("bench_comm_all_reduce", 0);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
     return 1;

@@ -6,6 +6,7 @@
 #include "scaling.hpp"
 
 #include "gradus/comm/threads.hpp"
+#include "gradus/core/output.hpp"
 
 int main(int argc, char** argv) {
   scaling::settings what;
@@ -16,5 +17,5 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   bench::require_network(what.model);
   gradus::comm::run_ranks(ranks, [&](gradus::comm::threads& world) { scaling::measure(world, what); });
-  return 0;
+  return gradus::close_output("bench_comm_scaling", 0);
 }

@@ -11,6 +11,7 @@
 #include "gradus/comm/command_line.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
+#include "gradus/core/output.hpp"
 #include "scaling.hpp"
 
 int main(int argc, char** argv) {
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
         scaling::measure(shared, what);
       }
     });
-    return 0;
+    return gradus::close_output("bench_comm_scaling_mpi", 0);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "rank %d: %s\n", environment.rank(), failure.what());
     return 1;

@@ -16,6 +16,7 @@
 
 #include "gradus/comm/self.hpp"
 #include "gradus/core/bfloat16.hpp"
+#include "gradus/core/output.hpp"
 #include "gradus/data/gzip.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/mnist.hpp"
@@ -117,5 +118,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
   }
-  return 0;
+  return gradus::close_output("bench_loss_curves_bfloat16", 0);
 }

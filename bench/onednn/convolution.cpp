@@ -20,6 +20,7 @@
 #include <dnnl.hpp>
 #endif
 
+#include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
 #include "gradus/layout/mapping.hpp"
@@ -384,5 +385,5 @@ int main(int argument_count, char** arguments) {
     std::fprintf(json, "\n]}\n");
     std::fclose(json);
   }
-  return 0;
+  return gradus::close_output("bench_onednn_convolution", 0);
 }

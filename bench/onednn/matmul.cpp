@@ -14,6 +14,7 @@
 
 #include <dnnl.h>
 
+#include "gradus/core/output.hpp"
 #include "gradus/kernels/cpu/matmul.hpp"
 #include "peak.hpp"
 #include "race.hpp"
@@ -99,5 +100,5 @@ int main(int argument_count, char** arguments) {
       device.deallocate(used, 0);
     }
   }
-  return 0;
+  return gradus::close_output("bench_onednn_matmul", 0);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gradus/core/output.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
 #include "gradus/kernels/cpu/dropout.hpp"
 #include "gradus/kernels/cpu/elementwise.hpp"
@@ -210,5 +211,5 @@ int main(int argc, char** argv) {
   fill(device, y, 2);
   normalisation<nchw>(device, elements, x, y, dx);
   normalisation<nhwc>(device, elements, x, y, dx);
-  return 0;
+  return gradus::close_output("bench_ops_pointwise", 0);
 }

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/tensor/expressions.hpp"
@@ -128,5 +129,5 @@ int main(int argc, char** argv) {
                               {"ratio_median", median(ratios)}}
                    .dump(1)
             << '\n';
-  return 0;
+  return gradus::close_output("bench_peers_regression", 0);
 }

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/models/inception.hpp"
 #include "gradus/models/mnist.hpp"
@@ -307,5 +308,5 @@ int main(int argc, char** argv) {
                               {"losses", losses}}
                    .dump(1)
             << '\n';
-  return 0;
+  return gradus::close_output("bench_peers", 0);
 }

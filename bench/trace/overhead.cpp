@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradus/comm/self.hpp"
+#include "gradus/core/output.hpp"
 #include "gradus/data/loader.hpp"
 #include "gradus/data/synthetic.hpp"
 #include "gradus/models/mnist.hpp"
@@ -121,5 +122,5 @@ int main(int argc, char** argv) {
   spans /= std::max(1.0, recorded_steps);
   std::printf("%.0f spans a step, at %.0f ns: %.3f %% of it\n", spans, median(on),
               1e-4 * spans * median(on) / median(times[0].wall));
-  return 0;
+  return gradus::close_output("bench_trace_overhead", 0);
 }
