@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
   go_on_as_a_child();
   comm::mpi_environment environment{argc, argv, {.grace = std::chrono::seconds{5}, .exit_code = 0}};
   communicator_tests::require_ranks(environment, argc, argv);
-  const communicator_tests::watchdog guard{std::chrono::seconds{60}};
+  const communicator_tests::watchdog guard{std::chrono::seconds{300}};
   everybody = std::make_unique<communicator_tests::content_ranks>();
   std::string complaint = communicator_tests::failure_of([&] {
     comm::mpi world{environment};

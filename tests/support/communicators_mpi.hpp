@@ -60,7 +60,7 @@ void run_cases(Communicator& world, const std::vector<test_case<Communicator>>& 
 template <class Body>
 int run_conformance(comm::mpi_environment& environment, int argc, char** argv, Body&& body) {
   require_ranks(environment, argc, argv);
-  const watchdog guard{std::chrono::seconds{100}};
+  const watchdog guard{std::chrono::seconds{500}};
   try {
     environment.run(body);
     return 0;
@@ -142,7 +142,7 @@ template <class Body>
 int run_failure(int argc, char** argv, Body&& body) {
   comm::mpi_environment environment{argc, argv, {.grace = 5s, .exit_code = 0}};
   require_ranks(environment, argc, argv);
-  const watchdog guard{std::chrono::seconds{100}};
+  const watchdog guard{std::chrono::seconds{500}};
   content_ranks content;
   std::string complaint = failure_of([&] { body(environment); });
   if (complaint.empty() && !content.all_content()) {

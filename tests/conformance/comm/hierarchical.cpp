@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(collectives_and_messages) {
 }
 
 BOOST_AUTO_TEST_CASE(many_under_way_in_many_segments) {
-  const suite::watchdog guard{std::chrono::seconds{60}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   run_on_nodes({2, 2}, {.segment_bytes = 800, .leader_bytes = 100}, [](nodes& own) {
     for (int round = 0; round < 20; ++round) {
       std::vector<std::vector<float>> data;
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(many_under_way_in_many_segments) {
 }
 
 BOOST_AUTO_TEST_CASE(parts_of_different_jobs_are_refused) {
-  const suite::watchdog guard{std::chrono::seconds{60}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   const auto results = comm::run_ranks(2, [](comm::threads& world) {
     comm::threads local = std::move(comm::threads::create(1)[0]);
     comm::threads across = std::move(comm::threads::create(1)[0]);  // two nodes, but nobody speaks for both

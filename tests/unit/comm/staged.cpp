@@ -86,7 +86,7 @@ constexpr std::array id{std::byte{1}, std::byte{2}, std::byte{250}, std::byte{0}
 BOOST_AUTO_TEST_SUITE(comm_of_devices)
 
 BOOST_AUTO_TEST_CASE(memory_of_a_device_is_communicated_by_the_host) {
-  const suite::watchdog guard{std::chrono::seconds{60}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   copies made;
   BOOST_TEST(on_ranks(3, made, true, [](staged& world) {
                suite::all_reduce_reduces<staged, float>(world);
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(memory_of_the_host_is_passed_on) {
 }
 
 BOOST_AUTO_TEST_CASE(a_failure_comes_through) {
-  const suite::watchdog guard{std::chrono::seconds{60}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   copies made;
   const std::string first = on_ranks(3, made, true, &suite::a_rank_that_fails_is_named<staged>);
   BOOST_TEST(first.find("check failed") == std::string::npos);
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(a_failure_comes_through) {
 }
 
 BOOST_AUTO_TEST_CASE(a_link_hears_of_failures_of_other_ranks) {
-  const suite::watchdog guard{std::chrono::seconds{60}};
+  const suite::watchdog guard{std::chrono::seconds{300}};
   std::vector<std::string> heard(3);
   static_cast<void>(suite::failure_of([&] {
     comm::run_ranks(3, [&](comm::threads& world) {

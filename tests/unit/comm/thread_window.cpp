@@ -63,7 +63,7 @@ void require_that_ranks_reach_arrays(Communicator& world) {
 BOOST_AUTO_TEST_SUITE(comm_thread_window)
 
 BOOST_AUTO_TEST_CASE(ranks_reach_each_others_arrays) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   for (const int ranks : {1, 2, 5}) {
     comm::run_ranks(ranks, [](comm::threads& world) {
       for (int round = 0; round < 20; ++round) {  // windows of different rounds never meet
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(ranks_reach_each_others_arrays) {
 }
 
 BOOST_AUTO_TEST_CASE(recorded_ranks_reach_them_too) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   comm::run_ranks(3, [](comm::threads& world) {
     comm::recorded recorded{world.duplicate()};
     require_that_ranks_reach_arrays(recorded);
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(recorded_ranks_reach_them_too) {
 }
 
 BOOST_AUTO_TEST_CASE(a_window_ends_when_nobody_uses_it) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   std::atomic<int> in_use{0};
   std::atomic<bool> early{false};
   comm::run_ranks(2, [&](comm::threads& world) {
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(a_window_ends_when_nobody_uses_it) {
 }
 
 BOOST_AUTO_TEST_CASE(a_window_that_has_ended_is_not_used) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   const auto used = comm::run_ranks(2, [](comm::threads& world) {
     std::vector<float> data(100);
     std::optional window{world.make_window(std::span{data})};
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(a_window_that_has_ended_is_not_used) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_whose_others_never_make_the_window_are_told) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   std::array<std::string, 3> messages;
   BOOST_CHECK_THROW(comm::run_ranks(3,
                                     [&](comm::threads& world) {

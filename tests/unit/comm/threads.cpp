@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(contributions_are_added_in_the_order_of_the_ranks) {
 }
 
 BOOST_AUTO_TEST_CASE(the_first_failure_is_the_one_that_is_thrown) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   std::atomic<int> told{0};
   BOOST_CHECK_THROW(comm::run_ranks(4,
                                     [&](comm::threads& world) {
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(the_first_failure_is_the_one_that_is_thrown) {
 }
 
 BOOST_AUTO_TEST_CASE(an_exception_with_messages_under_way_reaches_everybody) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   for (int culprit = 0; culprit < 3; ++culprit) {
     BOOST_CHECK_THROW(comm::run_ranks(3,
                                       [&](comm::threads& world) {
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(an_exception_with_messages_under_way_reaches_everybody) {
 
 /// An exception that is caught on its rank has still broken the communication that it unwound.
 BOOST_AUTO_TEST_CASE(an_abandoned_collective_is_a_failure_even_if_the_exception_is_caught) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   const std::string failure = failure_on(2, [](comm::threads& world) {
     std::vector<float> data(5000, 1.0F);
     if (world.rank() == 1) {
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(an_abandoned_collective_is_a_failure_even_if_the_exception_
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_leaves_early_is_named) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   std::string failure = failure_on(3, [](comm::threads& world) {
     if (world.rank() != 1) {
       comm::barrier(world).wait();
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_leaves_early_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(collectives_that_do_not_match_are_named) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   const auto failure = [](auto&& of_rank_1) {
     return failure_on(3, [&](comm::threads& world) {
       std::vector<float> data(100);
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(collectives_that_do_not_match_are_named) {
 }
 
 BOOST_AUTO_TEST_CASE(many_ranks_with_random_delays) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   comm::run_ranks(9, [](comm::threads& world) {
     unsigned state = 12345U + static_cast<unsigned>(world.rank());
     for (int round = 0; round < 60; ++round) {

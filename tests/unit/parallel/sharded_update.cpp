@@ -147,7 +147,7 @@ struct little_memory {
 BOOST_AUTO_TEST_SUITE(parallel_sharded_update)
 
 BOOST_AUTO_TEST_CASE(in_shared_memory_all_that_ranks_have_is_that_of_all_reduce) {
-  const suite::watchdog guard{120s};
+  const suite::watchdog guard{600s};
   for (const int ranks : {1, 2, 3, 7}) {
     for (const int threads : {1, 3}) {
       require_uneven_ranks(
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(in_shared_memory_all_that_ranks_have_is_that_of_all_reduce)
 }
 
 BOOST_AUTO_TEST_CASE(by_messages_too) {
-  const suite::watchdog guard{120s};
+  const suite::watchdog guard{600s};
   for (const int ranks : {1, 2, 3, 4}) {
     for (const auto& options :
          {parallel::sharded_update{}, parallel::sharded_update{.bucket_bytes = 5000, .first_bucket_bytes = 100},
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
 
 // The memory of a rank that fails in the middle of a step is freed while the others still read and write theirs.
 BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   for (const int failing : {0, 1, 2}) {
     std::array<std::string, 3> messages;
     std::array<std::string, 3> about_state;
@@ -262,7 +262,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
 
 // Its memory is there still, but others may write what it has of the state.
 BOOST_AUTO_TEST_CASE(nobody_fetches_the_state_of_a_step_that_failed) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   std::atomic<int> looked{0};
   const auto messages = comm::run_ranks(3, [&](comm::threads& world) -> std::string {
     little_memory memory;
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(nobody_fetches_the_state_of_a_step_that_failed) {
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_is_named) {
-  const suite::watchdog guard{60s};
+  const suite::watchdog guard{300s};
   const auto messages = comm::run_ranks(3, [](comm::threads& world) -> std::string {
     world.set_time_limit(200ms);
     little_memory memory;
