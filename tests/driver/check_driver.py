@@ -530,9 +530,9 @@ class Signals(unittest.TestCase):
             self.assertEqual((self.children(), list(self.temporary.iterdir()), list(self.files.iterdir())), ([], [], []))
 
     def test_a_sweep_saves_what_it_has_measured(self):
-        stub = self.path / "stub"  # in the place of mpiexec: two ranks take for ever
-        stub.write_text('[ "$2" = 1 ] || exec sleep 1000\nshift 2\nexec "$@"\n')
-        os.environ["MPIEXEC"] = f"sh '{stub}'"
+        launcher_script = self.path / "launcher_script"  # in the place of mpiexec: two ranks take for ever
+        launcher_script.write_text('[ "$2" = 1 ] || exec sleep 1000\nshift 2\nexec "$@"\n')
+        os.environ["MPIEXEC"] = f"sh '{launcher_script}'"
         self.addCleanup(os.environ.pop, "MPIEXEC")
         process = self.start("scale", "--ranks", "1,2", *SMALL, "--launcher", "mpiexec", "--json", self.files / "a.json",
                              "--csv", self.files / "a.csv")
@@ -586,17 +586,17 @@ class Messages(unittest.TestCase):
 
     def test_tune_goes_on_when_a_candidate_fails(self):
         with tempfile.TemporaryDirectory() as name:
-            stub, file = pathlib.Path(name) / "stub", pathlib.Path(name) / "a.json"
-            stub.write_text('[ "$2" = 1 ] || { echo "no room"; exit 3; }\nshift 2\nexec "$@"\n')
+            launcher_script, file = pathlib.Path(name) / "launcher_script", pathlib.Path(name) / "a.json"
+            launcher_script.write_text('[ "$2" = 1 ] || { echo "no room"; exit 3; }\nshift 2\nexec "$@"\n')
             options = ["tune", *SMALL, "--effective-batch", 4, "--processors", 2, "--launcher", "mpiexec"]
-            said = run(*options, "--json", file, MPIEXEC=f"sh {stub}")
+            said = run(*options, "--json", file, MPIEXEC=f"sh {launcher_script}")
             self.assertRegex(said, r"(?m)^ +2 +1 +2 \(default\) +failed$")
             self.assertRegex(said, "the measurement on 2 ranks ended with status 3:\nno room")
             found = json.loads(file.read_text())
             self.assertEqual(found["best"]["processes"], 1)
             self.assertEqual([row.get("failed", False) for row in found["rows"]], [False, False, True])
-            stub.write_text("echo 'no room'\nexit 3\n")
-            said = run(*options, status=1, MPIEXEC=f"sh {stub}")
+            launcher_script.write_text("echo 'no room'\nexit 3\n")
+            said = run(*options, status=1, MPIEXEC=f"sh {launcher_script}")
             self.assertRegex(said, "tune: every measurement failed, the first because:\n.*ended with status 3:\nno room")
 
 
