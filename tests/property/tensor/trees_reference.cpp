@@ -29,11 +29,14 @@ std::uint64_t bits_of(double value) {
 struct sum_of_terms {
   long double value = 0;
   double magnitude = 0;
+  double above = 0;       // sum of the positive terms
+  double below = 0;       // sum of the negative terms
   double finest = 1e300;  // a power of two that all terms are multiples of
 
   void add(long double term) {
     value += term;
     magnitude += static_cast<double>(std::abs(term));
+    (term > 0 ? above : below) += static_cast<double>(term);
     if (term != 0 && std::isfinite(term)) {
       int exponent = 0;
       long double part = std::frexp(term, &exponent);
@@ -58,7 +61,9 @@ class arithmetic {
         smallest_{is_float ? static_cast<double>(std::numeric_limits<float>::denorm_min())
                            : std::numeric_limits<double>::denorm_min()},
         smallest_normal_{is_float ? static_cast<double>(std::numeric_limits<float>::min())
-                                  : std::numeric_limits<double>::min()} {}
+                                  : std::numeric_limits<double>::min()},
+        largest_{is_float ? static_cast<double>(std::numeric_limits<float>::max())
+                          : std::numeric_limits<double>::max()} {}
 
   [[nodiscard]] double rounded(double value) const {
     return is_float_ ? static_cast<double>(static_cast<float>(value)) : value;
@@ -106,13 +111,38 @@ class arithmetic {
     const double value = std::sqrt(a);
     return std::fma(value, value, -a) == 0 && rounded(value) == value ? value : moved(value, 1, 4, a);
   }
-  /// A sum of terms in any order, with an error of at most `unit` times the sum of their absolute values.
+  /// A sum of terms in any order, with an error of at most `unit` times the sum of their absolute values. Where the
+  /// error may be larger than the sum, some trials give 0 and some a small number: large terms absorb small ones before
+  /// they cancel, or cancel before the small ones are added. Where a part of the terms overflows, some trials overflow.
   [[nodiscard]] double result_of(const sum_of_terms& sum, double unit) const {
     const auto value = static_cast<double>(sum.value);
     if (sum.exact() && rounded(value) == value) {
       return value;
     }
-    return moved(value, 1, 5, value, sum.magnitude, unit * sum.magnitude);
+    const double error = unit * sum.magnitude;
+    const bool to_infinity = sum.above > largest_;
+    const bool to_minus_infinity = sum.below < -largest_;
+    if (trial_ != 0 && (to_infinity || to_minus_infinity)) {
+      const double infinity = std::numeric_limits<double>::infinity();
+      const double chance = noise(14, sum.above, sum.below);
+      return chance < 0                         ? rounded(value)
+             : to_infinity && to_minus_infinity ? std::numeric_limits<double>::quiet_NaN()
+             : to_infinity                      ? infinity
+                                                : -infinity;
+    }
+    if (trial_ != 0 && std::abs(value) <= error) {
+      if (const double chance = noise(7, value, sum.magnitude); chance > 0) {
+        return chance > 0.5 ? 0.0 : cancelled(error, value);
+      }
+    }
+    return moved(value, 1, 5, value, sum.magnitude, error);
+  }
+  /// A sum whose large terms cancel exactly: what its small terms leave has any magnitude up to the error.
+  [[nodiscard]] double cancelled(double error, double value) const {
+    const double largest = std::log(std::min(error, largest_));
+    const double least = std::log(smallest_normal_);
+    const double magnitude = std::exp(least + std::abs(noise(8, value, error)) * std::max(0.0, largest - least));
+    return rounded(noise(9, value, error) < 0 ? -magnitude : magnitude);
   }
   [[nodiscard]] double power(double a, double exponent) const {
     if (is_float_) {
@@ -129,6 +159,7 @@ class arithmetic {
   double epsilon_;
   double smallest_;
   double smallest_normal_;
+  double largest_;
 };
 
 double larger_of(double a, double b) {
