@@ -4,8 +4,9 @@
 // Module: tensor. Depends on: layout, device.
 #pragma once
 
-#include <algorithm>    // std::all_of, std::max_element
+#include <algorithm>    // std::all_of, std::find, std::max, std::max_element
 #include <array>        // std::array
+#include <bit>          // std::popcount
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
 #include <string_view>  // std::string_view
@@ -216,17 +217,96 @@ struct common_element {
                 "gradus: operands of different element types in one expression: use cast<...>(x)");
 };
 
+/// The operand as values along axes: its axes, as bits, and the rank of the tensors that it adapts to, 0 for any.
+template <class Node>
+struct along_axes {
+  static constexpr unsigned mask = 0;
+  static constexpr int rank = 0;
+};
+template <class Value, int Rank, unsigned Mask>
+struct along_axes<along_vector<Value, Rank, Mask>> {
+  static constexpr unsigned mask = Mask;
+  static constexpr int rank = Rank;
+};
+
+/// The axes of `Mask` numbered within those of `All`: bit i is the i-th axis of `All`.
+template <unsigned Mask, unsigned All>
+inline constexpr unsigned axes_within = [] {
+  unsigned result = 0;
+  unsigned position = 0;
+  for (unsigned axis = 0; axis < 32; ++axis) {
+    if ((All >> axis & 1U) != 0) {
+      result |= (Mask >> axis & 1U) << position++;
+    }
+  }
+  return result;
+}();
+
+/// Writes the extents of values along `Mask` to the axes that they have in the shape of values along `All`.
+template <unsigned All, class Node>
+void put_extents(std::array<index_t, static_cast<std::size_t>(std::popcount(All))>& shape, const Node& node) {
+  if constexpr (is_along<Node>) {
+    constexpr unsigned within = axes_within<along_axes<Node>::mask, All>;
+    for (int axis = 0, own = 0; axis < std::popcount(All); ++axis) {
+      if ((within >> static_cast<unsigned>(axis) & 1U) != 0) {
+        shape[static_cast<std::size_t>(axis)] = node.value.extents()[own++];
+      }
+    }
+  }
+}
+
+/// Values along `Mask` as values along axes of the shape of all operands, or as they are if they have all of its axes.
+template <unsigned All, class Node>
+[[nodiscard]] auto within_axes(Node node) {
+  if constexpr (!is_along<Node>) {
+    return node;
+  } else if constexpr (along_axes<Node>::mask == All) {
+    return std::move(node.value);
+  } else {
+    using value = decltype(node.value);
+    return along_vector<value, 0, axes_within<along_axes<Node>::mask, All>>{std::move(node.value)};
+  }
+}
+
+/// An operation on numbers and values along axes, without a tensor of all axes: values along the axes of any of them;
+/// a matrix where per_row meets per_column.
+template <class Operation, std::size_t First, class... Nodes>
+[[nodiscard]] auto make_map_along(Nodes... nodes) {
+  constexpr unsigned all = (0U | ... | along_axes<Nodes>::mask);
+  constexpr int rank = std::max({along_axes<Nodes>::rank...});
+  static_assert(((along_axes<Nodes>::rank == 0 || along_axes<Nodes>::rank == rank) && ...),
+                "gradus: per_channel stands beside images; per_row and per_column beside tensors of rank 2");
+  using scalar = typename common_element<First, Nodes...>::type;
+  constexpr std::array<bool, sizeof...(Nodes)> is_one{is_along<Nodes>...};
+  constexpr auto one = static_cast<std::size_t>(std::find(is_one.begin(), is_one.end(), true) - is_one.begin());
+  using device = typename nth<one, Nodes...>::type::device_type;
+  std::array<index_t, static_cast<std::size_t>(std::popcount(all))> shape{};
+  (put_extents<all>(shape, nodes), ...);
+  const shape_of<std::popcount(all), row_major, device> prototype{gradus::extents<std::popcount(all)>{shape}};
+  const auto build = []<class... Bound>(Bound... bound) { return map<Operation, Bound...>{std::move(bound)...}; };
+  auto result = build(bind<scalar>(Operation::name, within_axes<all>(std::move(nodes)), prototype)...);
+  if constexpr (rank == 2 && all == all_axes<2>) {
+    return result;
+  } else {
+    auto values = stored(std::move(result));
+    return along_vector<decltype(values), rank, all>{std::move(values)};
+  }
+}
+
 template <class Operation, std::size_t First, class... Nodes>
 [[nodiscard]] auto make_map_of_nodes(Nodes... nodes) {
-  using scalar = typename common_element<First, Nodes...>::type;
   constexpr std::array<int, sizeof...(Nodes)> ranks{shape_rank<Nodes>...};
   constexpr auto widest = static_cast<std::size_t>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
-  static_assert(ranks[widest] >= 0, "gradus: per_channel, per_row, per_column and along stand beside a tensor");
-  const auto& wide = pick<widest>(nodes...);
-  using node = std::remove_cvref_t<decltype(wide)>;
-  const shape_of<node::rank, typename node::layout_type, typename node::device_type> prototype{wide.extents()};
-  const auto build = []<class... Bound>(Bound... bound) { return map<Operation, Bound...>{std::move(bound)...}; };
-  return build(bind<scalar>(Operation::name, std::move(nodes), prototype)...);
+  if constexpr (ranks[widest] <= 0 && (is_along<Nodes> || ...)) {
+    return make_map_along<Operation, First>(std::move(nodes)...);
+  } else {
+    using scalar = typename common_element<First, Nodes...>::type;
+    const auto& wide = pick<widest>(nodes...);
+    using node = std::remove_cvref_t<decltype(wide)>;
+    const shape_of<node::rank, typename node::layout_type, typename node::device_type> prototype{wide.extents()};
+    const auto build = []<class... Bound>(Bound... bound) { return map<Operation, Bound...>{std::move(bound)...}; };
+    return build(bind<scalar>(Operation::name, std::move(nodes), prototype)...);
+  }
 }
 
 /// The node Operation(operands...). The operands from number `First` on share their element type.

@@ -7,6 +7,9 @@
 // per_column(v), along<axes...>(v) adapt to the others. Every function returns an expression, which is computed in one
 // pass when it is assigned. All throw shape_error when the shapes differ.
 //
+// Values along axes without a tensor beside them stay values along axes, which are computed at once:
+// per_row(r) * 2 is per_row(r * 2). per_row(r) * per_column(k) is a matrix.
+//
 // Derivatives at borders are those of PyTorch; they are named below, for an adjoint of 1. An element has the derivative
 // of the operand that it came from. An adjoint of 0 is multiplied as every other: 0 times an infinite derivative is
 // NaN.
@@ -21,9 +24,10 @@
 
 namespace gradus {
 
-/// At least one of the operands is a tensor.
+/// At least one of the operands is not a number.
 template <class Left, class Right>
-concept operands = operand_or_scalar<Left> && operand_or_scalar<Right> &&(operand<Left> || operand<Right>);
+concept operands = operand_or_scalar<Left> && operand_or_scalar<Right> &&
+    (elementwise_operand<Left> || elementwise_operand<Right>);
 
 template <class Left, class Right>
 requires operands<Left, Right>
@@ -46,7 +50,7 @@ requires operands<Left, Right>
 [[nodiscard]] auto operator/(Left&& left, Right&& right) {
   return detail::make_map<detail::divide_operation>(std::forward<Left>(left), std::forward<Right>(right));
 }
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto operator-(Operand&& x) {
   return detail::make_map<detail::negate_operation>(std::forward<Operand>(x));
 }
@@ -92,7 +96,7 @@ requires operands<Left, Right>
 [[nodiscard]] auto operator||(Left&& left, Right&& right) {
   return detail::make_map<detail::or_operation>(std::forward<Left>(left), std::forward<Right>(right));
 }
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto operator!(Operand&& x) {
   return detail::make_map<detail::not_operation>(std::forward<Operand>(x));
 }
@@ -100,7 +104,7 @@ template <operand Operand>
 /// The values of `yes` where the condition holds, else those of `no`. The branch that is not taken has the adjoint 0,
 /// and the derivative NaN where its own is infinite or NaN: for where(x > 0, sqrt(x), 0) write where(x > 0,
 /// sqrt(where(x > 0, x, 1)), 0).
-template <operand Condition, class Yes, class No>
+template <elementwise_operand Condition, class Yes, class No>
 requires operands<Yes, No>
 [[nodiscard]] auto where(Condition&& condition, Yes&& yes, No&& no) {
   static_assert(std::is_same_v<typename std::remove_cvref_t<Condition>::value_type, bool>,
@@ -110,42 +114,42 @@ requires operands<Yes, No>
 }
 
 /// Infinite, with its derivative, where it is larger than every number; 0 with the derivative 0 far below.
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto exp(Operand&& x) {
   return detail::make_map<detail::exp_operation>(std::forward<Operand>(x));
 }
 /// The natural logarithm: -inf at 0, with an infinite derivative; NaN below, where the derivative is 1 / x.
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto log(Operand&& x) {
   return detail::make_map<detail::log_operation>(std::forward<Operand>(x));
 }
 /// The square root. The derivative is infinite at 0; below, both are NaN.
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto sqrt(Operand&& x) {
   return detail::make_map<detail::sqrt_operation>(std::forward<Operand>(x));
 }
 /// The derivative is 0 where the result is rounded to 1 or -1.
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto tanh(Operand&& x) {
   return detail::make_map<detail::tanh_operation>(std::forward<Operand>(x));
 }
 /// 1 / (1 + exp(-x)). The derivative is 0 where the result is rounded to 0 or 1.
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto sigmoid(Operand&& x) {
   return detail::make_map<detail::sigmoid_operation>(std::forward<Operand>(x));
 }
 /// The absolute value. The derivative is 0 at 0.
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto abs(Operand&& x) {
   return detail::make_map<detail::abs_operation>(std::forward<Operand>(x));
 }
-template <operand Operand>
+template <elementwise_operand Operand>
 [[nodiscard]] auto square(Operand&& x) {
   return detail::make_map<detail::square_operation>(std::forward<Operand>(x));
 }
 /// x to the power of a number e. The derivative is e x^(e-1): 0 everywhere for e = 0, and 1 for e = 1; at x = 0
 /// infinite for all other e < 1, else 0; NaN, like the power, of x < 0 where e is not a whole number.
-template <operand Operand, class Exponent>
+template <elementwise_operand Operand, class Exponent>
 requires std::is_arithmetic_v<Exponent>
 [[nodiscard]] auto pow(Operand&& x, Exponent exponent) {
   return detail::make_map<detail::pow_operation>(std::forward<Operand>(x), exponent);
@@ -167,14 +171,14 @@ requires operands<Left, Right>
 }
 /// The value of [low, high] that is nearest to x; `high` where low > high; NaN if one of the three is. The derivative
 /// by x is 1 inside and at low and high, else that by the bound that is the result is.
-template <operand Operand, operand_or_scalar Low, operand_or_scalar High>
+template <elementwise_operand Operand, operand_or_scalar Low, operand_or_scalar High>
 [[nodiscard]] auto clamp(Operand&& x, Low&& low, High&& high) {
   return detail::make_map<detail::clamp_operation>(std::forward<Operand>(x), std::forward<Low>(low),
                                                    std::forward<High>(high));
 }
 
 /// The values converted to another element type, as by static_cast.
-template <class Element, operand Operand>
+template <class Element, elementwise_operand Operand>
 [[nodiscard]] auto cast(Operand&& x) {
   static_assert(explain_element<Element>());
   return detail::make_map<detail::cast_operation<Element>>(std::forward<Operand>(x));

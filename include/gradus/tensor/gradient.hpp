@@ -15,6 +15,8 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::move, std::index_sequence_for
 
+#include "gradus/core/config.hpp"         // GRADUS_COLD
+#include "gradus/core/error.hpp"          // configuration_error, raise
 #include "gradus/tensor/assign.hpp"       // assign
 #include "gradus/tensor/broadcast.hpp"    // broadcast, along
 #include "gradus/tensor/elementwise.hpp"  // map, nth
@@ -31,6 +33,14 @@ using leaf_of =
 template <class Tensor>
 using gradient_of =
     tensor<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
+
+[[noreturn]] GRADUS_COLD inline void refuse_unread(std::size_t position, std::size_t count) {
+  raise<configuration_error>(
+      "gradients", "tensors that the loss depends on",
+      {"a loss that has no derivative by tensor ", position + 1, " of ", count},
+      "give the object that stands in the loss: a tensor is recognised by its memory, and a copy "
+      "has other memory; conditions of where() have no derivative");
+}
 
 /// The tensors to differentiate by, and what has arrived at each.
 template <class... Tensors>
@@ -74,6 +84,15 @@ class gradient_sink {
       (offer(std::integral_constant<std::size_t, K>{}), ...);
     }
     (std::index_sequence_for<Tensors...>{});
+  }
+
+  /// @throws configuration_error if an adjoint has not arrived at each of the tensors
+  void require_all() const {
+    for (std::size_t k = 0; k < sizeof...(Tensors); ++k) {
+      if (!arrived_[k]) {
+        refuse_unread(k, sizeof...(Tensors));
+      }
+    }
   }
 
   [[nodiscard]] std::tuple<gradient_of<Tensors>...> take() && { return std::move(gradients_); }
@@ -304,8 +323,8 @@ struct differentiated {
 ///
 ///   auto [slope, offset] = gradients(mean(square(x * w + b - y)), w, b);
 ///
-/// A tensor is recognised by its memory: give the objects that stand in the loss, unchanged since. The derivative by a
-/// tensor that does not stand in the loss is 0.
+/// A tensor is recognised by its memory: give the objects that stand in the loss, unchanged since.
+/// @throws configuration_error if the loss does not read one of the tensors, or only in conditions of where()
 template <expression Loss, tensor_operand... Tensors>
 requires(sizeof...(Tensors) > 0) [[nodiscard]] auto gradients(const Loss& loss, const Tensors&... by) {
   static_assert(Loss::rank == 0, "gradus::gradients: the loss has rank 0: reduce it with sum or mean");
@@ -319,6 +338,7 @@ requires(sizeof...(Tensors) > 0) [[nodiscard]] auto gradients(const Loss& loss, 
   const element value{1};
   loss.device().copy_from_host(one.data(), &value, sizeof(value));
   detail::propagate(loss, std::move(one).done(), sink);
+  sink.require_all();
   return std::move(sink).take();
 }
 

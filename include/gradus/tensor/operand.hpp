@@ -95,9 +95,12 @@ struct waiting_operand {};
 template <class X>
 concept operand = expression<X> || tensor_operand<X>;
 
-/// What may stand beside one: the same, numbers, and values along some of its axes.
+/// What element-wise functions take: the same, and values along some axes of the tensor beside them.
 template <class X>
-concept operand_or_scalar = operand<X> || std::is_arithmetic_v<std::remove_cvref_t<X>> ||
-    std::derived_from<std::remove_cvref_t<X>, waiting_operand>;
+concept elementwise_operand = operand<X> || std::derived_from<std::remove_cvref_t<X>, waiting_operand>;
+
+/// What may stand beside one: the same, and numbers.
+template <class X>
+concept operand_or_scalar = elementwise_operand<X> || std::is_arithmetic_v<std::remove_cvref_t<X>>;
 
 }  // namespace gradus

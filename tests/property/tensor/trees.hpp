@@ -61,6 +61,20 @@ struct instruction {
   int variant;
 };
 
+[[nodiscard]] constexpr std::size_t number_of_operands(op what) {
+  return what <= op::leaf_s ? 0 : what < op::add || what >= op::sum ? 1 : what <= op::where_two ? 2 : 3;
+}
+
+/// Does operand number k stand in the condition of a where and nowhere else?
+[[nodiscard]] constexpr bool only_in_condition(const instruction& n, std::size_t k) {
+  const auto variant = static_cast<std::size_t>(n.variant);
+  constexpr std::size_t none = 3;
+  if (n.what == op::where_two) {
+    return std::array<std::size_t, where_variants>{none, 0, 1, none}[variant] == k;
+  }
+  return n.what == op::where_three && std::array<std::size_t, where_variants>{1, 2, 0, 1}[variant] == k;
+}
+
 /// A tree as instructions of which each stands after its operands; the last is the root.
 struct tree {
   static constexpr int most = 24;
@@ -70,6 +84,26 @@ struct tree {
   std::array<instruction, most> nodes{};
 
   [[nodiscard]] constexpr unsigned all() const { return (1U << static_cast<unsigned>(rank)) - 1U; }
+  /// Whether the root has a derivative by a leaf: it is read outside the conditions of where().
+  [[nodiscard]] constexpr bool differentiable_by(op leaf) const {
+    std::array<bool, most> reached{};
+    reached[static_cast<std::size_t>(count - 1)] = true;
+    for (int i = count - 1; i >= 0; --i) {
+      const instruction& n = nodes[static_cast<std::size_t>(i)];
+      if (!reached[static_cast<std::size_t>(i)]) {
+        continue;
+      }
+      if (n.what == leaf) {
+        return true;
+      }
+      for (std::size_t k = 0; k < number_of_operands(n.what); ++k) {
+        if (!only_in_condition(n, k)) {
+          reached[static_cast<std::size_t>(n.of[k])] = true;
+        }
+      }
+    }
+    return false;
+  }
   [[nodiscard]] constexpr bool has(op what) const {
     for (int i = 0; i < count; ++i) {
       if (nodes[static_cast<std::size_t>(i)].what == what) {

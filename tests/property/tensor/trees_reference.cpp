@@ -565,16 +565,6 @@ class evaluation {
     }
   }
 
-  /// Does operand number k stand in the condition of a where and nowhere else?
-  static bool only_in_condition(const instruction& n, std::size_t k) {
-    const auto variant = static_cast<std::size_t>(n.variant);
-    constexpr std::size_t none = 3;
-    if (n.what == op::where_two) {
-      return std::array<std::size_t, where_variants>{none, 0, 1, none}[variant] == k;
-    }
-    return n.what == op::where_three && std::array<std::size_t, where_variants>{1, 2, 0, 1}[variant] == k;
-  }
-
   void backward(int at, outcome& result) {
     const instruction& n = node(at);
     const numbers& g = adjoint(at);
@@ -601,7 +591,7 @@ class evaluation {
       return;
     }
     const numbers& r = value(at);
-    const std::size_t count = n.what < op::add ? 1 : n.what <= op::where_two ? 2 : 3;
+    const std::size_t count = number_of_operands(n.what);
     std::array<numbers, 3> to;
     for (std::size_t k = 0; k < count; ++k) {
       to[k].resize(g.size());
@@ -902,10 +892,7 @@ std::string text_of(const tree& shown) {
   for (int i = 0; i < shown.count; ++i) {
     const instruction& n = shown.nodes[static_cast<std::size_t>(i)];
     std::string text = names[static_cast<std::size_t>(n.what)];
-    const int operands = n.what <= op::leaf_s                    ? 0
-                         : n.what < op::add || n.what >= op::sum ? 1
-                         : n.what <= op::where_two               ? 2
-                                                                 : 3;
+    const auto operands = static_cast<int>(number_of_operands(n.what));
     if (operands > 0) {
       if (n.what == op::power || n.what == op::with_number || n.what == op::where_two || n.what == op::where_three) {
         text += "#" + std::to_string(n.variant);
