@@ -16,9 +16,9 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/comm/any_group.hpp"     // any_group, group_of
+#include "gradus/comm/any_communicator.hpp"     // any_group, group_of
 #include "gradus/comm/communicator.hpp"  // communicator
-#include "gradus/comm/detail/wait.hpp"   // ranks_text
+#include "gradus/comm/wait.hpp"   // ranks_text
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/random.hpp"        // hash_text

@@ -20,9 +20,9 @@
 #include "gradus/comm/agreement.hpp"                    // require_agreement
 #include "gradus/comm/all_reduce_rule.hpp"              // all_reduce_rule, choose, describe
 #include "gradus/comm/communicator.hpp"                 // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"                  // call
-#include "gradus/comm/detail/collective_schedules.hpp"  // the algorithms
-#include "gradus/comm/detail/schedule_run.hpp"          // schedule_run, schedule_runs
+#include "gradus/comm/call.hpp"                  // call
+#include "gradus/comm/detail/schedule/collectives.hpp"  // the algorithms
+#include "gradus/comm/detail/schedule/run.hpp"          // schedule_run, schedule_runs
 #include "gradus/comm/self.hpp"                         // self
 #include "gradus/core/error.hpp"                        // configuration_error, shape_error
 #include "gradus/core/index.hpp"                        // index_t

@@ -12,8 +12,8 @@
 #include <type_traits>      // std::is_const_v
 #include <utility>          // std::declval
 
-#include "gradus/comm/detail/checks.hpp"  // require_blocks, require_open, require_peer, require_root
-#include "gradus/comm/detail/wait.hpp"    // default_time_limit
+#include "gradus/comm/detail/request/checks.hpp"  // require_blocks, require_open, require_peer, require_root
+#include "gradus/comm/wait.hpp"    // default_time_limit
 #include "gradus/comm/reduction.hpp"      // reduction
 #include "gradus/comm/request.hpp"        // request
 

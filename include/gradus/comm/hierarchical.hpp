@@ -14,7 +14,7 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"       // communicator, reduction, register_memory, registration_of, request
-#include "gradus/comm/detail/two_levels.hpp"  // two_level_queue, two_level_run
+#include "gradus/comm/detail/schedule/two_levels.hpp"  // two_level_queue, two_level_run
 #include "gradus/core/config.hpp"             // GRADUS_COLD
 #include "gradus/core/error.hpp"              // configuration_error
 #include "gradus/core/index.hpp"              // index_t

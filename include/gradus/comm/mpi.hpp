@@ -19,11 +19,11 @@
 #include <utility>          // std::forward, std::move
 
 #include "gradus/comm/communicator.hpp"     // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"      // call
-#include "gradus/comm/mpi_element.hpp"      // mpi_element, mpi_element_of
+#include "gradus/comm/call.hpp"      // call
+#include "gradus/comm/detail/mpi/element.hpp"      // mpi_element, mpi_element_of
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
-#include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
-#include "gradus/comm/mpi_process.hpp"      // check_mpi
+#include "gradus/comm/detail/mpi/operation.hpp"    // mpi_channel, mpi_operation
+#include "gradus/comm/detail/mpi/process.hpp"      // check_mpi
 #include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t

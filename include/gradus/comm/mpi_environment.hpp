@@ -11,7 +11,7 @@
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
+#include "gradus/comm/detail/mpi/process.hpp"  // check_mpi, mpi_process
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 
 namespace gradus::comm {

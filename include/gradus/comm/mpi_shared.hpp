@@ -18,15 +18,15 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"            // call
-#include "gradus/comm/detail/wait.hpp"            // ranks_text
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/wait.hpp"            // ranks_text
 #include "gradus/comm/mpi.hpp"                    // mpi
 #include "gradus/comm/mpi_environment.hpp"        // mpi_environment
-#include "gradus/comm/mpi_process.hpp"            // check_mpi
-#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registered_memory, mpi_registration
-#include "gradus/comm/mpi_shared_channel.hpp"     // mpi_shared_channel
-#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_shared_pool
-#include "gradus/comm/mpi_shared_steps.hpp"       // reduce_shared, shared_task
+#include "gradus/comm/detail/mpi/process.hpp"            // check_mpi
+#include "gradus/comm/detail/mpi/registered_memory.hpp"  // mpi_registered_memory, mpi_registration
+#include "gradus/comm/detail/mpi_shared/channel.hpp"     // mpi_shared_channel
+#include "gradus/comm/detail/mpi_shared/memory.hpp"      // mpi_shared_pool
+#include "gradus/comm/detail/mpi_shared/steps.hpp"       // reduce_shared, shared_task
 #include "gradus/core/config.hpp"                 // GRADUS_COLD
 #include "gradus/core/element.hpp"                // element_name
 #include "gradus/core/error.hpp"                  // configuration_error

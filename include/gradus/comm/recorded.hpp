@@ -15,9 +15,9 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"            // call
-#include "gradus/comm/detail/checks.hpp"          // require_open
-#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/detail/request/checks.hpp"          // require_open
+#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
 #include "gradus/core/element.hpp"                // element_name
 #include "gradus/core/index.hpp"                  // index_t
 

@@ -19,8 +19,8 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"            // call
-#include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/detail/threads/channel.hpp"  // thread_channel
 #include "gradus/comm/thread_window.hpp"          // thread_window
 #include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error

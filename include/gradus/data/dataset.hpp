@@ -18,7 +18,7 @@
 #include "gradus/core/finite.hpp"       // is_finite
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/vector.hpp"       // vector
-#include "gradus/data/detail/hash.hpp"  // hash_bytes
+#include "gradus/data/detail/loader/hash.hpp"  // hash_bytes
 
 namespace gradus::data {
 

@@ -12,8 +12,8 @@
 #include "gradus/core/config.hpp"               // GRADUS_COLD
 #include "gradus/core/element.hpp"              // explain_network_element
 #include "gradus/core/index.hpp"                // index_t
-#include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
-#include "gradus/data/detail/loader_base.hpp"   // loader_options
+#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
+#include "gradus/data/detail/loader/loader_base.hpp"   // loader_options
 #include "gradus/device/cpu.hpp"                // cpu
 #include "gradus/layout/layout_policy.hpp"      // explain_layout_policy
 #include "gradus/layout/mapping.hpp"            // dense_strides

@@ -17,7 +17,7 @@
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/core/vector.hpp"               // vector
 #include "gradus/data/dataset.hpp"              // explain_dataset
-#include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
+#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
 #include "gradus/data/loader.hpp"               // batch, loader_options
 #include "gradus/data/sampler.hpp"              // sample
 #include "gradus/device/cpu.hpp"                // cpu

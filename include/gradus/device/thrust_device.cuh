@@ -6,7 +6,7 @@
 
 namespace gradus::detail {
 
-/// Expressions on a device that derives from it are computed by gradus/tensor/thrust_evaluate.cuh, with the execution
+/// Expressions on a device that derives from it are computed by gradus/tensor/detail/thrust/evaluate.cuh, with the execution
 /// policy that thrust_policy(device) gives.
 struct thrust_device {};
 

@@ -20,12 +20,12 @@
 #include "gradus/layout/layout_policy.hpp"  // explain_layout_policy
 #include "gradus/layout/layouts.hpp"        // nchw
 #include "gradus/layout/mapping.hpp"        // dense_strides
-#include "gradus/nn/graph.hpp"              // input_list, freeze_options
+#include "gradus/nn/plan/graph.hpp"              // input_list, freeze_options
 #include "gradus/nn/layer.hpp"              // layer_passes, layer_memory
 #include "gradus/nn/loss.hpp"               // loss_function
 #include "gradus/nn/network_base.hpp"       // network_base, step_options
 #include "gradus/nn/parameter.hpp"          // parameter
-#include "gradus/nn/step_observer.hpp"      // step_observer
+#include "gradus/nn/step_hooks.hpp"      // step_observer
 #include "gradus/nn/value.hpp"              // value, value_shape
 #include "gradus/tensor/tensor_view.hpp"    // image_view
 

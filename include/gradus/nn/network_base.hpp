@@ -23,15 +23,15 @@
 #include "gradus/kernels/conv2d.hpp"        // backward_epilogue, pass
 #include "gradus/kernels/elementwise.hpp"   // copy_or_add, relu_backward
 #include "gradus/kernels/softmax.hpp"       // loss_sums
-#include "gradus/nn/graph.hpp"              // graph, freeze_options
+#include "gradus/nn/plan/graph.hpp"              // graph, freeze_options
 #include "gradus/nn/layer.hpp"              // layer_memory, step_context
-#include "gradus/nn/layer_call.hpp"         // gradient_memory, image_memory, layer_call
-#include "gradus/nn/micro_batch.hpp"        // partial_steps
+#include "gradus/nn/detail/network/layer_call.hpp"         // gradient_memory, image_memory, layer_call
+#include "gradus/nn/plan/micro_batches.hpp"        // partial_steps
 #include "gradus/nn/network_memory.hpp"     // network_memory, buffer
-#include "gradus/nn/pass.hpp"               // pass_steps, region_runner, run_pass
-#include "gradus/nn/plan.hpp"               // execution_plan, memory_forecast, plan_options
-#include "gradus/nn/plan_execution.hpp"     // plan_execution
-#include "gradus/nn/step_observer.hpp"      // step_observer
+#include "gradus/nn/detail/network/run_pass.hpp"               // pass_steps, region_runner, run_pass
+#include "gradus/nn/plan/execution_plan.hpp"               // execution_plan, memory_forecast, plan_options
+#include "gradus/nn/plan/plan_execution.hpp"     // plan_execution
+#include "gradus/nn/step_hooks.hpp"      // step_observer
 #include "gradus/nn/step_options.hpp"       // step_options
 #include "gradus/nn/value.hpp"              // value_shape
 

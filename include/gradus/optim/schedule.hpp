@@ -14,7 +14,7 @@
 #include "gradus/core/config.hpp"     // GRADUS_COLD
 #include "gradus/core/error.hpp"      // configuration_error
 #include "gradus/core/finite.hpp"     // is_finite
-#include "gradus/optim/describe.hpp"  // detail::describe
+#include "gradus/optim/detail/rule/describe.hpp"  // detail::describe
 
 namespace gradus::optim {
 

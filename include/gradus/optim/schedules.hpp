@@ -15,7 +15,7 @@
 #include "gradus/core/error.hpp"      // configuration_error
 #include "gradus/core/finite.hpp"     // is_finite
 #include "gradus/core/text.hpp"       // text
-#include "gradus/optim/describe.hpp"  // detail::describe
+#include "gradus/optim/detail/rule/describe.hpp"  // detail::describe
 #include "gradus/optim/schedule.hpp"  // constant, schedule, detail::require_rate
 
 namespace gradus::optim {

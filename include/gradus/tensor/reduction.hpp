@@ -19,8 +19,8 @@
 
 #include "gradus/core/config.hpp"        // GRADUS_HOST_DEVICE
 #include "gradus/core/error.hpp"         // shape_error
-#include "gradus/tensor/cpu_reduce.hpp"  // detail::reduce
-#include "gradus/tensor/evaluate.hpp"    // require_computable
+#include "gradus/tensor/detail/cpu/reduce.hpp"  // detail::reduce
+#include "gradus/tensor/detail/expression/evaluate.hpp"    // require_computable
 #include "gradus/tensor/functions.hpp"   // abs, sqrt, square
 
 namespace gradus::detail {

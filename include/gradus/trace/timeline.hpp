@@ -26,9 +26,9 @@
 #include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/error.hpp"               // format_error, raise
 #include "gradus/trace/clock_alignment.hpp"    // clock_alignment, measure_clock
-#include "gradus/trace/detail/clock.hpp"       // steady_nanoseconds
-#include "gradus/trace/detail/name_table.hpp"  // name_table
-#include "gradus/trace/detail/wire.hpp"        // byte_reader, byte_writer, wire_span
+#include "gradus/trace/detail/recorder/clock.hpp"       // steady_nanoseconds
+#include "gradus/trace/detail/recorder/name_table.hpp"  // name_table
+#include "gradus/trace/detail/file/wire.hpp"        // byte_reader, byte_writer, wire_span
 #include "gradus/trace/recorder.hpp"           // recorder, recording
 #include "gradus/trace/span.hpp"               // category, span
 

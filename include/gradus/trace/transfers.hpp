@@ -11,7 +11,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move, std::swap
 
-#include "gradus/comm/detail/call.hpp"       // call, call_kind
+#include "gradus/comm/call.hpp"       // call, call_kind
 #include "gradus/comm/recorded.hpp"          // recorded
 #include "gradus/core/vector.hpp"            // vector
 #include "gradus/trace/clock_alignment.hpp"  // measure_clock

@@ -21,9 +21,9 @@
 #include "gradus/trace/chrome.hpp"               // write
 #include "gradus/trace/recorder.hpp"             // recorder, scope
 #include "gradus/trace/transfers.hpp"            // traced, transfers
-#include "gradus/train/detail/loop.hpp"          // any_callback, callback_list
-#include "gradus/train/detail/parts.hpp"         // synchronized_update
-#include "gradus/train/detail/trainer_base.hpp"  // training_watch
+#include "gradus/train/detail/trainer/loop.hpp"          // any_callback, callback_list
+#include "gradus/train/detail/trainer/parts.hpp"         // synchronized_update
+#include "gradus/train/detail/trainer/trainer_base.hpp"  // training_watch
 #include "gradus/train/report.hpp"               // epoch_report, run_information, step_report
 
 namespace gradus::train {

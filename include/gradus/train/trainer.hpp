@@ -7,7 +7,7 @@
 #include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
-#include "gradus/comm/any_group.hpp"             // comm::group_of
+#include "gradus/comm/any_communicator.hpp"             // comm::group_of
 #include "gradus/comm/communicator.hpp"          // comm::makes_windows
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/element.hpp"               // parameter_element_t
@@ -16,10 +16,10 @@
 #include "gradus/optim/update_rule.hpp"          // elementwise_update_rule, explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
 #include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
-#include "gradus/parallel/synchronization.hpp"   // explain_synchronization
-#include "gradus/train/detail/parts.hpp"         // callback_of, explain_callback, takes_trainer
-#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of
-#include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base, training_watch
+#include "gradus/parallel/strategy.hpp"   // explain_synchronization
+#include "gradus/train/detail/trainer/parts.hpp"         // callback_of, explain_callback, takes_trainer
+#include "gradus/train/detail/trainer/step_update.hpp"   // step_update, trained_parameters_of
+#include "gradus/train/detail/trainer/trainer_base.hpp"  // fit_options, trainer_base, training_watch
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
 namespace gradus::train {
@@ -53,7 +53,7 @@ using default_synchronization =
 /// or a function of a const step_report& or an epoch_report&: [](const epoch_report& epoch) { ... }. What would never
 /// be called does not compile. Networks of float16 are best trained with an optim::scaled_loss as the rule. A step
 /// allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced the
-/// steps are traced (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a
+/// steps are traced (train/traced.hpp); given a recorded_network (train/captured_network.cuh), a step on a GPU is a
 /// graph that is launched.
 template <class Network, class Update, class Communicator,
           class Synchronization = default_synchronization<Network, Update, Communicator>>

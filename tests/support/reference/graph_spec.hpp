@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gradus/core/index.hpp"
-#include "gradus/nn/graph.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/value.hpp"

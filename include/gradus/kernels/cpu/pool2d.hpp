@@ -14,10 +14,10 @@
 #include "gradus/core/index.hpp"                  // index_t
 #include "gradus/device/cpu.hpp"                  // cpu
 #include "gradus/kernels/conv2d.hpp"              // backward_epilogue
-#include "gradus/kernels/cpu/pool2d_halves.hpp"   // max_halves, ...
-#include "gradus/kernels/cpu/pool2d_runs.hpp"     // max_windows, slopes_of_row, ...
-#include "gradus/kernels/cpu/pool2d_turned.hpp"   // turn, turn_back
-#include "gradus/kernels/cpu/pool2d_windows.hpp"  // pool_axis
+#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"   // max_halves, ...
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"     // max_windows, slopes_of_row, ...
+#include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"   // turn, turn_back
+#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"  // pool_axis
 #include "gradus/kernels/pool2d.hpp"              // pool2d_geometry
 #include "gradus/layout/layout_policy.hpp"        // axis, layout_policy
 #include "gradus/layout/mapping.hpp"              // dense_mapping
