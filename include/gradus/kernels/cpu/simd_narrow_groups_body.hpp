@@ -167,15 +167,15 @@ GRADUS_ALWAYS_INLINE void spread_term(const typename vector_of<Element>::type& a
   constexpr auto from = [](int lane) { return lane / Group * Group + Term; };
   vector spread;
   if constexpr (lanes == 16) {
-    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7),
-                                     from(8), from(9), from(10), from(11), from(12), from(13), from(14), from(15));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7), from(8),
+                            from(9), from(10), from(11), from(12), from(13), from(14), from(15));
   } else if constexpr (lanes == 8) {
-    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7));
   } else if constexpr (lanes == 4) {
-    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3));
   } else {
     static_assert(lanes == 2);
-    spread = __builtin_shufflevector(all, all, from(0), from(1));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1));
   }
   *reinterpret_cast<typename vector_of<Element>::stored*>(to) = spread;
 }
