@@ -18,7 +18,8 @@
 #include <the error above ends the compilation>
 #endif
 
-#include <cassert>  // assert
+#include <cassert>      // assert
+#include <type_traits>  // std::remove_cvref_t
 
 /// Checks a precondition of an unchecked access in debug builds; costs nothing with NDEBUG.
 #define GRADUS_ASSERT(condition) assert(condition)
@@ -46,25 +47,26 @@
 #define GRADUS_KEEP_LOOP
 #endif
 
-/// Lanes of two vectors by their numbers, like __builtin_shufflevector, which g++ 11 does not have: those of `a` come
-/// first, then those of `b`. The numbers are constants.
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
-#define GRADUS_SHUFFLE(a, b, ...) ::gradus::detail::shuffle<__VA_ARGS__>(a, b)
-
-namespace gradus::detail {
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpsabi"  // inlined always, so that how a vector is returned does not matter
-template <int... Lane, class Vector>
-GRADUS_ALWAYS_INLINE auto shuffle(const Vector& a, const Vector& b) noexcept {
-  constexpr int lanes = sizeof(a) / sizeof(a[0]);
-  const auto lane = a[0];
-  typedef decltype(lane) shuffled __attribute__((vector_size(sizeof...(Lane) * sizeof(lane))));
-  return shuffled{(Lane < lanes ? a[Lane % lanes] : b[Lane % lanes])...};
-}
-#pragma GCC diagnostic pop
-
-}  // namespace gradus::detail
-#else
+/// Lanes of two vectors by their numbers, constants: first those of `a`, then those of `b`.
+#if defined(__clang__) || !defined(__GNUC__) || __GNUC__ >= 12
 #define GRADUS_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // g++ 11. No function returns the vector: g++ would warn of its calling convention.
+#define GRADUS_SHUFFLE(a, b, ...)                                          \
+  __extension__({                                                          \
+    ::gradus::detail::shuffled<decltype((a)[0]), __VA_ARGS__> shuffled_in; \
+    shuffled_in.from(a, b);                                                \
+    shuffled_in.lanes;                                                     \
+  })
+namespace gradus::detail {
+template <class Element, int... Lane>
+struct shuffled {
+  typedef std::remove_cvref_t<Element> type __attribute__((vector_size(sizeof...(Lane) * sizeof(Element))));
+  type lanes;
+  template <class Vector>
+  GRADUS_ALWAYS_INLINE void from(const Vector& a, const Vector& b) noexcept {
+    constexpr int count = sizeof(a) / sizeof(a[0]);
+    lanes = type{(Lane < count ? a[Lane % count] : b[Lane % count])...};
+  }
+};
+}  // namespace gradus::detail
 #endif

@@ -145,7 +145,7 @@ struct packet {
     return value;
   }
   /// Which of Count * lanes bytes are `value`, as masks.
-  template <int Count>
+  template <std::size_t Count>
   GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
                                                index_vector (&masks)[Count]) noexcept {
 #if defined(__SSE2__)
@@ -161,8 +161,9 @@ struct packet {
       return;
     }
 #endif
+    constexpr int count{Count};
 #pragma GCC unroll 4
-    for (int j = 0; j < Count; ++j) {
+    for (int j = 0; j < count; ++j) {
       masks[j] = load_bytes(from + j * lanes) == broadcast_index(value);
     }
   }
