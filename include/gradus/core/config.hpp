@@ -18,6 +18,15 @@
 #include <the error above ends the compilation>
 #endif
 
+// g++ before 13 warns of the deliberately undefined operands in its own AVX-512 functions, which Eigen calls
+// (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593). What counts is where they are first included.
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#endif
+
 #include <cassert>      // assert
 #include <type_traits>  // std::remove_cvref_t
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 

@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::integral_constant
 
