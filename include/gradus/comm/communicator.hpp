@@ -6,10 +6,11 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::convertible_to, std::movable, std::same_as
+#include <iterator>         // std::data
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
-#include <type_traits>      // std::is_const_v
+#include <type_traits>      // std::is_const_v, std::remove_pointer_t
 #include <utility>          // std::declval
 
 #include "gradus/comm/detail/request/checks.hpp"  // require_blocks, require_open, require_peer, require_root
@@ -157,7 +158,9 @@ consteval bool explain_communicator() {
 namespace detail {
 
 template <class Range>
-using span_of = decltype(std::span{std::declval<Range>()});
+using data_of = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
+template <class Range>
+using span_of = decltype(std::span<data_of<Range>>{std::declval<Range>()});
 template <class Range>
 using element_of = typename span_of<Range>::value_type;
 

@@ -18,8 +18,7 @@ namespace gradus {
 /// program for every place that can fail.
 class error_place {
  public:
-  constexpr error_place(const std::source_location& where) noexcept
-      : error_place{where.file_name(), static_cast<unsigned>(where.line())} {}
+  constexpr error_place(const std::source_location& where) noexcept : error_place{where.file_name(), where.line()} {}
 
   /// The place that calls it; as a default argument, the place that calls the function.
   [[nodiscard]] static constexpr error_place current(const char* file = __builtin_FILE(),

@@ -55,8 +55,8 @@ class jpeg_decoder {
     int width = 0;
     int height = 0;
     int subsampling = 0;
-    if (tjDecompressHeader3(handle_.get(), bytes.data(), static_cast<unsigned long>(bytes.size()), &width, &height,
-                            &subsampling, &color_space_) != 0) {
+    if (tjDecompressHeader3(handle_.get(), bytes.data(), bytes.size(), &width, &height, &subsampling, &color_space_) !=
+        0) {
       refuse(name);
     }
     if (width < 1 || height < 1) {
@@ -91,8 +91,8 @@ class jpeg_decoder {
     const bool inks = color_space_ == TJCS_CMYK || color_space_ == TJCS_YCCK;
     const std::size_t count = static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
     pixels_.resize(count * (inks ? 4 : 3));
-    if (tjDecompress2(handle_.get(), bytes.data(), static_cast<unsigned long>(bytes.size()), pixels_.data(), width, 0,
-                      height, inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
+    if (tjDecompress2(handle_.get(), bytes.data(), bytes.size(), pixels_.data(), width, 0, height,
+                      inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
       refuse(name);
     }
     if (inks) {

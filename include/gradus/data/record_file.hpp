@@ -284,7 +284,7 @@ class record_file final : public encoded_images {
                  {count, " records from ", index, " on, ", classes, " classes, in a file of ", file_bytes, " bytes"}));
     }
     classes_ = static_cast<int>(classes);
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(index_end - index));
+    std::vector<std::uint8_t> bytes(index_end - index);
     read_at(index, bytes);
     const std::uint32_t crc = detail::checksum(0, bytes);
     if (crc != detail::get_number(foot.data() + 20, 4)) {

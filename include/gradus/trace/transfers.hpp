@@ -52,7 +52,7 @@ class message_counts {
 
   static entry& find(gradus::detail::vector<entry>& entries, std::uint64_t key) noexcept {
     const std::size_t mask = entries.size() - 1;
-    auto at = static_cast<std::size_t>((key * 0x9e3779b97f4a7c15U) >> 32U) & mask;
+    std::size_t at = ((key * 0x9e3779b97f4a7c15U) >> 32U) & mask;
     while (entries[at].used && entries[at].key != key) {
       at = (at + 1) & mask;
     }
