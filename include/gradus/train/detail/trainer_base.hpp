@@ -11,6 +11,7 @@
 #include "gradus/comm/any_group.hpp"      // any_group
 #include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/element.hpp"        // element_name
+#include "gradus/core/error.hpp"          // error_place
 #include "gradus/optim/schedule.hpp"      // optim::schedule
 #include "gradus/train/detail/loop.hpp"   // evaluate, loop, synchronized_update
 #include "gradus/train/detail/parts.hpp"  // batches_of, require_same_composition
@@ -22,6 +23,8 @@ namespace gradus::train {
 struct fit_options {
   int epochs = 1;
   optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
+  /// What errors name as their place: the line that writes the options in braces, as a call of fit does.
+  error_place where = error_place::current();
 };
 
 namespace detail {
@@ -69,9 +72,10 @@ class trainer_base {
   /// Gives the loader this rank's part of each batch. If it is another one, the other ranks hear of it.
   /// @throws configuration_error when the loader was made for another part
   template <class Loader>
-  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader) {
+  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader, error_place where) {
     take_shard(
-        group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader);
+        group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
+        where);
   }
 
   template <class Loader>
@@ -86,7 +90,8 @@ class trainer_base {
                        .examples_per_epoch = loader.examples_per_epoch(),
                        .parameters = network_->parameter_count()},
                .learning_rate = options.learning_rate,
-               .loader = loader.description()},
+               .loader = loader.description(),
+               .where = options.where},
               callbacks);
   }
 
