@@ -21,7 +21,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, error, format_error, raise
+#include "gradus/core/error.hpp"           // configuration_error, error, error_place, format_error, raise
 #include "gradus/core/extents.hpp"         // image_extents
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/random.hpp"          // mix_bits, random_stream
@@ -146,7 +146,8 @@ class jpeg_dataset {
  public:
   /// @param images  must outlive the data set
   /// @throws configuration_error when options make no sense
-  explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {})
+  explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {},
+                        error_place where = error_place::current()) try
       : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
     if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
       gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
@@ -163,6 +164,8 @@ class jpeg_dataset {
       }
     }
     hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
+  } catch (error& failure) {
+    failure.place_at_call(where);
   }
 
   [[nodiscard]] index_t size() const { return images_->size(); }

@@ -89,7 +89,7 @@ class graph {
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
                            std::span<const value> inputs, error_place where) {
-    require_building("network.add");
+    require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
         raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
@@ -132,7 +132,7 @@ class graph {
 
   /// @throws configuration_error when a loss cannot be put on the value
   GRADUS_COLD void require_scores(value scores, error_place where) const {
-    require_building("network.loss");
+    require_building("network.loss", where);
     if (has_loss_) {
       raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
     }
@@ -383,10 +383,10 @@ class graph {
     return total;
   }
 
-  GRADUS_COLD void require_building(std::string_view operation) const {
+  GRADUS_COLD void require_building(std::string_view operation, error_place where = error_place::current()) const {
     if (frozen()) {
       raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
-                                 "add layers and the loss before freeze, and freeze once");
+                                 "add layers and the loss before freeze, and freeze once", where);
     }
   }
 
