@@ -98,6 +98,10 @@ class network final : public network_base<Element, Device> {
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, const input_list& inputs,
                         error_place where = error_place::current()) {
+    static_assert(
+        describes_layer<Description>,
+        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
+        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return append(name, made, made, inputs.values(), where);
   }
@@ -106,6 +110,10 @@ class network final : public network_base<Element, Device> {
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, value input,
                         error_place where = error_place::current()) {
+    static_assert(
+        describes_layer<Description>,
+        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
+        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return append(name, made, made, {&input, 1}, where);
   }
@@ -115,6 +123,9 @@ class network final : public network_base<Element, Device> {
   /// @throws configuration_error when they are not an output of a layer of this network, or it has a loss
   template <class Description>
   GRADUS_COLD void loss(const Description& description, value scores, error_place where = error_place::current()) {
+    static_assert(describes_loss<Description>,
+                  "gradus: not a loss: net.loss takes what ends a network, as in net.loss(nn::softmax_cross_entropy{}, "
+                  "scores); a layer is added by net.add");
     this->building().require_scores(scores, where);
     at_call(where, [&] {
       auto implementation = std::make_unique<typename Description::template loss<Element, Layout, Device>>(description);
@@ -182,6 +193,15 @@ class network final : public network_base<Element, Device> {
   }
 
  private:
+  template <class Description>
+  static constexpr bool describes_layer = requires {
+    typename Description::template layer<Element, Layout, Device>;
+  };
+  template <class Description>
+  static constexpr bool describes_loss = requires {
+    typename Description::template loss<Element, Layout, Device>;
+  };
+
   using passes = layer_passes<Element, Layout, Device>;
   using gradient_type = input_gradient<Element, Layout, Device>;
   using typename base::gradient_memory;

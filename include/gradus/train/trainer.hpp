@@ -25,14 +25,21 @@
 
 namespace gradus::train {
 
+namespace detail {
+
+/// Ranks reach each other's memory, and the parameters are in it.
+template <class Network, class Communicator>
+concept shares_memory = has_host_memory<typename Network::device_type> &&
+    comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>>;
+
+}  // namespace detail
+
 /// The synchronization of a trainer that is given none: where ranks reach each other's memory and the rule says that it
 /// is elementwise, parallel::sharded_update, in one pass over that memory; else parallel::all_reduce. Both leave the
 /// same sums, values and state of the rule on all ranks.
 template <class Network, class Update, class Communicator>
 using default_synchronization =
-    std::conditional_t<has_host_memory<typename Network::device_type> &&
-                           comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>> &&
-                           optim::elementwise_update_rule<Update>,
+    std::conditional_t<detail::shares_memory<Network, Communicator> && optim::elementwise_update_rule<Update>,
                        parallel::sharded_update, parallel::all_reduce>;
 
 /// Trains a network on one or more ranks.
@@ -59,11 +66,7 @@ using default_synchronization =
 template <class Network, class Update, class Communicator,
           class Synchronization = default_synchronization<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network> {
-  static_assert(!std::is_const_v<Network>,
-                "gradus: the network is const, but training changes it: write auto& net, not const auto& net");
-  static_assert(!std::is_const_v<Communicator>,
-                "gradus: the communicator is const, but every operation changes it: write auto& world (or "
-                "comm::threads& world), not const auto& world");
+  static_assert(detail::explain_trainer_arguments<Network, Update, Communicator>());
   using base = detail::trainer_base<Network>;
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
@@ -74,7 +77,9 @@ class trainer final : public detail::trainer_base<Network> {
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error when the network is not frozen, the rule makes no sense, or ranks differ
   GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator,
-                      const Synchronization& options = {}, error_place where = error_place::current()) try
+                      const Synchronization& options = {},
+                      error_place where = error_place::current()) requires(!std::is_const_v<Network> &&
+                                                                           !std::is_const_v<Communicator>) try
       : base{network},
         step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
     this->require_same(step_.group(), rule.description(), step_.description());
@@ -91,7 +96,7 @@ class trainer final : public detail::trainer_base<Network> {
   requires detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> trainer(
       NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator,
       const Synchronization& options = {})
-      : trainer{network, rule, communicator, options} {
+      : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
   }
 
@@ -106,6 +111,14 @@ class trainer final : public detail::trainer_base<Network> {
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
       at_call(options.where, [&] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
     }
+  }
+
+  /// Options come before callbacks.
+  template <class Loader, class... Others>
+  requires(!detail::first_is_fit_options<Others...>) void fit(Loader&& /*loader*/, Others&&... /*others*/) {
+    static_assert(sizeof(Loader) == 0,
+                  "gradus: the second argument of fit is its options: write trainer.fit(loader, {.epochs = 2, "
+                  ".learning_rate = 0.05}, train::progress{});");
   }
 
   /// The mean loss and accuracy over a loader's data set. Every rank that trains must call it: each computes its share

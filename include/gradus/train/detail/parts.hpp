@@ -7,13 +7,15 @@
 #include <cstdint>      // std::uint64_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, std::is_same_v, ...
+#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, ...
 #include <utility>      // std::declval
 
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/any_group.hpp"     // any_group
+#include "gradus/comm/communicator.hpp"  // has_ranks
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/reference.hpp"     // is_const_argument
 #include "gradus/core/text.hpp"          // text
 #include "gradus/kernels/softmax.hpp"    // loss_sums
 #include "gradus/nn/step_observer.hpp"   // step_observer
@@ -97,13 +99,41 @@ consteval bool explain_loader() {
   return true;
 }
 
-/// A network or a communicator that is gone when the trainer has been made.
+/// A network or a communicator that is const, or gone when the trainer has been made.
 template <class Network, class Communicator>
-concept not_kept_by_trainer = !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator>;
+concept not_kept_by_trainer =
+    !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator> ||
+    gradus::detail::is_const_argument<Network> || gradus::detail::is_const_argument<Communicator>;
+
+/// Says which argument of a trainer is of the wrong kind. Always true when it compiles.
+template <class Network, class Update, class Communicator>
+consteval bool explain_trainer_arguments() {
+  static_assert(
+      requires {
+        typename Network::const_view;
+        typename Network::device_type;
+      },
+      "gradus: the first argument of a trainer is no network: write train::trainer trainer{net, optim::sgd{}, world};");
+  static_assert(!comm::has_ranks<Update>,
+                "gradus: the second argument of a trainer is a communicator and no update rule: write train::trainer "
+                "trainer{net, optim::sgd{}, world};");
+  static_assert(std::is_class_v<Update>,
+                "gradus: the second argument of a trainer is no update rule: write train::trainer trainer{net, "
+                "optim::sgd{.momentum = 0.9}, world}; the learning rate is given to fit");
+  static_assert(comm::has_ranks<Communicator>,
+                "gradus: the third argument of a trainer is no communicator: write comm::self world; train::trainer "
+                "trainer{net, optim::sgd{}, world};");
+  return true;
+}
 
 /// Says which of them. Always true when it compiles.
 template <class Network, class Communicator>
 consteval bool explain_kept_by_trainer() {
+  static_assert(!gradus::detail::is_const_argument<Network>,
+                "gradus: the network is const, but training changes it: write auto& net, not const auto& net");
+  static_assert(!gradus::detail::is_const_argument<Communicator>,
+                "gradus: the communicator is const, but every operation changes it: write auto& world (or "
+                "comm::threads& world), not const auto& world");
   static_assert(std::is_lvalue_reference_v<Network>,
                 "gradus: the network is a temporary, gone at the end of this statement, and the trainer refers to it: "
                 "write nn::network<float, nhwc> net{...}; on a line before and pass net");

@@ -4,9 +4,10 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
-#include <cstdint>  // std::uint64_t
-#include <span>     // std::as_writable_bytes, std::span
-#include <string>   // std::string
+#include <cstdint>      // std::uint64_t
+#include <span>         // std::as_writable_bytes, std::span
+#include <string>       // std::string
+#include <type_traits>  // std::is_convertible_v
 
 #include "gradus/comm/any_group.hpp"      // any_group
 #include "gradus/core/config.hpp"         // GRADUS_COLD
@@ -28,6 +29,12 @@ struct fit_options {
 };
 
 namespace detail {
+
+/// Whether the arguments of fit behind the loader begin with options.
+template <class... Arguments>
+inline constexpr bool first_is_fit_options = false;
+template <class First, class... Others>
+inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertible_v<First, const fit_options&>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
 ///   made(state)                                                   when the synchronization is ready;
