@@ -169,7 +169,7 @@ class image_dataset {
 
   GRADUS_COLD void check_sizes() const {
     if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
-      raise<shape_error>("image_dataset", "at least one channel, row and column", to_string(shape_));
+      raise<shape_error>("image_dataset", "at least 0 images of at least 1 channel, row and column", to_string(shape_));
     }
     if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
       raise<shape_error>("image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()});

@@ -78,7 +78,8 @@ class graph {
   /// @throws shape_error when an extent is below 1
   GRADUS_COLD explicit graph(const value_shape& input) {
     if (input.channels < 1 || input.height < 1 || input.width < 1) {
-      raise<shape_error>("network", "an input of at least 1 channel, row and column", to_string(input));
+      raise<shape_error>("network", "an input of at least 1 channel, row and column",
+                         {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
     }
     shapes_.push_back(input);
   }
@@ -338,7 +339,7 @@ class graph {
           to_string(images));
     }
     if (static_cast<std::size_t>(images.n) != labels) {
-      raise<shape_error>(operation, {"one label an image: ", images.n}, {labels});
+      raise<shape_error>(operation, {"a label for each of ", images.n, " images"}, {labels, " labels"});
     }
   }
 

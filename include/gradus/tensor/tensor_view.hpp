@@ -134,7 +134,7 @@ class tensor_view {
       requires(std::same_as<Layout, row_major>) {
     if (shape.size() != size()) {
       raise<shape_error>("tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),
-                         to_string(shape), {}, where);
+                         to_string(shape) + ", which has " + std::to_string(shape.size()), {}, where);
     }
     return {*device_, data_, shape};
   }
