@@ -24,7 +24,8 @@ namespace gradus::train {
 struct fit_options {
   int epochs = 1;
   optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
-  /// What errors name as their place: the line that writes the options in braces, as a call of fit does.
+  /// The line that messages of fit name: the one that writes the options in braces, as a call of fit does. (Options
+  /// that are declared without braces have no line of the program.)
   error_place where = error_place::current();
 };
 
