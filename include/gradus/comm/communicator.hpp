@@ -10,7 +10,7 @@
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
-#include <type_traits>      // std::is_const_v, std::remove_pointer_t
+#include <type_traits>      // std::is_const_v, std::is_lvalue_reference_v, std::remove_pointer_t
 #include <utility>          // std::declval
 
 #include "gradus/comm/detail/request/checks.hpp"  // require_blocks, require_open, require_peer, require_root
@@ -19,6 +19,20 @@
 #include "gradus/comm/request.hpp"        // request
 
 namespace gradus::comm {
+
+namespace detail {
+
+/// Says that a communicator of a name is not copied. Always true when it compiles.
+template <class Argument>
+consteval bool explain_not_copied() {
+  static_assert(!std::is_lvalue_reference_v<Argument>,
+                "gradus: a communicator is not copied: a function takes it as comm::threads& world (or auto& world), "
+                "and what is built on it takes it over: write std::move(world), or world.duplicate() to go on using "
+                "world");
+  return true;
+}
+
+}  // namespace detail
 
 template <class C>
 concept has_communicator_name = requires {

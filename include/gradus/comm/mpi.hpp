@@ -9,6 +9,7 @@
 #include <algorithm>        // std::min
 #include <chrono>           // std::chrono::milliseconds
 #include <climits>          // INT_MAX
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::exception
@@ -55,6 +56,11 @@ class mpi {
     detail::check_mpi(environment.process_->enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi",
                       "MPI_Comm_dup");
     channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own);
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, mpi&> mpi(Argument&& world) : mpi{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   mpi(mpi&&) noexcept = default;

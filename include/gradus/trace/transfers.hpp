@@ -175,4 +175,13 @@ template <class Communicator>
   return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
 }
 
+/// The recorder must outlive the communicator.
+template <class Communicator>
+comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder&& gone) {
+  static_assert(sizeof(Communicator) == 0,
+                "gradus: the recorder is a temporary, gone at the end of this statement, and the traced communicator "
+                "refers to it: write trace::recorder recorder; on a line before and pass recorder");
+  return traced(std::move(communicator), gone);
+}
+
 }  // namespace gradus::trace
