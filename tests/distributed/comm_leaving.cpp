@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "gradus/comm/mpi_membership.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 
 namespace {
@@ -110,6 +111,36 @@ void dropped_collectives_count(comm::mpi& world) {
   suite::require_same(sums, suite::expected_values<float>(world.size(), sums.size()), "a dropped sum");
 }
 
+/// A message that was sent before its sender left may be on its way for any time: it is waited for.
+void messages_on_their_way_are_waited_for() {
+  using comm::detail::call_kind;
+  comm::detail::mpi_membership mine{1, 0, 2};
+  const comm::detail::call first{.kind = call_kind::receive, .peer = 1, .tag = 3, .count = 1, .element = "float32"};
+  const comm::detail::call other{.kind = call_kind::receive, .peer = 1, .tag = 4, .count = 1, .element = "float32"};
+  const comm::detail::call send{.kind = call_kind::send, .peer = 1, .tag = 3, .count = 1, .element = "float32"};
+  const comm::detail::call barrier{.kind = call_kind::barrier};
+  comm::detail::mpi_membership theirs{1, 1, 2};
+  for (const comm::detail::call& each : {first, other, send, barrier}) {
+    suite::require(mine.begin(each) == (each.kind == call_kind::receive ? 0U : 1U), "the first of its kind");
+  }
+  comm::detail::call sent = send;
+  sent.peer = 0;
+  suite::require(theirs.begin(sent) == 1 && theirs.begin(sent) == 2 && theirs.begin(barrier) == 1, "numbers");
+  suite::require(!mine.some_left(), "nobody has left");
+  mine.hear(theirs.departure(0, false), 5);
+  const auto can = [&](const comm::detail::call& what, std::uint64_t number) {
+    return !mine.absence_from(what, number, "rank 0").has_value();
+  };
+  suite::require(mine.some_left() && can(barrier, 1) && !can(barrier, 2), "collectives");
+  suite::require(can(first, 0) && !can(other, 0), "two messages with tag 3 were sent, none with tag 4");
+  mine.received(first);
+  suite::require(can(first, 0), "one of them has come");
+  mine.received(first);
+  suite::require(!can(first, 0), "both of them have come");
+  suite::require(mine.absence_from(first, 0, "rank 0")->world_rank == 5, "the rank in the world");
+  suite::require(can(send, 1), "MPI has a second to find out that a message has arrived");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -122,6 +153,7 @@ int main(int argc, char** argv) {
     ranks_leave_in_every_order(world, shared);
     others_leave_while_a_part_works(environment, world);
     dropped_collectives_count(world);
+    messages_on_their_way_are_waited_for();
     if (world.rank() == 0) {
       std::printf("passed: leaving\n");
     }

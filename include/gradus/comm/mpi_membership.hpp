@@ -15,6 +15,7 @@
 #include <mutex>      // std::mutex, std::scoped_lock
 #include <optional>   // std::nullopt, std::optional
 #include <string>     // std::string
+#include <utility>    // std::move
 
 #include "gradus/comm/detail/call.hpp"  // call, call_kind
 #include "gradus/comm/detail/wait.hpp"  // clock, reason_grace
