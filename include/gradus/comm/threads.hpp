@@ -277,8 +277,9 @@ class rank_threads {
       body_(object_, world);
     } catch (...) {
       failures_[static_cast<std::size_t>(rank)] = std::current_exception();
-      fail_with_current_exception(world);
-      first_failed_ = world.failed_rank();
+      threads own{channel_, rank, default_time_limit};  // the body may have moved from `world`
+      fail_with_current_exception(own);
+      first_failed_ = own.failed_rank();
     }
     gradus::detail::ranks_in_process() = before;
   }
