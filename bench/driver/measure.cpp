@@ -160,7 +160,7 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_gr
 
 /// @throws gradus::configuration_error unless all ranks were given the same options
 void require_same_options(const settings& chosen, gradus::comm::any_group& group) {
-  const auto number = [](auto value) { return gradus::detail::text({value}); };
+  const auto number = [](auto value) { return gradus::join({value}); };
   const gradus::comm::fact facts[] = {{"model", chosen.model},
                                       {"batch size", number(chosen.batch_size)},
                                       {"seed", number(chosen.seed)},
@@ -268,9 +268,9 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
     if (group.size() > 1) {
-      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), gradus::detail::printable(problem).c_str());
+      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), gradus::printable(problem).c_str());
     } else {
-      std::fprintf(stderr, "skipped: %s\n", gradus::detail::printable(problem).c_str());
+      std::fprintf(stderr, "skipped: %s\n", gradus::printable(problem).c_str());
     }
   }
   const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});

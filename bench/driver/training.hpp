@@ -9,8 +9,8 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"

@@ -148,7 +148,7 @@ class training_in final : public training {
         return;
       }
       namespace detail = gradus::train::detail;
-      gradus::detail::vector<gradus::trace::name> layers;
+      gradus::dynamic_array<gradus::trace::name> layers;
       for (std::size_t i = 0; i < net_.layers(); ++i) {
         layers.push_back(recorder->intern(net_.layer_name(i)));
       }

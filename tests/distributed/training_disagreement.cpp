@@ -2,11 +2,11 @@
 //
 // Ranks whose networks differ are told which and how, before they share memory or send parameters.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
-#include "gradus/nn/layers.hpp"        // dense
-#include "gradus/nn/network.hpp"       // network
-#include "gradus/optim/sgd.hpp"        // sgd
-#include "gradus/train/trainer.hpp"    // trainer
+#include "gradus/comm/mpi_shared.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/train/trainer.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

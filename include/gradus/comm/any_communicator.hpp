@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A communicator without its type: for code that runs seldom and shall be compiled once for all communicators.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>          // std::byte
@@ -10,8 +9,8 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce, broadcast
-#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
 
 namespace gradus::comm {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks whose command lines differ: all learn of one that cannot be followed, and all end.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -13,12 +12,12 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"     // any_group, group_of
-#include "gradus/comm/communicator.hpp"  // explain_communicator
-#include "gradus/comm/wait.hpp"   // ranks_text
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/text.hpp"          // append, text
-#include "gradus/core/vector.hpp"        // vector
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
@@ -71,7 +70,7 @@ struct command_line {
   group.all_gather({reinterpret_cast<const std::uint8_t*>(&mine), sizeof(mine)}, all);
   command_line result;
   std::size_t length = 0;
-  gradus::detail::vector<int> going_on;
+  dynamic_array<int> going_on;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     verdict each;
     std::memcpy(&each, all.data() + rank * sizeof(each), sizeof(each));
@@ -90,9 +89,9 @@ struct command_line {
   result.text.resize(length);
   group.broadcast(std::as_writable_bytes(std::span{result.text}), result.rank);
   if (!going_on.empty()) {
-    gradus::detail::append(result.text, {result.text.ends_with('\n') ? "" : "\n", "Rank ", result.rank,
-                                         " ends because of its command line, and with it all ranks; ",
-                                         detail::ranks_text(going_on), " could have gone on.\n"});
+    append_text(result.text, {result.text.ends_with('\n') ? "" : "\n", "Rank ", result.rank,
+                              " ends because of its command line, and with it all ranks; ", ranks_text(going_on),
+                              " could have gone on.\n"});
   }
   constexpr int wrong_command_line = 2;
   result.status = own.ends() ? own.status : wrong_command_line;

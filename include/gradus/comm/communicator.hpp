@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a communicator must offer, and the functions through which it is used.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -13,10 +12,10 @@
 #include <type_traits>      // std::is_const_v, std::is_lvalue_reference_v, std::remove_pointer_t
 #include <utility>          // std::declval
 
-#include "gradus/comm/detail/request/checks.hpp"  // require_blocks, require_open, require_peer, require_root
-#include "gradus/comm/wait.hpp"    // default_time_limit
-#include "gradus/comm/reduction.hpp"      // reduction
-#include "gradus/comm/request.hpp"        // request
+#include "gradus/comm/detail/request/checks.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
 
 namespace gradus::comm {
 
@@ -122,7 +121,8 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
 ///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and
 ///      so do this rank's. An operation that could complete may complete.
-///  12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it has
+///  12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it
+///  has
 ///      not taken part throw communication_error that names it; what it sent before can still be received.
 /// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
 /// other's memory, `make_window(std::span<Element>)`, see makes_windows.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The conformance suite of communicators: what every model must do, on any number of ranks, in threads or processes.
-// Module: conformance. Depends on: core, comm.
 #pragma once
 
 #include <algorithm>           // std::copy, std::min
@@ -25,12 +24,12 @@
 #include <utility>             // std::move
 #include <vector>              // std::vector
 
-#include "gradus/comm/agreement.hpp"     // require_agreement
-#include "gradus/comm/communicator.hpp"  // the functions under test
-#include "gradus/conformance/suite.hpp"  // failure_of, message_of, require, require_contains, result
-#include "gradus/core/bfloat16.hpp"      // bfloat16
-#include "gradus/core/element.hpp"       // element_name
-#include "gradus/core/error.hpp"         // errors
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/conformance/suite.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::conformance {
 

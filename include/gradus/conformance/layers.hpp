@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Every layer of the library with the options and inputs that its contract is checked with, on any device.
-// Module: conformance. Depends on: core, nn.
 #pragma once
 
 #include <string>   // std::string
 #include <variant>  // std::variant, std::visit
 #include <vector>   // std::vector
 
-#include "gradus/conformance/layer.hpp"  // require_layer_contract
-#include "gradus/conformance/suite.hpp"  // result, run_case
-#include "gradus/core/element.hpp"       // element_name
-#include "gradus/nn/layers.hpp"          // the layers
+#include "gradus/conformance/layer.hpp"
+#include "gradus/conformance/suite.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/nn/layers.hpp"
 
 namespace gradus::conformance {
 

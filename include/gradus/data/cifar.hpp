@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // CIFAR-10 and CIFAR-100 in their binary form.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::ptrdiff_t, std::size_t
@@ -11,12 +10,12 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"        // at_call, error_place, format_error, raise
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
-#include "gradus/data/byte_source.hpp"  // byte_source, file_source
-#include "gradus/data/dataset.hpp"      // image_dataset, normalisation
-#include "gradus/data/mnist.hpp"        // split
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/byte_source.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/mnist.hpp"
 
 namespace gradus::data {
 
@@ -93,7 +92,7 @@ class cifar_reader {
       add("test_batch.bin");
     } else {
       for (int i = 1; i <= 5; ++i) {
-        add(gradus::detail::text({"data_batch_", i, ".bin"}));
+        add(gradus::join({"data_batch_", i, ".bin"}));
       }
     }
     return std::move(reader).result(std::move(values));

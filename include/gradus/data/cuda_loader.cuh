@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loader for a GPU: a batch is copied while the device computes with the one before.
-// Module: data. Depends on: tensor.
 #pragma once
 
 #include <array>    // std::array
@@ -10,14 +9,14 @@
 #include <cstring>  // std::memcpy
 #include <memory>   // std::addressof
 
-#include "gradus/core/error.hpp"            // at_call, error, error_place
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/data/loader.hpp"           // explain_kept_by_loader, loader
-#include "gradus/data/parallel_loader.hpp"  // parallel_loader, reader_options
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/device/cuda_memory.cuh"    // detail::pinned_range, pinned_memory
-#include "gradus/device/cuda_stream.cuh"    // cuda_stream, cuda_event
-#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/data/parallel_loader.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_memory.cuh"
+#include "gradus/device/cuda_stream.cuh"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::data {
 
@@ -89,7 +88,7 @@ class cuda_batches : private loader_host, public Base {
     }
     on_the_way_ = false;
     const cuda_event& copied = copied_[place_];
-    gradus::detail::check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
     given_ = {.images = {*device_, images_at(place_), copying_.shape},
               .labels = {labels_at(place_), copying_.labels.size()},
               .first_example = copying_.first_example,
@@ -154,8 +153,7 @@ class cuda_batches : private loader_host, public Base {
     on_the_way_ = true;
   }
   void copy(void* to_device, const void* from_host, std::size_t bytes) const {
-    gradus::detail::check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()),
-                               "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
   }
 
   /// Returns when nothing is on the way any more.

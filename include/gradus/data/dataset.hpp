@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a loader reads from, and the data set of images in memory.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -12,13 +11,13 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"        // at_call, configuration_error, error, error_place, format_error, shape_error
-#include "gradus/core/extents.hpp"      // image_extents
-#include "gradus/core/finite.hpp"       // is_finite
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/vector.hpp"       // vector
-#include "gradus/data/detail/loader/hash.hpp"  // hash_bytes
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/detail/loader/hash.hpp"
 
 namespace gradus::data {
 
@@ -195,7 +194,7 @@ class image_dataset {
     const auto channels = static_cast<std::size_t>(shape_.c);
     check_values("mean", normalisation_.mean);
     check_values("deviation", normalisation_.deviation);
-    if (!gradus::detail::is_finite(normalisation_.scale) || normalisation_.scale == 0) {
+    if (!is_finite(normalisation_.scale) || normalisation_.scale == 0) {
       raise<configuration_error>("normalisation", "a scale that is finite and not 0", {normalisation_.scale});
     }
     for (const double deviation : normalisation_.deviation) {
@@ -204,7 +203,7 @@ class image_dataset {
                                    "a channel that never varies has no deviation: use 1 for it");
       }
     }
-    float_tables_ = gradus::detail::vector<float>(channels * bytes_values);
+    float_tables_ = dynamic_array<float>(channels * bytes_values);
     double_tables_ = std::vector<double>(channels * bytes_values);
     for (std::size_t c = 0; c < channels; ++c) {
       const double mean = normalisation_.mean.empty() ? 0.0 : normalisation_.mean[c];
@@ -223,7 +222,7 @@ class image_dataset {
                                  {values.size()});
     }
     for (const double value : values) {
-      if (!gradus::detail::is_finite(value)) {
+      if (!is_finite(value)) {
         raise<configuration_error>("normalisation", {"a finite ", what}, {value});
       }
     }
@@ -243,7 +242,7 @@ class image_dataset {
   std::vector<std::int32_t> labels_;
   int classes_;
   normalisation normalisation_;
-  gradus::detail::vector<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
+  dynamic_array<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
   std::vector<double> double_tables_;
   std::uint64_t hash_ = 0;
 };

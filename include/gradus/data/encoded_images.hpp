@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Images that are still encoded, with labels: the interface, and a folder of class folders.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>     // std::find, std::sort
@@ -14,10 +13,10 @@
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/core/error.hpp"        // error, error_place, format_error, raise
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/random.hpp"       // hash_text, mix_bits
-#include "gradus/data/byte_source.hpp"  // file_source
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/data/byte_source.hpp"
 
 namespace gradus::data {
 

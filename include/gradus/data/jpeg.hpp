@@ -2,7 +2,6 @@
 //
 // Photographs in JPEG as a data set: decoded, cropped and mirrored when they are read. Needs libjpeg-turbo (component
 // gradus::jpeg).
-// Module: data. Depends on: core.
 #pragma once
 
 #include <turbojpeg.h>  // tjDecompress2
@@ -21,15 +20,15 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, error, error_place, format_error, raise
-#include "gradus/core/extents.hpp"         // image_extents
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/random.hpp"          // mix_bits, random_stream
-#include "gradus/core/reference.hpp"       // explain_kept
-#include "gradus/data/crop.hpp"            // central_crop, crop, pixel_image, random_crop, resample
-#include "gradus/data/dataset.hpp"         // augmenting data sets, normalisation
-#include "gradus/data/encoded_images.hpp"  // encoded_images
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/data/crop.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/encoded_images.hpp"
 
 namespace gradus::data {
 
@@ -174,7 +173,7 @@ class jpeg_dataset {
   requires(std::derived_from<Argument, encoded_images>) explicit jpeg_dataset(Argument&& images,
                                                                               const jpeg_options& options = {})
       : jpeg_dataset{static_cast<const encoded_images&>(images), options} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   [[nodiscard]] index_t size() const { return images_->size(); }

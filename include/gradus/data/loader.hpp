@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loader: batches of a data set, prepared ahead by a thread of its own.
-// Module: data. Depends on: tensor.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -10,17 +9,18 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 
-#include "gradus/core/config.hpp"               // GRADUS_COLD
-#include "gradus/core/element.hpp"              // explain_network_element
-#include "gradus/core/error.hpp"                // at_call, error, error_place
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
-#include "gradus/data/detail/loader/loader_base.hpp"   // loader_options
-#include "gradus/core/reference.hpp"            // explain_kept_device, not_kept
-#include "gradus/device/cpu.hpp"                // cpu
-#include "gradus/layout/layout_policy.hpp"      // explain_layout_policy
-#include "gradus/layout/mapping.hpp"            // dense_strides
-#include "gradus/tensor/tensor_view.hpp"        // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/data/detail/loader/batch_memory.hpp"
+#include "gradus/data/detail/loader/loader_base.hpp"
+#include "gradus/data/loader_options.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::data {
 
@@ -38,12 +38,12 @@ namespace detail {
 /// A temporary data set, or a device that is const or a temporary.
 template <class Argument, class Dataset, class Device>
 concept not_kept_by_loader = std::same_as<std::remove_cvref_t<Argument>, Device> &&
-    (gradus::detail::not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
+    (not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
 
 /// Says which argument of a loader is not kept. Always true when it compiles.
 template <class Argument, class Dataset>
 consteval bool explain_kept_by_loader() {
-  static_assert(gradus::detail::explain_kept_device<Argument>());
+  static_assert(explain_kept_device<Argument>());
   static_assert(std::is_lvalue_reference_v<Dataset>,
                 "gradus: the data set is a temporary, gone at the end of this statement, and the loader reads from it: "
                 "write const auto images = ...; on a line before and pass images");

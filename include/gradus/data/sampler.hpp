@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which examples a rank sees, and when: the order of an epoch, batches of it, and the ranks' shares of a batch.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -11,10 +10,10 @@
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::data {
 

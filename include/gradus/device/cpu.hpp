@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The CPU as a device: host memory and a pool of threads.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -15,13 +14,13 @@
 #include <sys/mman.h>  // madvise
 #endif
 
-#include "gradus/core/config.hpp"             // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"              // configuration_error, device_error, error, error_place
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/core/vector.hpp"             // vector
-#include "gradus/device/device_policy.hpp"    // device_policy
-#include "gradus/device/processor_share.hpp"  // processors_of_rank
-#include "gradus/device/thread_pool.hpp"      // detail::thread_pool
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/device/processor_share.hpp"
+#include "gradus/device/thread_pool.hpp"
 
 namespace gradus {
 
@@ -181,7 +180,7 @@ class cpu : public kernels::overload_set {
 
   std::unique_ptr<detail::thread_pool> pool_;
   bool allows_winograd_;
-  gradus::detail::vector<cpu> lanes_;  // none when operations run one after another
+  dynamic_array<cpu> lanes_;  // none when operations run one after another
 };
 static_assert(device_policy<cpu>);
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a device must offer: memory, copies to and from the host, and completion.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::convertible_to, std::same_as
 #include <cstddef>      // std::ptrdiff_t, std::size_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Batch normalisation: the parameters of a pass; every device overloads the passes on them.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/element.hpp"    // parameter_element_t
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/kernels/conv2d.hpp"  // activation
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::kernels {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What the image classifiers are built from: a convolution with its normalisation and activation, and numbered names.
-// Module: models. Depends on: nn.
 #pragma once
 
 #include <initializer_list>  // std::initializer_list
@@ -10,14 +9,14 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // text
-#include "gradus/nn/plan/graph.hpp"        // input_list
-#include "gradus/nn/initializer.hpp"  // he_truncated_normal
-#include "gradus/nn/layers.hpp"       // conv2d, batch_norm, relu, ...
-#include "gradus/nn/loss.hpp"         // softmax_cross_entropy
-#include "gradus/nn/value.hpp"        // value
-#include "gradus/nn/window.hpp"       // padding, size2d
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/nn/window.hpp"
 
 namespace gradus::models {
 
@@ -46,7 +45,7 @@ class block_builder {
   [[nodiscard]] nn::value input() const noexcept { return net_->input(); }
 
   /// The name of the next block: the prefix, a number, and an ending.
-  std::string next_name(std::string_view ending = {}) { return gradus::detail::text({prefix_, ++count_, ending}); }
+  std::string next_name(std::string_view ending = {}) { return gradus::join({prefix_, ++count_, ending}); }
 
   /// The names of the following layers begin with `prefix`.
   void begin(std::string prefix) {
@@ -56,7 +55,7 @@ class block_builder {
 
   nn::value convolution(nn::value x, const convolution_block& block) {
     const std::string name = next_name();
-    x = net_->add(gradus::detail::text({name, "_conv"}),
+    x = net_->add(gradus::join({name, "_conv"}),
                   nn::conv2d{.out_channels = block.out_channels,
                              .kernel = block.kernel,
                              .stride = block.stride,
@@ -65,9 +64,9 @@ class block_builder {
                              .weight_initial = nn::he_truncated_normal()},
                   x);
     if (normalize_.use) {
-      x = net_->add(gradus::detail::text({name, "_norm"}), normalize_.layer, x);
+      x = net_->add(gradus::join({name, "_norm"}), normalize_.layer, x);
     }
-    return block.activate ? net_->add(gradus::detail::text({name, "_relu"}), nn::relu{}, x) : x;
+    return block.activate ? net_->add(gradus::join({name, "_relu"}), nn::relu{}, x) : x;
   }
 
   /// Blocks one after another.
@@ -95,9 +94,9 @@ class block_builder {
   /// A dense layer with ReLU.
   nn::value dense(nn::value x, index_t out_features) {
     const std::string name = next_name();
-    x = net_->add(gradus::detail::text({name, "_dense"}),
+    x = net_->add(gradus::join({name, "_dense"}),
                   nn::dense{.out_features = out_features, .weight_initial = nn::he_truncated_normal()}, x);
-    return net_->add(gradus::detail::text({name, "_relu"}), nn::relu{}, x);
+    return net_->add(gradus::join({name, "_relu"}), nn::relu{}, x);
   }
 
   nn::value dropout(nn::value x, double rate) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // GoogLeNet.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/error.hpp"     // at_call, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/core/text.hpp"      // text
-#include "gradus/models/blocks.hpp"  // block_builder
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 
@@ -26,7 +25,7 @@ struct googlenet_module {
 
 template <class Builder>
 nn::value add_googlenet_module(Builder& build, nn::value x, const googlenet_module& module) {
-  build.begin(gradus::detail::text({"inception", module.name, "_"}));
+  build.begin(gradus::join({"inception", module.name, "_"}));
   const nn::value direct = build.convolution(x, {.out_channels = module.direct});
   const nn::value three =
       build.convolutions(x, {{.out_channels = module.reduce3}, {.out_channels = module.conv3, .kernel = {3, 3}}});

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // LeNet as tf_cnn_benchmarks has it, and its "trivial" model.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/error.hpp"     // at_call, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/models/blocks.hpp"  // block_builder
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 

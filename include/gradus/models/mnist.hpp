@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The network of the MNIST case studies.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // at_call, error_place
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/nn/layers.hpp"    // conv2d, relu, max_pool2d, flatten, dense, dropout
-#include "gradus/nn/loss.hpp"      // softmax_cross_entropy
-#include "gradus/nn/value.hpp"     // value
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::models {
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Residual networks for ImageNet and for CIFAR.
-// Module: models. Depends on: nn.
 #pragma once
 
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 #include <string>   // std::string
 
-#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // text
-#include "gradus/models/blocks.hpp"   // block_builder
-#include "gradus/nn/initializer.hpp"  // he_normal, zeros
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/models/blocks.hpp"
+#include "gradus/nn/initializer.hpp"
 
 namespace gradus::models {
 
@@ -47,7 +46,7 @@ class resnet_builder {
     index_t depth = 256;
     for (std::size_t stage = 0; stage < blocks.size(); ++stage, depth *= 2) {
       for (int block = 0; block < blocks[stage]; ++block) {
-        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
+        build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
         const index_t stride = block == 0 && stage > 0 ? 2 : 1;
         x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
       }
@@ -62,7 +61,7 @@ class resnet_builder {
     index_t depth = 64;
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
-        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
+        build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
         const index_t stride = block == 0 && stage > 0 ? 2 : 1;
         x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
       }
@@ -76,7 +75,7 @@ class resnet_builder {
     index_t depth = 16;
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
-        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
+        build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
         x = basic(x, depth, block == 0 && stage > 0 ? 2 : 1);
       }
     }
@@ -109,8 +108,8 @@ class resnet_builder {
 
   nn::value join(nn::value x, nn::value shortcut, bool activate) {
     const std::string name = build_.next_name();
-    x = build_.network().add(gradus::detail::text({name, "_add"}), nn::add{}, {x, shortcut});
-    return activate ? build_.network().add(gradus::detail::text({name, "_relu"}), nn::relu{}, x) : x;
+    x = build_.network().add(gradus::join({name, "_add"}), nn::add{}, {x, shortcut});
+    return activate ? build_.network().add(gradus::join({name, "_relu"}), nn::relu{}, x) : x;
   }
 
   nn::value bottleneck(nn::value x, index_t depth, index_t stride) {
@@ -127,19 +126,18 @@ class resnet_builder {
   /// The last convolution of a block, whose normalisation may start at scale 0.
   nn::value last_convolution(nn::value x, index_t channels, index_t kernel, index_t stride) {
     const std::string name = build_.next_name();
-    x = bare_convolution(x, gradus::detail::text({name, "_conv"}), channels, kernel, stride);
+    x = bare_convolution(x, gradus::join({name, "_conv"}), channels, kernel, stride);
     nn::batch_norm norm{.momentum = 0.1, .epsilon = 1e-5};
     if (options_.zero_last_scale) {
       norm.scale_initial = nn::zeros();
     }
-    return build_.network().add(gradus::detail::text({name, "_norm"}), norm, x);
+    return build_.network().add(gradus::join({name, "_norm"}), norm, x);
   }
 
   nn::value normalized(nn::value x) {
     const std::string name = build_.next_name();
-    x = build_.network().add(gradus::detail::text({name, "_norm"}), nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5},
-                             x);
-    return build_.network().add(gradus::detail::text({name, "_relu"}), nn::relu{}, x);
+    x = build_.network().add(gradus::join({name, "_norm"}), nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5}, x);
+    return build_.network().add(gradus::join({name, "_relu"}), nn::relu{}, x);
   }
 
   nn::value bottleneck_v2(nn::value x, index_t depth, index_t stride) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A network: a graph of layers that is built by calls, frozen once, and run many times without allocating.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -11,24 +10,24 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // at_call, error, error_place
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/reference.hpp"        // explain_kept_device, not_kept
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/kernels/cpu.hpp"           // the kernels of the default device
-#include "gradus/layout/layout_policy.hpp"  // explain_layout_policy
-#include "gradus/layout/layouts.hpp"        // nchw
-#include "gradus/layout/mapping.hpp"        // dense_strides
-#include "gradus/nn/plan/graph.hpp"              // input_list, freeze_options
-#include "gradus/nn/layer.hpp"              // layer_passes, layer_memory
-#include "gradus/nn/loss.hpp"               // loss_function
-#include "gradus/nn/network_base.hpp"       // network_base, step_options
-#include "gradus/nn/parameter.hpp"          // parameter
-#include "gradus/nn/step_hooks.hpp"      // step_observer
-#include "gradus/nn/value.hpp"              // value, value_shape
-#include "gradus/tensor/tensor_view.hpp"    // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
@@ -76,9 +75,9 @@ class network final : public network_base<Element, Device> {
 
   /// The device must outlive the network.
   template <class Argument>
-  requires gradus::detail::not_kept<Argument, Device> network(Argument&& device, value_shape input)
+  requires not_kept<Argument, Device> network(Argument&& device, value_shape input)
       : network{const_cast<Device&>(device), input} {
-    static_assert(gradus::detail::explain_kept_device<Argument>());
+    static_assert(explain_kept_device<Argument>());
   }
 
   network(network&&) noexcept = default;
@@ -224,8 +223,8 @@ class network final : public network_base<Element, Device> {
       parameters_.emplace_back(described, parameter_view{this->device(), place.value, described.shape},
                                parameter_view{this->device(), place.gradient, described.shape});
     }
-    inputs_ = gradus::detail::vector<const_view>(inputs, view_of(image_batch{}));
-    input_gradients_ = gradus::detail::vector<gradient_type>(inputs, gradient_of(gradient_memory{}));
+    inputs_ = dynamic_array<const_view>(inputs, view_of(image_batch{}));
+    input_gradients_ = dynamic_array<gradient_type>(inputs, gradient_of(gradient_memory{}));
   }
 
   layer_memory needs(void* layer, Device& device, index_t batch) const override {
@@ -275,10 +274,10 @@ class network final : public network_base<Element, Device> {
   }
 
   std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
-  gradus::detail::vector<parameter_type> parameters_;
+  dynamic_array<parameter_type> parameters_;
   // Of the layer that runs on each lane; kept, so that a step allocates nothing.
-  gradus::detail::vector<const_view> inputs_;
-  gradus::detail::vector<gradient_type> input_gradients_;
+  dynamic_array<const_view> inputs_;
+  dynamic_array<gradient_type> input_gradients_;
 };
 
 }  // namespace gradus::nn

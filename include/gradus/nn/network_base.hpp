@@ -2,7 +2,6 @@
 //
 // What of a network does not depend on the layout of its images: its structure, its memory, and how a step runs the
 // layers; compiled once for all layouts.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -14,27 +13,27 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
-#include "gradus/core/error.hpp"            // at_call, error_place
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/text.hpp"             // text
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/device_policy.hpp"  // explain_device_policy, has_device_lanes
-#include "gradus/kernels/conv2d.hpp"        // backward_epilogue, pass
-#include "gradus/kernels/elementwise.hpp"   // copy_or_add, relu_backward
-#include "gradus/kernels/softmax.hpp"       // loss_sums
-#include "gradus/nn/plan/graph.hpp"              // graph, freeze_options
-#include "gradus/nn/layer.hpp"              // layer_memory, step_context
-#include "gradus/nn/detail/network/layer_call.hpp"         // gradient_memory, image_memory, layer_call
-#include "gradus/nn/plan/micro_batches.hpp"        // partial_steps
-#include "gradus/nn/network_memory.hpp"     // network_memory, buffer
-#include "gradus/nn/detail/network/run_pass.hpp"               // pass_steps, region_runner, run_pass
-#include "gradus/nn/plan/execution_plan.hpp"               // execution_plan, memory_forecast, plan_options
-#include "gradus/nn/plan/plan_execution.hpp"     // plan_execution
-#include "gradus/nn/step_hooks.hpp"      // step_observer
-#include "gradus/nn/step_options.hpp"       // step_options
-#include "gradus/nn/value.hpp"              // value_shape
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/elementwise.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/detail/network/layer_call.hpp"
+#include "gradus/nn/detail/network/run_pass.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/network_memory.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/micro_batches.hpp"
+#include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
 
@@ -68,7 +67,7 @@ class network_base {
                                                      error_place where = error_place::current()) {
     at_call(where, [&] { graph_.freeze(options, sizeof(parameter_element_type)); });
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
-    gradus::detail::vector<layer_memory> needed(layers());
+    dynamic_array<layer_memory> needed(layers());
     prepare_plan(options, planning, needed);
     memory_forecast result;
     result.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning);
@@ -330,7 +329,7 @@ class network_base {
   GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
     const auto& memory = frozen_memory("network.find_non_finite", error_place::current());
     if (std::string name = memory.first_non_finite_parameter(graph_); !name.empty()) {
-      return {gradus::detail::text({"parameter ", name})};
+      return {gradus::join({"parameter ", name})};
     }
     if (!memory.all_finite(batch.data, batch.shape.size())) {
       return {"the input"};
@@ -354,7 +353,7 @@ class network_base {
 
   /// What freeze plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
   GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const freeze_options& options, plan_options& planning,
-                                                gradus::detail::vector<layer_memory>& needed) {
+                                                dynamic_array<layer_memory>& needed) {
     if constexpr (has_device_lanes<Device>) {
       if (device_->lanes() > 1) {
         planning.side_by_side = options.parallel_branches.plan;
@@ -375,14 +374,14 @@ class network_base {
   }
 
   GRADUS_COLD void take_memory(const freeze_options& options, detail::strides_of_extents strides) {
-    gradus::detail::vector<layer_memory> needed(layers());
+    dynamic_array<layer_memory> needed(layers());
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
     most_inputs_ = prepare_plan(options, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
     regions_ = memory_->plan().lanes.regions.empty() ? nullptr : options.parallel_branches.make_runner(memory_->plan());
-    inputs_ = gradus::detail::vector<image_batch>(planning.lanes * most_inputs_);
-    input_gradients_ = gradus::detail::vector<gradient_memory>(planning.lanes * most_inputs_);
+    inputs_ = dynamic_array<image_batch>(planning.lanes * most_inputs_);
+    input_gradients_ = dynamic_array<gradient_memory>(planning.lanes * most_inputs_);
     memory_taken(planning.lanes * most_inputs_);
   }
 
@@ -538,8 +537,8 @@ class network_base {
   std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
   // Of the layer that runs on each lane; kept, so that a step allocates nothing.
   std::size_t most_inputs_ = 0;  // of a layer
-  gradus::detail::vector<image_batch> inputs_;
-  gradus::detail::vector<gradient_memory> input_gradients_;
+  dynamic_array<image_batch> inputs_;
+  dynamic_array<gradient_memory> input_gradients_;
 };
 
 }  // namespace gradus::nn

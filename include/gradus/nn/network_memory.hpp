@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Memory of a frozen network: values, gradients, parameters, buffers, layers; the same for all layouts.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -12,23 +11,23 @@
 #include <string>     // std::string
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"        // parameter_element_t
-#include "gradus/core/extents.hpp"        // extents
-#include "gradus/core/finite.hpp"         // is_finite
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/random.hpp"         // random_stream
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/kernels/conv2d.hpp"      // kernels::pass
-#include "gradus/layout/layouts.hpp"      // row_major
-#include "gradus/nn/plan/graph.hpp"            // graph
-#include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
-#include "gradus/nn/plan/memory_plan.hpp"      // memory_plan
-#include "gradus/nn/parameter.hpp"        // assign_logical
-#include "gradus/nn/plan/execution_plan.hpp"             // execution_plan, plan_options
-#include "gradus/nn/plan/plan_execution.hpp"   // plan_execution
-#include "gradus/tensor/tensor.hpp"       // tensor
-#include "gradus/tensor/tensor_view.hpp"  // tensor_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/tensor/tensor.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
@@ -55,7 +54,7 @@ class network_memory {
   /// @param strides  of the parameters
   /// @param options  lanes, and what runs on them
   /// @throws device_error when the memory does not suffice
-  GRADUS_COLD network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
+  GRADUS_COLD network_memory(Device& device, const graph& net, dynamic_array<layer_memory> layers,
                              strides_of_extents strides, const plan_options& options)
       : device_{&device},
         layers_{std::move(layers)},
@@ -132,10 +131,10 @@ class network_memory {
 
   template <class Any>
   [[nodiscard]] GRADUS_COLD bool all_finite(const Any* data, index_t count) const {
-    gradus::detail::vector<Any> host(static_cast<std::size_t>(count));
+    dynamic_array<Any> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Any));
     for (const Any element : host) {
-      if (!gradus::detail::is_finite(static_cast<parameter_element>(element))) {
+      if (!is_finite(static_cast<parameter_element>(element))) {
         return false;
       }
     }
@@ -167,12 +166,12 @@ class network_memory {
   }
 
   GRADUS_COLD void make_parameters(const graph& net, strides_of_extents strides) {
-    parameters_ = gradus::detail::vector<parameter_memory<parameter_element>>(net.parameters().size());
+    parameters_ = dynamic_array<parameter_memory<parameter_element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];
       parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
       const random_stream stream{net.options().seed, described.name};
-      gradus::detail::vector<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
+      dynamic_array<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
       const auto draw = [&](index_t begin, index_t end) {
         for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
           logical[i] = static_cast<parameter_element>(described.initial(stream, i, described.sizes));
@@ -193,8 +192,8 @@ class network_memory {
     parameter_element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        const gradus::detail::vector<parameter_element> initial(static_cast<std::size_t>(b.size),
-                                                                static_cast<parameter_element>(b.initial));
+        const dynamic_array<parameter_element> initial(static_cast<std::size_t>(b.size),
+                                                       static_cast<parameter_element>(b.initial));
         device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(parameter_element));
         buffer_memory_.push_back(memory);
         buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});
@@ -205,7 +204,7 @@ class network_memory {
 
   Device* device_;
   bool forward_ = true;  // not the backward pass
-  gradus::detail::vector<layer_memory> layers_;
+  dynamic_array<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
   std::size_t workspace_bytes_;  // of one lane
@@ -214,9 +213,9 @@ class network_memory {
   bytes_tensor gradients_;
   bytes_tensor buffer_values_;
   bytes_tensor partial_gradients_;
-  gradus::detail::vector<parameter_memory<parameter_element>> parameters_;
-  gradus::detail::vector<parameter_element*> buffer_memory_;
-  gradus::detail::vector<buffer<parameter_element, Device>> buffers_;
+  dynamic_array<parameter_memory<parameter_element>> parameters_;
+  dynamic_array<parameter_element*> buffer_memory_;
+  dynamic_array<buffer<parameter_element, Device>> buffers_;
 };
 
 }  // namespace detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A learnable tensor of a network: what a layer asks for and what the network keeps.
-// Module: nn. Depends on: tensor.
 #pragma once
 
 #include <array>     // std::array
@@ -11,15 +10,15 @@
 #include <string>    // std::string
 #include <vector>    // std::vector
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // shape_error
-#include "gradus/core/extents.hpp"        // extents, image_extents
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/layout/layouts.hpp"      // row_major
-#include "gradus/layout/mapping.hpp"      // dense_strides
-#include "gradus/nn/initializer.hpp"      // initializer, fan
-#include "gradus/tensor/tensor_view.hpp"  // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
@@ -81,7 +80,7 @@ std::vector<Element> copy_logical(Device& device, const Element* data, const par
 template <class Element, class Device>
 GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_description& described,
                                 const std::array<index_t, 4>& strides, const Element* logical) {
-  gradus::detail::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
+  dynamic_array<Element> memory(static_cast<std::size_t>(described.shape.size()));
   copy_reordered(described.shape, logical, dense_strides<row_major, 4>(described.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }

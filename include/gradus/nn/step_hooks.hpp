@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a network tells while it runs a step.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/kernels/conv2d.hpp"  // kernels::pass
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::nn {
 

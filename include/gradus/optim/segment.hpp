@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Where a parameter lies in the flat buffers of values, gradients and optimizer state.
-// Module: optim. Depends on: core.
 #pragma once
 
 #include <string>  // std::string
 
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/index.hpp"
 
 namespace gradus::optim {
 

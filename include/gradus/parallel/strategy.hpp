@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What makes a training step distributed: the policy that brings the ranks' gradients together.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -10,8 +9,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/self.hpp"      // comm::self
-#include "gradus/optim/segment.hpp"  // optim::segment
+#include "gradus/comm/self.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Derivatives of expressions, by reverse mode: gradients(loss, w, b).
-// Module: tensor. Depends on: layout, device.
 //
 // The loss is an expression; its nodes own what they were made from. The adjoint (the derivative of the loss by a
 // node's value) is passed from the loss to the leaves as an expression of its own, which is computed where it is needed
@@ -15,14 +14,14 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::move, std::index_sequence_for
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // configuration_error, raise
-#include "gradus/tensor/assign.hpp"       // assign
-#include "gradus/tensor/broadcast.hpp"    // broadcast, along
-#include "gradus/tensor/detail/expression/map.hpp"  // map, nth
-#include "gradus/tensor/functions.hpp"    // the operators
-#include "gradus/tensor/matrix.hpp"       // matmul, transpose
-#include "gradus/tensor/reduction.hpp"    // sum
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/tensor/assign.hpp"
+#include "gradus/tensor/broadcast.hpp"
+#include "gradus/tensor/detail/expression/map.hpp"
+#include "gradus/tensor/functions.hpp"
+#include "gradus/tensor/matrix.hpp"
+#include "gradus/tensor/reduction.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A dense tensor in memory that somebody else owns.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <array>        // std::array
@@ -10,16 +9,16 @@
 #include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_const_v, std::remove_const_t
 
-#include "gradus/core/config.hpp"           // GRADUS_ASSERT
-#include "gradus/core/element.hpp"          // explain_element
-#include "gradus/core/error.hpp"            // error_place, shape_error
-#include "gradus/core/extents.hpp"          // extents
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/reference.hpp"        // explain_kept_device, not_kept
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/device/device_policy.hpp"  // explain_device_policy, has_host_memory
-#include "gradus/layout/layouts.hpp"        // row_major
-#include "gradus/layout/mapping.hpp"        // dense_strides, memory_order, explain_tensor_layout
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
 
 namespace gradus {
 
@@ -48,9 +47,9 @@ class tensor_view {
       : device_{&device}, data_{data}, extents_{shape} {}
   /// The device must outlive the view.
   template <class Argument>
-  requires detail::not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
+  requires not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
       : tensor_view{const_cast<Device&>(device), data, shape} {
-    static_assert(detail::explain_kept_device<Argument>());
+    static_assert(explain_kept_device<Argument>());
   }
 
   /// A view that can be written is one that can be read.

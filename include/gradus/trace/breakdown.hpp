@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a training step's time goes to, from recorded spans.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -14,9 +13,9 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/trace/span.hpp"      // category, lane, span
-#include "gradus/trace/timeline.hpp"  // rank_timeline, timeline
+#include "gradus/core/config.hpp"
+#include "gradus/trace/span.hpp"
+#include "gradus/trace/timeline.hpp"
 
 namespace gradus::trace {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Writes a timeline in the trace event format of Chrome, which Perfetto and gradus_report open.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <array>        // std::array
@@ -17,14 +16,15 @@
 #include <utility>      // std::exchange, std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // configuration_error, device_error, raise
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/text.hpp"          // text
-#include "gradus/trace/detail/file/json.hpp"  // json_writer, text_sink
-#include "gradus/trace/recorder.hpp"     // recorder
-#include "gradus/trace/span.hpp"         // category, lane, span
-#include "gradus/trace/timeline.hpp"     // collect, timeline
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/trace/detail/file/json.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/span.hpp"
+#include "gradus/trace/text_sink.hpp"
+#include "gradus/trace/timeline.hpp"
 
 namespace gradus::trace {
 
@@ -110,7 +110,7 @@ class message_arrows {
       for (const span& one : all.ranks()[rank].spans) {
         if (one.is_message()) {
           arrow& found = arrows_[key_of(one, rank)];
-          (one.kind() == comm::detail::call_kind::send ? found.sent : found.received) = true;
+          (one.kind() == comm::call_kind::send ? found.sent : found.received) = true;
           found.subject = found.subject.empty() ? one.subject : found.subject;
         }
       }
@@ -145,7 +145,7 @@ class message_arrows {
   static key key_of(const span& one, std::size_t rank) noexcept {
     const auto own = static_cast<std::uint32_t>(rank);
     const auto other = static_cast<std::uint32_t>(one.peer);
-    const bool send = one.kind() == comm::detail::call_kind::send;
+    const bool send = one.kind() == comm::call_kind::send;
     return {one.channel, send ? own : other, send ? other : own, static_cast<std::uint32_t>(one.tag), one.sequence};
   }
 
@@ -201,8 +201,7 @@ class chrome_writer {
   void write_rank(std::size_t rank) {
     const rank_timeline& own = all_.ranks()[rank];
     begin_event("M", rank, 0);
-    json_.text(",\"name\":\"process_name\",\"args\":{\"name\":",
-               gradus::detail::text({"rank ", rank, " (", own.host, ")"}));
+    json_.text(",\"name\":\"process_name\",\"args\":{\"name\":", gradus::join({"rank ", rank, " (", own.host, ")"}));
     json_.raw("}}");
     std::array<row_layout, lanes> rows;
     for (const span& one : own.spans) {
@@ -214,7 +213,7 @@ class chrome_writer {
         const std::string_view title = name_of(static_cast<lane>(where));
         begin_event("M", rank, where + tids_apart * row);
         json_.text(",\"name\":\"thread_name\",\"args\":{\"name\":",
-                   row == 0 ? std::string{title} : gradus::detail::text({title, " ", row + 1}));
+                   row == 0 ? std::string{title} : gradus::join({title, " ", row + 1}));
         json_.raw("}}");
         begin_event("M", rank, where + tids_apart * row);
         json_.number(",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":",
@@ -233,7 +232,7 @@ class chrome_writer {
     const bool moved = one.is_transfer() || one.what == category::copy;
     const name subject = arrows_.subject_of(one, rank);
     const bool shows_subject = !subject.empty() && (moved || one.what == category::wait);
-    json_.text(",\"name\":", shows_subject ? gradus::detail::text({title, " ", subject.text()}) : title);
+    json_.text(",\"name\":", shows_subject ? gradus::join({title, " ", subject.text()}) : title);
     std::string_view comma = ",\"args\":{";
     const auto key = [&](std::string_view text) {
       json_.raw(comma);
@@ -277,7 +276,7 @@ class chrome_writer {
     if (number == 0) {
       return;
     }
-    const bool send = one.kind() == comm::detail::call_kind::send;
+    const bool send = one.kind() == comm::call_kind::send;
     begin_event(send ? "s" : "f", rank, tid);
     json_.number(send ? ",\"id\":" : ",\"bp\":\"e\",\"id\":", static_cast<std::int64_t>(number));
     json_.microseconds(",\"ts\":", send || one.end == one.begin ? one.begin : one.end - 1);

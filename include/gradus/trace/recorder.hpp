@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Records what the threads of one rank do: a ring of spans for each thread, without locks.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <algorithm>    // std::sort
@@ -18,14 +17,14 @@
 #include <thread>       // std::this_thread, std::thread
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"              // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"               // configuration_error, raise
-#include "gradus/core/vector.hpp"              // vector
-#include "gradus/trace/clock_alignment.hpp"    // clock_offset
-#include "gradus/trace/detail/recorder/clock.hpp"       // tick_clock
-#include "gradus/trace/detail/recorder/name_table.hpp"  // name_table
-#include "gradus/trace/detail/recorder/ring.hpp"        // ring
-#include "gradus/trace/span.hpp"               // category, lane, name, span
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/trace/clock_alignment.hpp"
+#include "gradus/trace/detail/recorder/clock.hpp"
+#include "gradus/trace/detail/recorder/name_table.hpp"
+#include "gradus/trace/detail/recorder/ring.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 
@@ -250,14 +249,14 @@ class recorder {
   std::atomic<std::int32_t> step_{-1};
   mutable std::mutex mutex_;  // of what follows
   detail::name_table names_;
-  gradus::detail::vector<named_memory> memory_;
+  dynamic_array<named_memory> memory_;
   std::optional<clock_offset> first_clock_;
   std::uint32_t families_ = 0;
   struct known_thread {
     std::thread::id id;
     std::unique_ptr<thread_spans> spans;
   };
-  gradus::detail::vector<known_thread> threads_;
+  dynamic_array<known_thread> threads_;
 };
 
 /// A span from here to the end of the block, on the calling thread:

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a trace consists of: spans of time, what was done in them, and where they are shown.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, std::uint32_t
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/call.hpp"  // call_kind
+#include "gradus/comm/call.hpp"
 
 namespace gradus::trace {
 
@@ -64,8 +63,8 @@ class name {
   constexpr name() noexcept = default;
 
   /// "all_reduce", "send" and so on. (Those texts are literals.)
-  [[nodiscard]] static constexpr name of(comm::detail::call_kind kind) noexcept {
-    return {interned{}, comm::detail::name_of(kind).data()};
+  [[nodiscard]] static constexpr name of(comm::call_kind kind) noexcept {
+    return {interned{}, comm::name_of(kind).data()};
   }
 
   [[nodiscard]] constexpr const char* text() const noexcept { return text_; }  ///< null: none
@@ -95,22 +94,20 @@ struct span {
   std::uint32_t sequence = 0;
   category what = category::step;
   lane where = lane::step;
-  std::uint8_t operation = no_operation;  ///< of a transfer: a comm::detail::call_kind
+  std::uint8_t operation = no_operation;  ///< of a transfer: a comm::call_kind
   std::uint8_t thread = 0;                ///< in the order in which the rank's threads came; 0 made the recorder
 
   /// Whether it is an operation of a communicator.
   [[nodiscard]] constexpr bool is_transfer() const noexcept { return operation != no_operation; }
-  [[nodiscard]] constexpr comm::detail::call_kind kind() const noexcept {
-    return static_cast<comm::detail::call_kind>(operation);
-  }
+  [[nodiscard]] constexpr comm::call_kind kind() const noexcept { return static_cast<comm::call_kind>(operation); }
   [[nodiscard]] constexpr bool is_collective() const noexcept { return is_transfer() && !is_message(); }
   /// Whether it is a collective that no rank can leave before all have come. Of a broadcast that is said of the root
   /// alone.
   [[nodiscard]] constexpr bool needs_all_ranks() const noexcept {
-    return is_collective() && kind() != comm::detail::call_kind::broadcast;
+    return is_collective() && kind() != comm::call_kind::broadcast;
   }
   [[nodiscard]] constexpr bool is_message() const noexcept {
-    return is_transfer() && (kind() == comm::detail::call_kind::send || kind() == comm::detail::call_kind::receive);
+    return is_transfer() && (kind() == comm::call_kind::send || kind() == comm::call_kind::receive);
   }
 };
 static_assert(sizeof(span) == 64);

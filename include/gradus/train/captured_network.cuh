@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A network on a GPU whose training steps a trainer launches as a graph.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,15 +9,15 @@
 #include <string>       // std::string
 #include <type_traits>  // std::is_lvalue_reference_v
 
-#include "gradus/core/config.hpp"                  // GRADUS_COLD
-#include "gradus/core/error.hpp"                   // at_call, error_place
-#include "gradus/core/index.hpp"                   // index_t
-#include "gradus/core/reference.hpp"               // explain_kept, not_kept
-#include "gradus/kernels/conv2d.hpp"               // kernels::pass
-#include "gradus/kernels/softmax.hpp"              // kernels::loss_sums
-#include "gradus/nn/network.hpp"                   // network_base, non_finite, step_options
-#include "gradus/nn/step_hooks.hpp"             // step_observer
-#include "gradus/train/detail/trainer/step_capture.cuh"  // step_recording
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/train/detail/trainer/step_capture.cuh"
 
 namespace gradus::train {
 
@@ -48,9 +47,9 @@ class recorded_network {
       : network_{&network}, recording_{network, where} {}
   /// The network must outlive it.
   template <class Argument>
-  requires gradus::detail::not_kept<Argument, Network>
+  requires not_kept<Argument, Network>
   explicit recorded_network(Argument&& network) : recorded_network{const_cast<Network&>(network)} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   /// As network::train_step. It waits for the loss and not for the step.

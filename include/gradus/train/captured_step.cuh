@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A training step on one GPU, recorded once and launched as a graph.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstdint>  // std::int32_t
 #include <span>     // std::span
 #include <utility>  // std::move
 
-#include "gradus/core/element.hpp"                 // parameter_element_t
-#include "gradus/core/error.hpp"                   // at_call, error, error_place
-#include "gradus/core/index.hpp"                   // index_t
-#include "gradus/core/vector.hpp"                  // vector
-#include "gradus/device/cuda.cuh"                  // cuda
-#include "gradus/kernels/softmax.hpp"              // loss_sums
-#include "gradus/nn/network.hpp"                   // step_options
-#include "gradus/optim/segment.hpp"                // segment
-#include "gradus/train/detail/trainer/step_capture.cuh"  // step_recording
-#include "gradus/train/detail/trainer/step_update.hpp"     // trained_parameters_of
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/train/detail/trainer/step_capture.cuh"
+#include "gradus/train/detail/trainer/step_update.hpp"
 
 namespace gradus::train {
 
@@ -79,7 +78,7 @@ class recorded_step {
   }
 
   Network* network_;
-  gradus::detail::vector<optim::segment> segments_;
+  dynamic_array<optim::segment> segments_;
   typename Update::template state<parameter_element, cuda> state_;
   detail::step_recording<Network> recording_;
 };

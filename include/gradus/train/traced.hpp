@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Trainings whose steps are recorded: those over a communicator of trace::traced.
-// Module: train. Depends on: parallel, data, trace.
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
@@ -12,21 +11,21 @@
 #include <type_traits>  // std::is_lvalue_reference_v
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"                // GRADUS_COLD
-#include "gradus/core/extents.hpp"               // image_extents
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/reference.hpp"             // explain_kept
-#include "gradus/core/text.hpp"                  // text
-#include "gradus/core/vector.hpp"                // vector
-#include "gradus/kernels/conv2d.hpp"             // kernels::pass
-#include "gradus/trace/breakdown.hpp"            // breakdown_of
-#include "gradus/trace/chrome.hpp"               // write
-#include "gradus/trace/recorder.hpp"             // recorder, scope
-#include "gradus/trace/transfers.hpp"            // traced, transfers
-#include "gradus/train/detail/trainer/loop.hpp"          // any_callback, callback_list
-#include "gradus/train/detail/trainer/parts.hpp"         // synchronized_update
-#include "gradus/train/detail/trainer/trainer_base.hpp"  // training_watch
-#include "gradus/train/report.hpp"               // epoch_report, run_information, step_report
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/trace/breakdown.hpp"
+#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/transfers.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train {
 
@@ -40,7 +39,7 @@ class step_tracer final : public synchronized_update {
   /// @param elsewhere  they are updated by servers: this rank stands still for them
   /// @param layers     the names of the network's layers
   step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late, bool elsewhere,
-              gradus::detail::vector<trace::name> layers, std::uint64_t first_step) noexcept
+              dynamic_array<trace::name> layers, std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
         late_{late},
@@ -188,7 +187,7 @@ class step_tracer final : public synchronized_update {
   synchronized_update* inner_;
   bool late_;
   bool elsewhere_;
-  gradus::detail::vector<trace::name> layers_;
+  dynamic_array<trace::name> layers_;
   std::uint64_t step_;
   bool in_step_ = false;
   trace::category phase_ = trace::category::forward;
@@ -268,7 +267,7 @@ template <class State>
 GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
   if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
     synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
-      recorder.name_memory(memory, gradus::detail::text({"gradients ", index}));
+      recorder.name_memory(memory, gradus::join({"gradients ", index}));
     });
   }
   if constexpr (requires { synchronization.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
@@ -292,7 +291,7 @@ class training_watch<trace::transfers> {
   template <class Network, class Update, class Loader, class Fit>
   void fit(const Network& network, Update& update, Loader& loader, std::uint64_t first_step, callback_list callbacks,
            const Fit& fit) {
-    gradus::detail::vector<trace::name> layers;
+    dynamic_array<trace::name> layers;
     for (std::size_t i = 0; i < network.layers(); ++i) {
       layers.push_back(recorder_->intern(network.layer_name(i)));
     }
@@ -327,7 +326,7 @@ class traced_set {
   template <class Argument>
   requires(!std::is_lvalue_reference_v<Argument>) traced_set(trace::recorder& recorder, Argument&& set)
       : traced_set{recorder, static_cast<const Argument&>(set)} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The trainer: composes a network, an update rule, a synchronization and a loader into epochs of steps.
-// Module: train. Depends on: parallel, data.
 #pragma once
 
 #include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
-#include "gradus/comm/any_communicator.hpp"             // comm::group_of
-#include "gradus/comm/communicator.hpp"          // comm::makes_windows
-#include "gradus/core/config.hpp"                // GRADUS_COLD
-#include "gradus/core/element.hpp"               // parameter_element_t
-#include "gradus/core/error.hpp"                 // at_call, configuration_error, error, error_place
-#include "gradus/core/reference.hpp"             // explain_kept, not_kept
-#include "gradus/device/device_policy.hpp"       // has_host_memory
-#include "gradus/optim/update_rule.hpp"          // elementwise_update_rule, explain_update_rule
-#include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
-#include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
-#include "gradus/parallel/strategy.hpp"   // explain_synchronization
-#include "gradus/train/detail/trainer/parts.hpp"         // callback_of, explain_callback, takes_trainer
-#include "gradus/train/detail/trainer/step_update.hpp"   // step_update, trained_parameters_of
-#include "gradus/train/detail/trainer/trainer_base.hpp"  // fit_options, trainer_base, training_watch
-#include "gradus/train/report.hpp"               // epoch_report, evaluation_report
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parallel/strategy.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/step_update.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/fit_options.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train {
 
@@ -216,9 +216,9 @@ class evaluate_every {
   }
   /// The loader must outlive the callback.
   template <class Argument>
-  requires gradus::detail::not_kept<Argument, Loader>
+  requires not_kept<Argument, Loader>
   explicit evaluate_every(Argument&& loader, int every = 1) : evaluate_every{const_cast<Loader&>(loader), every} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   template <class Trainer>

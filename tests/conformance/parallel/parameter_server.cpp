@@ -17,8 +17,8 @@
 #include "../../support/waiting.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/model_averaging.hpp"
+#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 
 namespace {
 

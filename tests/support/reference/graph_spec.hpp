@@ -13,9 +13,9 @@
 
 #include "gradus/conformance/layers.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus_test {

@@ -14,9 +14,9 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/agreement.hpp"  // fact, pack, require_agreement, unpack
-#include "gradus/comm/threads.hpp"    // run_ranks, threads
-#include "gradus/core/version.hpp"    // version
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/core/version.hpp"
 
 namespace comm = gradus::comm;
 using namespace std::string_literals;
@@ -98,14 +98,14 @@ BOOST_AUTO_TEST_CASE(any_text_can_be_packed) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_in_words) {
-  using comm::detail::ranks_text;
+  using comm::ranks_text;
   BOOST_TEST(ranks_text({3}) == "rank 3");
   BOOST_TEST(ranks_text({0, 1}) == "ranks 0, 1");
   BOOST_TEST(ranks_text({0, 2, 3, 4, 9}) == "ranks 0, 2-4, 9");
 }
 
 BOOST_AUTO_TEST_CASE(times_in_words) {
-  using comm::detail::seconds_text;
+  using comm::seconds_text;
   using std::chrono::milliseconds;
   BOOST_TEST(seconds_text(milliseconds{600000}) == "600 s");
   BOOST_TEST(seconds_text(milliseconds{1}) == "0.001 s");

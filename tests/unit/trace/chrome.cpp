@@ -8,13 +8,13 @@
 #include <string_view>  // std::string_view
 
 #include "../../support/trace_checks.hpp"  // first_complaint, spans_of
-#include "gradus/comm/self.hpp"            // self
-#include "gradus/trace/chrome.hpp"         // write, write_chrome
+#include "gradus/comm/self.hpp"
+#include "gradus/trace/chrome.hpp"
 
 namespace {
 
 namespace trace = gradus::trace;
-using gradus::comm::detail::call_kind;
+using gradus::comm::call_kind;
 using trace::category;
 using trace::lane;
 

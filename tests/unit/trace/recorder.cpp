@@ -14,12 +14,12 @@
 #include <thread>   // std::this_thread, std::thread
 #include <vector>   // std::vector
 
-#include "gradus/comm/threads.hpp"           // run_ranks, threads
-#include "gradus/trace/breakdown.hpp"        // breakdown_of
-#include "gradus/trace/clock_alignment.hpp"  // clock_alignment, measure_clock
-#include "gradus/trace/recorder.hpp"         // recorder, scope
-#include "gradus/trace/rule_watch.hpp"       // rule_watch
-#include "gradus/trace/staging.hpp"          // traced_staging
+#include "gradus/comm/threads.hpp"
+#include "gradus/trace/breakdown.hpp"
+#include "gradus/trace/clock_alignment.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/rule_watch.hpp"
+#include "gradus/trace/staging.hpp"
 
 namespace {
 
@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(who_comes_last_makes_the_others_wait) {
                        .step = 0,
                        .what = category::communicate,
                        .where = lane::communicate,
-                       .operation = static_cast<std::uint8_t>(comm::detail::call_kind::all_reduce)};
+                       .operation = static_cast<std::uint8_t>(comm::call_kind::all_reduce)};
   };
   const trace::span step{.begin = 100, .end = 9'000'000, .step = 0};
   const trace::timeline all{{{.host = "a", .spans = {step, part(1'000'100, 6'000'000)}},
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_alone) {
                        .peer = 1,
                        .what = category::communicate,
                        .where = lane::communicate,
-                       .operation = static_cast<std::uint8_t>(comm::detail::call_kind::broadcast)};
+                       .operation = static_cast<std::uint8_t>(comm::call_kind::broadcast)};
   };
   const trace::timeline all{{{.host = "early", .spans = {part(0, 60)}},
                              {.host = "root", .spans = {part(40, 50)}},

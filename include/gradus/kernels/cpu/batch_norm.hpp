@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Batch normalisation on the CPU: two passes over memory forward, two backward.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill, std::max, std::min
@@ -11,16 +10,16 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                  // network_element
-#include "gradus/core/error.hpp"                    // shape_error
-#include "gradus/core/extents.hpp"                  // image_extents
-#include "gradus/core/index.hpp"                    // index_t
-#include "gradus/device/cpu.hpp"                    // cpu
-#include "gradus/kernels/batch_norm.hpp"            // batch_norm_affine, batch_norm_saved, ...
-#include "gradus/kernels/conv2d.hpp"                // backward_epilogue
-#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"  // loops over runs of elements
-#include "gradus/layout/layout_policy.hpp"          // axis, layout_policy
-#include "gradus/tensor/tensor_view.hpp"            // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/batch_norm.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // 2-D convolution on the CPU: no matrix of patches is built, and both layouts have loops of their own.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                                     // network_element, real_element
-#include "gradus/core/index.hpp"                                       // index_t
-#include "gradus/device/cpu.hpp"                                       // cpu
-#include "gradus/kernels/conv2d.hpp"                                   // conv2d_geometry and what may be fused
-#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"          // has_narrow_groups, narrow_group_correlations
-#include "gradus/kernels/cpu/detail/conv2d/small_groups_weights.hpp"  // narrow_group_weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"                 // correlations
-#include "gradus/kernels/cpu/detail/conv2d/pixels.hpp"                 // pixel_correlations
-#include "gradus/kernels/cpu/detail/conv2d/planes.hpp"                 // plane_correlations
-#include "gradus/kernels/cpu/detail/conv2d/weights.hpp"                // weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"               // winograd_correlations
-#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"         // gains_by_winograd
-#include "gradus/layout/layouts.hpp"                                   // nchw, nhwc
-#include "gradus/tensor/tensor_view.hpp"                               // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/pixels.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/planes.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/small_groups_weights.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/weights.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 

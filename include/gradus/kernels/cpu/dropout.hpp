@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Dropout on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -10,16 +9,16 @@
 #include <cstdint>      // std::uint8_t, std::uint32_t, std::uint64_t
 #include <type_traits>  // std::is_same_v, std::type_identity_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                    // network_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/core/random.hpp"                     // random_stream
-#include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/dropout.hpp"                 // dropout_threshold
-#include "gradus/layout/layout_policy.hpp"            // axis, layout_policy
-#include "gradus/layout/mapping.hpp"                  // dense_strides
-#include "gradus/tensor/tensor_view.hpp"              // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/dropout.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>  // SSE2: part of every x86-64, and a tenth of what all intrinsics cost the compiler

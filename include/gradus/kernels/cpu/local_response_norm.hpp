@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Local response normalisation across channels on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -9,16 +8,16 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                           // network_element
-#include "gradus/core/error.hpp"                             // configuration_error
-#include "gradus/core/extents.hpp"                           // image_extents
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/device/cpu.hpp"                             // cpu
-#include "gradus/kernels/conv2d.hpp"                         // backward_epilogue
-#include "gradus/kernels/cpu/detail/norm/local_response_norm.hpp"  // respond_pixel, respond_planes, ...
-#include "gradus/kernels/local_response_norm.hpp"            // local_response_norm_parameters
-#include "gradus/layout/layout_policy.hpp"                   // axis, layout_policy
-#include "gradus/tensor/tensor_view.hpp"                     // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/norm/local_response_norm.hpp"
+#include "gradus/kernels/local_response_norm.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The matrix product on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -10,13 +9,13 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::pair
 
-#include "gradus/core/config.hpp"                     // GRADUS_COLD
-#include "gradus/core/element.hpp"                    // network_element, real_element, storage_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/cpu/detail/matmul/matrix_vector.hpp"  // thin_product
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"         // multiply_rows, pack_panel, read_run, scratch
-#include "gradus/kernels/matmul.hpp"                  // matmul_shape, matmul_epilogue
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/matmul/matrix_vector.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/matmul.hpp"
 
 namespace gradus::kernels {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Maximum and average pooling on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -10,19 +9,19 @@
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                // network_element
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/device/cpu.hpp"                  // cpu
-#include "gradus/kernels/conv2d.hpp"              // backward_epilogue
-#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"   // max_halves, ...
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"     // max_windows, slopes_of_row, ...
-#include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"   // turn, turn_back
-#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"  // pool_axis
-#include "gradus/kernels/pool2d.hpp"              // pool2d_geometry
-#include "gradus/layout/layout_policy.hpp"        // axis, layout_policy
-#include "gradus/layout/mapping.hpp"              // dense_mapping
-#include "gradus/tensor/tensor_view.hpp"          // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
+#include "gradus/kernels/pool2d.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Batch normalisation.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -9,11 +8,11 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/finite.hpp"         // is_finite
-#include "gradus/kernels/batch_norm.hpp"  // batch_norm_forward_training, ...
-#include "gradus/nn/initializer.hpp"      // initializer
-#include "gradus/nn/layer.hpp"            // layer
+#include "gradus/core/config.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/kernels/batch_norm.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 
@@ -49,7 +48,7 @@ class batch_norm_base : public layer_base {
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
       raise<configuration_error>(kind(), "a momentum in [0, 1]", {options_.momentum});
     }
-    if (!(options_.epsilon > 0) || !gradus::detail::is_finite(options_.epsilon)) {
+    if (!(options_.epsilon > 0) || !is_finite(options_.epsilon)) {
       raise<configuration_error>(kind(), "an epsilon above 0", {options_.epsilon});
     }
     if (inputs[0].flattened) {

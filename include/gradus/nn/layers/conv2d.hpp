@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // 2-D convolution.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -10,12 +9,12 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/extents.hpp"    // extents
-#include "gradus/kernels/conv2d.hpp"  // conv2d_geometry, the passes
-#include "gradus/nn/initializer.hpp"  // initializer
-#include "gradus/nn/layer.hpp"        // layer
-#include "gradus/nn/window.hpp"       // size2d, padding
+#include "gradus/core/config.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/window.hpp"
 
 namespace gradus::nn {
 

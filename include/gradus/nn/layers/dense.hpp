@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The fully connected layer.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -10,10 +9,10 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/kernels/matmul.hpp"  // matmul, column_sums
-#include "gradus/nn/initializer.hpp"  // initializer
-#include "gradus/nn/layer.hpp"        // layer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/matmul.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 

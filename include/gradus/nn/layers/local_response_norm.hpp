@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Local response normalisation.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"                  // GRADUS_COLD
-#include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_forward, ...
-#include "gradus/nn/layer.hpp"                     // layer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/local_response_norm.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 

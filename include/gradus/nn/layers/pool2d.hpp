@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Max and average pooling.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -9,10 +8,10 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
-#include "gradus/nn/layer.hpp"        // layer
-#include "gradus/nn/window.hpp"       // size2d, padding
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/pool2d.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/window.hpp"
 
 namespace gradus::nn {
 

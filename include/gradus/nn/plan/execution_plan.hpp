@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How a layer graph runs, as data: which layers are fused or share memory, who writes which gradient, what lives when.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <limits>   // std::numeric_limits
 #include <span>     // std::span
 
-#include "gradus/core/vector.hpp"     // vector
-#include "gradus/kernels/conv2d.hpp"  // activation
-#include "gradus/nn/layer.hpp"        // layer_traits
-#include "gradus/nn/plan/memory_plan.hpp"  // buffer_lifetime
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
 
 namespace gradus::nn {
 
@@ -19,7 +18,7 @@ namespace gradus::nn {
 /// values.
 struct graph_description {
   struct node {
-    gradus::detail::vector<std::size_t> inputs;  ///< values
+    dynamic_array<std::size_t> inputs;  ///< values
     layer_traits traits;
     bool has_parameters = false;
     std::size_t output_bytes = 0;  ///< of the largest batch
@@ -27,7 +26,7 @@ struct graph_description {
     double work = 0;               ///< of a forward pass, in any unit
   };
 
-  gradus::detail::vector<node> nodes;
+  dynamic_array<node> nodes;
   std::size_t scores = 0;  ///< the value that the loss reads
   bool has_loss = false;
 };
@@ -51,10 +50,10 @@ struct lane_schedule {
     std::size_t waits = 0;
   };
 
-  gradus::detail::vector<region> regions;        ///< in the order of time
-  gradus::detail::vector<std::size_t> branches;  ///< where in `steps` each begins, and at last where the last one ends
-  gradus::detail::vector<step> steps;
-  gradus::detail::vector<std::size_t> waits;  ///< times
+  dynamic_array<region> regions;        ///< in the order of time
+  dynamic_array<std::size_t> branches;  ///< where in `steps` each begins, and at last where the last one ends
+  dynamic_array<step> steps;
+  dynamic_array<std::size_t> waits;  ///< times
 };
 
 /// What a frozen network does in a step, as data.
@@ -92,7 +91,7 @@ struct execution_plan {
     bool backward = true;                                            ///< runs in the backward pass
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
     std::size_t residual = none;                                     ///< the value that the layer adds to its output
-    gradus::detail::vector<gradient_target> targets;                 ///< one an input
+    dynamic_array<gradient_target> targets;                          ///< one an input
     gradient_target residual_target;
     std::size_t state_offset = none;  ///< bytes in the arena
     std::size_t recompute_first = 0;  ///< where in `recomputed` the nodes are that run forward again just before this
@@ -108,10 +107,10 @@ struct execution_plan {
     std::size_t gradient_offset = none;  ///< bytes in the arena
   };
 
-  gradus::detail::vector<node> nodes;
-  gradus::detail::vector<slot> slots;
-  gradus::detail::vector<std::size_t> slot_of_value;
-  gradus::detail::vector<std::size_t> recomputed;  ///< nodes
+  dynamic_array<node> nodes;
+  dynamic_array<slot> slots;
+  dynamic_array<std::size_t> slot_of_value;
+  dynamic_array<std::size_t> recomputed;  ///< nodes
   lane_schedule lanes;
   gradient_target loss_target;
   std::size_t arena_bytes = 0;

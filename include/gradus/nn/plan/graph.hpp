@@ -2,7 +2,6 @@
 //
 // The graph of a network's layers: names, shapes, parameters and the checks of all these; compiled once for all element
 // types, layouts and devices.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <atomic>            // std::atomic
@@ -16,20 +15,20 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"      // configuration_error, error, error_place, shape_error
-#include "gradus/core/extents.hpp"    // extents, image_extents
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // append, text
-#include "gradus/core/vector.hpp"     // vector
-#include "gradus/nn/plan/streams.hpp"        // branch_parallelism
-#include "gradus/nn/layer.hpp"        // layer_base, layer_memory
-#include "gradus/nn/plan/memory_plan.hpp"  // memory_plan
-#include "gradus/nn/plan/micro_batches.hpp"  // micro_batches
-#include "gradus/nn/parameter.hpp"    // parameter_description
-#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, plan_optimizations
-#include "gradus/nn/plan/recompute.hpp"    // recomputation
-#include "gradus/nn/value.hpp"        // value, value_shape
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/micro_batches.hpp"
+#include "gradus/nn/plan/recompute.hpp"
+#include "gradus/nn/plan/streams.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
 
@@ -66,7 +65,7 @@ class graph {
     std::string name;
     std::unique_ptr<layer_base> layer;
     void* passes;                                   ///< the same layer, as the network that calls append runs it
-    gradus::detail::vector<std::size_t> inputs;     ///< values
+    dynamic_array<std::size_t> inputs;              ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
     // Set by freeze.
     std::size_t first_parameter = 0;          ///< its position in parameters()
@@ -96,7 +95,7 @@ class graph {
         raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
       }
     }
-    gradus::detail::vector<value_shape> input_shapes;
+    dynamic_array<value_shape> input_shapes;
     for (const value input : inputs) {
       if (!owns(input)) {
         raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
@@ -117,7 +116,7 @@ class graph {
       made.passes = passes;
       made.parameters = layer->parameters();
       for (parameter_description& p : made.parameters) {
-        p.name = gradus::detail::text({name, ".", p.name});
+        p.name = gradus::join({name, ".", p.name});
       }
       made.layer = std::move(layer);
     } catch (error& failure) {
@@ -181,7 +180,7 @@ class graph {
       n.first_buffer = buffer_count_;
       buffer_count_ += n.buffers.size();
       for (buffer_description& b : n.buffers) {
-        b.name = gradus::detail::text({n.name, ".", b.name});
+        b.name = gradus::join({n.name, ".", b.name});
         buffer_elements_ += b.size;
       }
     }
@@ -194,9 +193,8 @@ class graph {
   /// @param memory  one entry a layer
   [[nodiscard]] GRADUS_COLD graph_description describe_for_plan(std::span<const layer_memory> memory,
                                                                 std::size_t element_bytes) const {
-    graph_description description{.nodes = gradus::detail::vector<graph_description::node>(nodes_.size()),
-                                  .scores = scores_,
-                                  .has_loss = has_loss_};
+    graph_description description{
+        .nodes = dynamic_array<graph_description::node>(nodes_.size()), .scores = scores_, .has_loss = has_loss_};
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
@@ -264,7 +262,7 @@ class graph {
     }
     std::string known;
     for (const parameter_description* const p : parameters_) {
-      gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
+      append_text(known, {known.empty() ? "one of " : ", ", p->name});
     }
     raise<configuration_error>("network.find_parameter", known, {"'", name, "'"}, {}, where);
   }
@@ -296,18 +294,17 @@ class graph {
       append_left(text, nodes_[i].name, 24);
       append_left(text, nodes_[i].layer->kind(), 24);
       append_right(text, to_string(shapes_[i + 1]), 20);
-      append_right(text, gradus::detail::text({parameter_count(nodes_[i])}), 14);
-      append_right(text, gradus::detail::text({nodes_[i].layer->multiply_adds()}), 16);
+      append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
+      append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
       text += '\n';
     }
-    gradus::detail::append(text,
-                           {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
+    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
     return text;
   }
 
   /// "layer 'conv1' (conv2d)"
   [[nodiscard]] GRADUS_COLD std::string describe(std::size_t layer) const {
-    return gradus::detail::text({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
+    return gradus::join({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
   }
 
   // ---- checks of a step
@@ -362,9 +359,9 @@ class graph {
 
   /// "layer 'conv1' on (1, 28, 28)"
   GRADUS_COLD static std::string place(std::string_view name, std::span<const value_shape> inputs) {
-    std::string text = gradus::detail::text({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
+    std::string text = gradus::join({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      gradus::detail::append(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
+      append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
     }
     return text;
   }
@@ -412,13 +409,13 @@ class graph {
     }
   }
 
-  gradus::detail::vector<value_shape> shapes_;  // of the values
-  gradus::detail::vector<node> nodes_;
+  dynamic_array<value_shape> shapes_;  // of the values
+  dynamic_array<node> nodes_;
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;
   freeze_options options_;  // batch_size 0: not frozen
-  gradus::detail::vector<const parameter_description*> parameters_;
+  dynamic_array<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t buffer_count_ = 0;
   index_t buffer_elements_ = 0;

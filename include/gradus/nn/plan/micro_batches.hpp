@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Steps over a batch that is computed in parts, whose gradients add up.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -9,13 +8,13 @@
 #include <cstdint>    // std::uint64_t
 #include <span>       // std::span
 
-#include "gradus/core/error.hpp"        // configuration_error, error_place
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/kernels/conv2d.hpp"    // kernels::pass
-#include "gradus/kernels/softmax.hpp"   // loss_sums
-#include "gradus/nn/parameter.hpp"      // parameter_description
-#include "gradus/nn/step_hooks.hpp"  // step_observer
-#include "gradus/nn/step_options.hpp"   // step_options
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
 
 namespace gradus::nn {
 

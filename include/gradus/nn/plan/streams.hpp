@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Layers that run side by side: which may, and how the lanes of a device run them.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::fill, std::max, std::max_element, std::min, std::min_element
@@ -12,11 +11,11 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/device/thread_pool.hpp"  // spin_pause
-#include "gradus/nn/plan/execution_plan.hpp"             // execution_plan, graph_description
-#include "gradus/nn/detail/network/region_runner.hpp"    // pass_steps, region_runner
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/device/thread_pool.hpp"
+#include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
 
 namespace gradus::nn {
 
@@ -229,12 +228,12 @@ class lane_planner {
   std::span<const std::size_t> gradient_of_;
   std::size_t count_;
   lane_schedule schedule_;
-  gradus::detail::vector<double> busy_;              // of each lane
-  gradus::detail::vector<access> accesses_;          // in the order of time
-  gradus::detail::vector<std::size_t> last_access_;  // of each memory
-  gradus::detail::vector<edge> edges_;               // in the order of the later step
-  gradus::detail::vector<std::size_t> first_edge_;   // to each step
-  gradus::detail::vector<std::size_t> branch_;       // of each step in a region: an earlier one of the same, or itself
+  dynamic_array<double> busy_;              // of each lane
+  dynamic_array<access> accesses_;          // in the order of time
+  dynamic_array<std::size_t> last_access_;  // of each memory
+  dynamic_array<edge> edges_;               // in the order of the later step
+  dynamic_array<std::size_t> first_edge_;   // to each step
+  dynamic_array<std::size_t> branch_;       // of each step in a region: an earlier one of the same, or itself
 };
 
 GRADUS_COLD inline lane_schedule plan_lanes(const graph_description& graph, const execution_plan& plan,
@@ -314,7 +313,7 @@ class lane_runner final : public region_runner {
   }
 
   const execution_plan& plan_;
-  gradus::detail::vector<std::atomic<std::uint32_t>> done_;  // of each step: the last round in which it ran
+  dynamic_array<std::atomic<std::uint32_t>> done_;  // of each step: the last round in which it ran
   std::uint32_t round_ = 0;
   const lane_schedule::region* region_ = nullptr;
   pass_steps* steps_ = nullptr;

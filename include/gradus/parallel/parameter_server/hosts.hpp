@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // On which hosts the ranks of a group run.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <algorithm>    // std::find
@@ -12,8 +11,8 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"  // any_group
-#include "gradus/core/config.hpp"     // GRADUS_COLD
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
 
 namespace gradus::parallel {
 

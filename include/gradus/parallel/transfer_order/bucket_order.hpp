@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Buckets in the order in which the next forward pass needs them, as far as backward allows.
-// Module: parallel. Depends on: nn, comm.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -12,17 +11,17 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/comm/communicator.hpp"          // broadcast
-#include "gradus/core/error.hpp"                 // configuration_error
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/text.hpp"                  // text
-#include "gradus/nn/plan/graph.hpp"                   // nn::graph
-#include "gradus/parallel/all_reduce.hpp"        // all_reduce
-#include "gradus/parallel/bucket.hpp"            // bucket, make_buckets
-#include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
-#include "gradus/parallel/transfer_order/order.hpp"             // tac, priorities_of_parameters, transfer_priorities
-#include "gradus/parallel/transfer_order/simulated_step.hpp"    // static_issue_order, timed_bucket
-#include "gradus/parallel/transfer_order/step_graph.hpp"        // forward_graph, step_profile
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/bucket.hpp"
+#include "gradus/parallel/network_segments.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 
 namespace gradus::parallel {
 

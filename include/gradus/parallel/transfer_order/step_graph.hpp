@@ -2,7 +2,6 @@
 //
 // A training step as a graph of computations and transfers with the time that each takes, and where these times come
 // from: what the order of transfers (order.hpp) is decided on.
-// Module: parallel. Depends on: nn.
 #pragma once
 
 #include <chrono>       // std::chrono::duration, std::chrono::steady_clock
@@ -12,13 +11,13 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"        // configuration_error
-#include "gradus/core/finite.hpp"       // is_finite
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/vector.hpp"       // vector
-#include "gradus/kernels/conv2d.hpp"    // kernels::pass
-#include "gradus/nn/plan/graph.hpp"          // nn::graph
-#include "gradus/nn/step_hooks.hpp"  // nn::step_observer
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::parallel {
 
@@ -35,9 +34,9 @@ class step_graph {
 
   struct operation {
     std::string name;
-    double seconds = 0;                          ///< how long it takes, alone
-    std::size_t transfer = none;                 ///< its number among the transfers; none for a computation
-    gradus::detail::vector<std::size_t> inputs;  ///< operations that end before it begins
+    double seconds = 0;                 ///< how long it takes, alone
+    std::size_t transfer = none;        ///< its number among the transfers; none for a computation
+    dynamic_array<std::size_t> inputs;  ///< operations that end before it begins
   };
 
   /// Adds a transfer, which waits for nothing.
@@ -77,7 +76,7 @@ class step_graph {
 
  private:
   void append(std::string_view name, double seconds, std::span<const std::size_t> inputs) {
-    if (!gradus::detail::is_finite(seconds) || seconds < 0) {
+    if (!is_finite(seconds) || seconds < 0) {
       raise<configuration_error>({"step_graph, operation '", name, "'"}, "a time of at least 0 seconds",
                                  {seconds, " seconds"});
     }
@@ -89,8 +88,8 @@ class step_graph {
     }
   }
 
-  gradus::detail::vector<operation> operations_;
-  gradus::detail::vector<std::size_t> transfers_;  // the operation of each
+  dynamic_array<operation> operations_;
+  dynamic_array<std::size_t> transfers_;  // the operation of each
 };
 
 /// The time of a transfer of which nothing was measured: latency + bytes / bandwidth.
@@ -165,7 +164,7 @@ class profile_recorder final : public nn::step_observer {
     shortest backward;
   };
 
-  gradus::detail::vector<times> layers_;
+  dynamic_array<times> layers_;
   clock::time_point begin_{};
 };
 
@@ -217,8 +216,8 @@ inline step_graph forward_graph(const nn::graph& network, const step_profile& pr
                                {profile.transfers.size()});
   }
   step_graph result;
-  gradus::detail::vector<std::size_t> producer(network.nodes().size() + 1, step_graph::none);  // of each value
-  gradus::detail::vector<std::size_t> inputs;
+  dynamic_array<std::size_t> producer(network.nodes().size() + 1, step_graph::none);  // of each value
+  dynamic_array<std::size_t> inputs;
   for (std::size_t i = 0; i < network.nodes().size(); ++i) {
     const nn::graph::node& layer = network.nodes()[i];
     inputs.clear();

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a network hands to a layer when a pass comes to it, whatever the layout is.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
 #include <span>     // std::span
 
-#include "gradus/core/element.hpp"    // parameter_element_t
-#include "gradus/core/extents.hpp"    // extents
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/kernels/conv2d.hpp"  // backward_epilogue
-#include "gradus/nn/layer.hpp"        // parameter_memory, step_context
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn::detail {
 

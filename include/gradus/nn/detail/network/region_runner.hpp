@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Who runs the branches of a region, as a pass sees it.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/nn/plan/execution_plan.hpp"  // execution_plan, lane_schedule
+#include "gradus/nn/plan/execution_plan.hpp"
 
 namespace gradus::nn::detail {
 

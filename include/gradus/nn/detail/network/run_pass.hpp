@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How a pass runs the layers of a network: one after another, but for regions whose branches run side by side.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/kernels/conv2d.hpp"    // kernels::pass
-#include "gradus/nn/plan/graph.hpp"          // graph
-#include "gradus/nn/plan/execution_plan.hpp"           // execution_plan, lane_schedule
-#include "gradus/nn/detail/network/region_runner.hpp"  // pass_steps, region_runner
-#include "gradus/nn/step_hooks.hpp"  // step_observer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::nn::detail {
 

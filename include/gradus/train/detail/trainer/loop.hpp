@@ -2,7 +2,6 @@
 //
 // The loops of training and evaluation. They are compiled once: what depends on element types, layouts, communicators
 // and callbacks stands behind small interfaces that are called once a step.
-// Module: train. Depends on: parallel, data.
 #pragma once
 
 #include <chrono>            // std::chrono::steady_clock
@@ -13,21 +12,21 @@
 #include <span>              // std::span
 #include <string>            // std::string
 
-#include "gradus/comm/agreement.hpp"     // require_agreement
-#include "gradus/comm/any_communicator.hpp"     // comm::any_group
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // at_call, configuration_error, error_place, numeric_error
-#include "gradus/core/finite.hpp"        // is_finite
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/loss_scale.hpp"    // loss_scale
-#include "gradus/core/text.hpp"          // text
-#include "gradus/data/sampler.hpp"       // data::shard
-#include "gradus/kernels/softmax.hpp"    // loss_sums
-#include "gradus/nn/step_hooks.hpp"   // step_observer
-#include "gradus/nn/step_options.hpp"    // step_options
-#include "gradus/optim/schedule.hpp"     // optim::schedule
-#include "gradus/optim/update_step.hpp"  // optim::update_step
-#include "gradus/train/report.hpp"       // epoch_report, evaluation_report, run_information, step_report
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/sampler.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/optim/schedule.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train::detail {
 
@@ -159,7 +158,7 @@ GRADUS_COLD inline void require_same_fit(comm::any_group& group, const fit_facts
   if (fit.run.epochs < 0) {
     raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
   }
-  const comm::fact facts[] = {{"epochs", gradus::detail::text({fit.run.epochs})},
+  const comm::fact facts[] = {{"epochs", gradus::join({fit.run.epochs})},
                               {"learning rate", fit.learning_rate.description()},
                               {"loader", fit.loader}};
   comm::require_agreement(group, "trainer.fit", facts);
@@ -228,7 +227,7 @@ class loop {
                                    .global_examples = batch.global_examples,
                                    .loss_scale = update.scale_of_loss()};
       const kernels::loss_sums part = data.train_step(place, update);
-      if (!gradus::detail::is_finite(part.loss)) {
+      if (!is_finite(part.loss)) {
         throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
       }
       const auto before_synchronization = clock::now();

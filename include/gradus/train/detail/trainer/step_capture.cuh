@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Work on a batch that is recorded once on a GPU and launched as a graph.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,16 +9,16 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error, error_place, raise
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/loss_scale.hpp"       // loss_scale
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/device/cuda_graph.cuh"     // cuda_graph
-#include "gradus/device/cuda_step.cuh"      // recorded_numbers
-#include "gradus/kernels/cuda/softmax.cuh"  // loss_memory
-#include "gradus/nn/step_options.hpp"       // step_options
-#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_graph.cuh"
+#include "gradus/device/cuda_step.cuh"
+#include "gradus/kernels/cuda/softmax.cuh"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::train::detail {
 
@@ -61,9 +60,9 @@ class step_recording {
   template <class Work>
   kernels::loss_sums launch(const const_view& images, label_list labels, double learning_rate,
                             const nn::step_options& place, const Work& work) {
-    auto& numbers = device_->context<gradus::detail::recorded_numbers>();
+    auto& numbers = device_->context<captured_numbers>();
     if (graph_ == nullptr) {
-      const gradus::detail::recorded_numbers::recording scope{numbers};
+      const captured_numbers::recording scope{numbers};
       graph_ = std::make_unique<cuda_graph>(*device_, [&] {
         work(const_view{*device_, images_.data(), images_.extents()},
              label_list{labels_.data(), static_cast<std::size_t>(labels_.size())});

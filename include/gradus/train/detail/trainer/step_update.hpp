@@ -2,7 +2,6 @@
 //
 // What ends a training step: gradients brought together and parameters updated. It depends on neither the network's
 // layout nor its layers, so that it is compiled once for both layouts.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -10,21 +9,21 @@
 #include <string>   // std::string
 #include <utility>  // std::declval, std::move
 
-#include "gradus/comm/any_communicator.hpp"             // group_of
-#include "gradus/comm/watch_rule.hpp"     // rule_watch_of
-#include "gradus/core/config.hpp"                // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"               // parameter_element_t
-#include "gradus/core/error.hpp"                 // configuration_error
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/loss_scale.hpp"            // loss_scale
-#include "gradus/core/vector.hpp"                // vector
-#include "gradus/kernels/conv2d.hpp"             // kernels::pass
-#include "gradus/nn/network_base.hpp"            // network_base, parameter_range
-#include "gradus/optim/segment.hpp"              // optim::segment
-#include "gradus/optim/update_rule.hpp"          // optim::elementwise_update_rule, has_update_rule_buffers, scales_loss
-#include "gradus/optim/update_step.hpp"          // optim::update_step
-#include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
-#include "gradus/train/detail/trainer/loop.hpp"          // epoch_report, synchronized_update
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/watch.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/parallel/network_segments.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
 
 namespace gradus::train::detail {
 
@@ -47,7 +46,7 @@ struct trained_parameters {
   std::span<Element> values;
   std::span<Element> gradients;
   parallel::segment_list segments;
-  gradus::detail::vector<nn::parameter_range> of_layer;
+  dynamic_array<nn::parameter_range> of_layer;
 };
 
 /// @throws configuration_error when the network is not frozen
@@ -90,7 +89,7 @@ class step_update final : public synchronized_update {
       : device_{&device},
         communicator_{&communicator},
         group_{communicator},
-        rule_watch_{comm::detail::rule_watch_of(communicator)},
+        rule_watch_{comm::rule_watch_of(communicator)},
         parameters_{std::move(parameters)},
         rule_{device, rule, elsewhere ? index_t{0} : static_cast<index_t>(parameters_.values.size())},
         synchronization_{
@@ -237,7 +236,7 @@ class step_update final : public synchronized_update {
   Device* device_;
   Communicator* communicator_;
   comm::group_of<Communicator> group_;
-  decltype(comm::detail::rule_watch_of(std::declval<Communicator&>())) rule_watch_;
+  decltype(comm::rule_watch_of(std::declval<Communicator&>())) rule_watch_;
   trained_parameters<Element> parameters_;
   rule_state rule_;
   synchronization_state synchronization_;

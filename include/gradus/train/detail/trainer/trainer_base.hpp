@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a trainer is without its communicator, its synchronization and its update rule.
-// Module: train. Depends on: parallel, data.
 #pragma once
 
 #include <cstdint>      // std::uint64_t
@@ -9,27 +8,17 @@
 #include <string>       // std::string
 #include <type_traits>  // std::is_convertible_v
 
-#include "gradus/comm/any_communicator.hpp"      // any_group
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/element.hpp"        // element_name
-#include "gradus/core/error.hpp"          // error_place
-#include "gradus/optim/schedule.hpp"      // optim::schedule
-#include "gradus/train/detail/trainer/loop.hpp"   // evaluate, loop, synchronized_update
-#include "gradus/train/detail/trainer/parts.hpp"  // batches_of, require_same_composition
-#include "gradus/train/report.hpp"        // evaluation_report, run_information
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/optim/schedule.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/fit_options.hpp"
+#include "gradus/train/report.hpp"
 
-namespace gradus::train {
-
-/// How long and how fast to train.
-struct fit_options {
-  int epochs = 1;
-  optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
-  /// The line that messages of fit name: the one that writes the options in braces, as a call of fit does. (Options
-  /// that are declared without braces have no line of the program.)
-  error_place where = error_place::current();
-};
-
-namespace detail {
+namespace gradus::train::detail {
 
 /// Whether the arguments of fit behind the loader begin with options.
 template <class... Arguments>
@@ -114,5 +103,4 @@ class trainer_base {
   loop loop_;
 };
 
-}  // namespace detail
-}  // namespace gradus::train
+}  // namespace gradus::train::detail

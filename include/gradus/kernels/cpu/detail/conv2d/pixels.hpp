@@ -2,7 +2,6 @@
 //
 // Correlations by tiles of pixels x output channels. The input is read where it is (nhwc), or from a strip of a few
 // rows with the channels last and the padding written out; a row of taps is one run of memory.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -10,11 +9,11 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"       // correlations
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // multiply_rows, read_run, rows_collide, scratch
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -2,19 +2,18 @@
 //
 // Convolutions whose groups are narrower than a vector, depthwise ones among them: vectors of channels of several
 // groups are correlated at a time.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation, result_blocks, store_planes
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"       // correlations
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // scratch, shifted
-#include "gradus/kernels/cpu/detail/simd/storage.hpp"               // read_rows, read_transposed, round_run, store_rows
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
 
 namespace gradus::kernels::detail {
 

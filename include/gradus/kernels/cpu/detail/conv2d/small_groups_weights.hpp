@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Gradients of the weights of convolutions whose groups are narrower than a vector.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                              // GRADUS_COLD
-#include "gradus/core/index.hpp"                               // index_t
-#include "gradus/device/cpu.hpp"                               // cpu
-#include "gradus/kernels/conv2d.hpp"                           // conv2d_geometry
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"    // correlation, forward_correlation
-#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"  // spread_rows_of_groups, with_channels_last
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                  // for_each_task, part_begin, scratch
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Products of a matrix with a few vectors: the matrix is read once, where it is.
-// Module: kernels. Depends on: device.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -9,9 +8,9 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/device/cpu.hpp"               // cpu
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"  // for_each_task, scratch, store_scattered
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loops of batch normalisation over runs of adjacent elements, on the CPU.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::min
@@ -9,8 +8,8 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::bool_constant
 
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loops of local response normalisation: over the channels of a pixel, and over the pixels of planes.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::max, std::min
@@ -15,10 +14,10 @@
 #include <emmintrin.h>  // square roots of vectors
 #endif
 
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/local_response_norm.hpp"     // local_response_norm_parameters
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/local_response_norm.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Pooling of runs: windows, or inputs, that lie next to each other in memory and are worked on in the lanes of vectors.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::integral_constant
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, ...
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, full_packet
-#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"      // pool_axis, pool_range
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Pixels of a few channels, turned so that the channels are neighbours, and back.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <type_traits>  // std::remove_const_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
-#include "gradus/core/element.hpp"                    // storage_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // full_packet
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"         // store_slope, lone_packet
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -2,16 +2,15 @@
 //
 // Pooling of planes with windows of 2 x 2 that do not overlap: the usual pooling, and the one that pays least for being
 // turned.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <cstdint>  // std::uint8_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE, GRADUS_SHUFFLE
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"         // max_windows_with_nan, store_slope
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
 
 namespace gradus::kernels::detail {
 
