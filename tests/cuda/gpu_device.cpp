@@ -4,8 +4,10 @@
 #include "gradus/device/cuda.cuh"
 
 #define GRADUS_TEST_DEVICES gradus::cuda
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 

@@ -441,17 +441,17 @@ void bad_arguments_are_refused(Communicator& world) {
   }
   refuses([&] { world.set_time_limit(0ms); }, "above zero");
   const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<float> large(3 * ranks + 1);
-  std::vector<float> small(3);
+  std::vector<float> blocks(3 * ranks + 1);
+  std::vector<float> block(3);
   const auto misfits = [&](auto&& action, std::string_view part) {
     require_contains(message_of<gradus::shape_error>(action), part);
   };
-  misfits([&] { comm::all_gather(world, small, large).wait(); }, "output of");
-  misfits([&] { comm::reduce_scatter(world, large, small).wait(); }, "input of");
+  misfits([&] { comm::all_gather(world, block, blocks).wait(); }, "output of");
+  misfits([&] { comm::reduce_scatter(world, blocks, block).wait(); }, "input of");
   if (ranks > 1) {
-    const std::span whole{large.data(), 3 * ranks};
-    misfits([&] { comm::all_gather(world, std::span{large}.subspan(1, 3), whole).wait(); }, "overlap");
-    misfits([&] { comm::reduce_scatter(world, whole, std::span{large}.subspan(1, 3)).wait(); }, "overlap");
+    const std::span whole{blocks.data(), 3 * ranks};
+    misfits([&] { comm::all_gather(world, std::span{blocks}.subspan(1, 3), whole).wait(); }, "overlap");
+    misfits([&] { comm::reduce_scatter(world, whole, std::span{blocks}.subspan(1, 3)).wait(); }, "overlap");
   }
   comm::barrier(world).wait();  // nothing was begun
 }
