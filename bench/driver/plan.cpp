@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "gradus/core/unoptimized.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/parallel/transfer_order/bucket_order.hpp"
@@ -211,7 +212,11 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   if (chosen.order != transfer_order::none) {
     std::printf("Order:       %s\n", name_of(chosen.order));
   }
-  std::printf("Ranks:       %d\nThreads:     %d per rank\n==========\n", about.ranks, about.threads);
+  std::printf("Ranks:       %d\nThreads:     %d per rank\n", about.ranks, about.threads);
+  if (const char* const note = gradus::detail::note_of_unoptimized(); note != nullptr && chosen.device != "cuda") {
+    std::printf("Note:        %s\n", note);
+  }
+  std::printf("==========\n");
   std::fflush(stdout);
 }
 

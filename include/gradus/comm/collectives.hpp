@@ -6,6 +6,7 @@
 
 #include <algorithm>        // std::max
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint64_t, std::uint8_t
 #include <cstring>          // std::memcpy
@@ -224,6 +225,11 @@ class collectives {
                        {"segment_bytes", std::to_string(options_.segment_bytes)},
                        {"node_of_rank", nodes}});
     own_ = std::make_unique<parts>(base_.duplicate(), options_);
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, collectives&> collectives(Argument&& world) : collectives{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   [[nodiscard]] int rank() const noexcept { return base_.rank(); }

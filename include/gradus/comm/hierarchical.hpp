@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::int64_t
 #include <memory>           // std::make_unique, std::unique_ptr
@@ -66,6 +67,11 @@ class hierarchical {
                std::source_location where = std::source_location::current())
       : parts_{std::make_unique<parts>(std::move(local), std::move(across), std::move(whole), options)} {
     check(where);
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, hierarchical&> hierarchical(Argument&& world) : hierarchical{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   [[nodiscard]] int rank() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.rank(); }

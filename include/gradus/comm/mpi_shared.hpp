@@ -9,6 +9,7 @@
 #include <algorithm>        // std::max
 #include <array>            // std::array
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::int64_t
 #include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
@@ -78,6 +79,11 @@ class mpi_shared {
   mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {},
              std::source_location where = std::source_location::current())
       : channel_{open(mpi{environment, ranks}, options, where)} {}
+
+  template <class Argument>
+  requires std::same_as<Argument, mpi_shared&> mpi_shared(Argument&& world) : mpi_shared{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
+  }
 
   /// The ranks of a job by nodes; see split_by_node.
   struct split;

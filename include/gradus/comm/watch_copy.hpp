@@ -8,6 +8,8 @@
 #include <cstddef>  // std::byte
 #include <span>     // std::span
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus::comm::detail {
 
 /// What watch_copy returns where nobody records.

@@ -5,6 +5,8 @@
 // Module: comm. Depends on: core.
 #pragma once
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus::comm::detail {
 
 /// Where nobody records.

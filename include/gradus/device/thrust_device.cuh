@@ -4,6 +4,8 @@
 // Module: device. Depends on: core.
 #pragma once
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus::detail {
 
 /// Expressions on a device that derives from it are computed by gradus/tensor/detail/thrust/evaluate.cuh, with the execution

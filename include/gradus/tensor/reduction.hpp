@@ -96,7 +96,7 @@ struct argmax_kind {
   static constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
   GRADUS_HOST_DEVICE static state initial() noexcept { return {extreme_kind<Element, true>::initial(), nowhere}; }
   GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t place) noexcept {
-    merge(best, state{value, static_cast<std::int64_t>(place)});
+    merge(best, state{value, place});
   }
   GRADUS_HOST_DEVICE static void merge(state& best, const state& other) noexcept {
     if (beats<true>(other.value, best.value) || (!beats<true>(best.value, other.value) && other.place < best.place)) {

@@ -173,11 +173,11 @@ namespace detail {
   out.put_text(host.data(), host.size());
   out.put(own.dropped);
   out.put(clock.error());
-  out.put(static_cast<std::uint64_t>(names.texts().size()));
+  out.put<std::uint64_t>(names.texts().size());
   for (const char* const text : names.texts()) {
     out.put_text(text, std::strlen(text));
   }
-  out.put(static_cast<std::uint64_t>(spans.size()));
+  out.put<std::uint64_t>(spans.size());
   for (const wire_span& one : spans) {
     out.put(one);
   }

@@ -4,13 +4,16 @@
 // Module: train. Depends on: parallel.
 #pragma once
 
-#include <cstddef>  // std::size_t
-#include <cstdint>  // std::int32_t, std::uint64_t
-#include <span>     // std::span
-#include <string>   // std::string
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::uint64_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <type_traits>  // std::is_lvalue_reference_v
 
 #include "gradus/core/config.hpp"                  // GRADUS_COLD
+#include "gradus/core/error.hpp"                   // at_call, error_place
 #include "gradus/core/index.hpp"                   // index_t
+#include "gradus/core/reference.hpp"               // explain_kept, not_kept
 #include "gradus/kernels/conv2d.hpp"               // kernels::pass
 #include "gradus/kernels/softmax.hpp"              // kernels::loss_sums
 #include "gradus/nn/network.hpp"                   // network_base, non_finite, step_options
@@ -41,11 +44,46 @@ class recorded_network {
   using const_view = typename Network::const_view;
 
   /// @throws configuration_error when the network is not frozen
-  explicit recorded_network(Network& network) : network_{&network}, recording_{network} {}
+  explicit recorded_network(Network& network, error_place where = error_place::current())
+      : network_{&network}, recording_{network, where} {}
+  /// The network must outlive it.
+  template <class Argument>
+  requires gradus::detail::not_kept<Argument, Network>
+  explicit recorded_network(Argument&& network) : recorded_network{const_cast<Network&>(network)} {
+    static_assert(gradus::detail::explain_kept<Argument>());
+  }
 
   /// As network::train_step. It waits for the loss and not for the step.
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
-                                const nn::step_options& place = {}, nn::step_observer* observer = nullptr) {
+                                const nn::step_options& place = {}, nn::step_observer* observer = nullptr,
+                                error_place where = error_place::current()) {
+    return at_call(where, [&] { return run_step(images, labels, place, observer); });
+  }
+
+  /// Whether a step has been recorded.
+  [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
+  [[nodiscard]] Network& network() const noexcept { return *network_; }
+  operator nn::network_base<element_type, device_type>&() const noexcept { return *network_; }
+
+  // As the network.
+  kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
+                              error_place where = error_place::current()) {
+    return network_->evaluate(images, labels, where);
+  }
+  [[nodiscard]] GRADUS_COLD nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
+    return network_->find_non_finite(images, place);
+  }
+  [[nodiscard]] device_type& device() const noexcept { return network_->device(); }
+  [[nodiscard]] std::uint64_t seed() const noexcept { return network_->seed(); }
+  [[nodiscard]] std::size_t layers() const noexcept { return network_->layers(); }
+  [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return network_->layer_name(layer); }
+  [[nodiscard]] index_t parameter_count() const { return network_->parameter_count(); }
+  [[nodiscard]] auto buffer_values() const noexcept { return network_->buffer_values(); }
+  [[nodiscard]] std::string describe() const { return network_->describe(); }
+
+ private:
+  kernels::loss_sums run_step(const const_view& images, std::span<const std::int32_t> labels,
+                              const nn::step_options& place, nn::step_observer* observer) {
     if (!recording_.takes(images, labels, place)) {
       return network_->train_step(images, labels, place, observer);
     }
@@ -68,29 +106,12 @@ class recorded_network {
     return sums;
   }
 
-  /// Whether a step has been recorded.
-  [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
-  [[nodiscard]] Network& network() const noexcept { return *network_; }
-  operator nn::network_base<element_type, device_type>&() const noexcept { return *network_; }
-
-  // As the network.
-  kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels) {
-    return network_->evaluate(images, labels);
-  }
-  [[nodiscard]] GRADUS_COLD nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
-    return network_->find_non_finite(images, place);
-  }
-  [[nodiscard]] device_type& device() const noexcept { return network_->device(); }
-  [[nodiscard]] std::uint64_t seed() const noexcept { return network_->seed(); }
-  [[nodiscard]] std::size_t layers() const noexcept { return network_->layers(); }
-  [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return network_->layer_name(layer); }
-  [[nodiscard]] index_t parameter_count() const { return network_->parameter_count(); }
-  [[nodiscard]] auto buffer_values() const noexcept { return network_->buffer_values(); }
-  [[nodiscard]] std::string describe() const { return network_->describe(); }
-
- private:
   Network* network_;
   detail::step_recording<Network> recording_;
 };
+
+template <class Network>
+requires(!std::is_lvalue_reference_v<Network>) recorded_network(Network&&)
+->recorded_network<Network>;
 
 }  // namespace gradus::train

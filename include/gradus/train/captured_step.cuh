@@ -9,6 +9,7 @@
 #include <utility>  // std::move
 
 #include "gradus/core/element.hpp"                 // parameter_element_t
+#include "gradus/core/error.hpp"                   // at_call, error, error_place
 #include "gradus/core/index.hpp"                   // index_t
 #include "gradus/core/vector.hpp"                  // vector
 #include "gradus/device/cuda.cuh"                  // cuda
@@ -40,16 +41,30 @@ class recorded_step {
   using const_view = typename Network::const_view;
 
   /// @throws configuration_error when the network is not frozen or the rule makes no sense
-  recorded_step(Network& network, const Update& rule)
+  recorded_step(Network& network, const Update& rule, error_place where = error_place::current()) try
       : network_{&network},
         segments_{std::move(detail::trained_parameters_of(network).segments)},
         state_{network.device(), rule, static_cast<index_t>(network.values().size())},
-        recording_{network} {}
+        recording_{network, where} {
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
 
   /// One step. @param labels  in the memory of the device
   /// @throws shape_error when shapes disagree
   kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
-                                nn::step_options place = {}) {
+                                nn::step_options place = {}, error_place where = error_place::current()) {
+    return at_call(where, [&] { return step(images, labels, learning_rate, place); });
+  }
+
+  /// Whether the step has been recorded.
+  [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
+  /// The optimizer's state.
+  [[nodiscard]] auto& update_state() noexcept { return state_; }
+
+ private:
+  kernels::loss_sums step(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
+                          nn::step_options place) {
     if constexpr (optim::scales_loss<Update>) {
       place.loss_scale = state_.scale();
     }
@@ -63,12 +78,6 @@ class recorded_step {
                                                    : run(images, labels);
   }
 
-  /// Whether the step has been recorded.
-  [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
-  /// The optimizer's state.
-  [[nodiscard]] auto& update_state() noexcept { return state_; }
-
- private:
   Network* network_;
   gradus::detail::vector<optim::segment> segments_;
   typename Update::template state<parameter_element, cuda> state_;

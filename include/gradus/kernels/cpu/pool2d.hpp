@@ -6,6 +6,7 @@
 
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
@@ -321,12 +322,13 @@ void max_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call
   const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
   const index_t row_stride = plan.rows.stride * plan.columns.kernel;
   slopes_of_row(row, call.target,
-                [=, dy = call.dy, choice = call.choice]<class Packet, int Block>(
+                [=, dy = call.dy, choice = call.choice]<class Packet, std::size_t Block>(
                     Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
                   typename Packet::index_vector mine[Block];
                   Packet::equal_bytes(choice + i, static_cast<int>(first - p * row_stride + s), mine);
+                  constexpr int block{Block};
 #pragma GCC unroll 4
-                  for (int j = 0; j < Block; ++j) {
+                  for (int j = 0; j < block; ++j) {
                     sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
                   }
                 });
@@ -341,14 +343,15 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
   using real = computed<Element>;
   const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
   slopes_of_row(row, call.target,
-                [=, &plan, dy = call.dy]<class Packet, int Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
-                                                                  index_t q, index_t, index_t i) {
+                [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
+                                                                          index_t p, index_t q, index_t, index_t i) {
                   real share = usual;
                   if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
                     share = real{1} / static_cast<real>(plan.rows.window(p).size() * plan.columns.window(q).size());
                   }
+                  constexpr int block{Block};
 #pragma GCC unroll 4
-                  for (int j = 0; j < Block; ++j) {
+                  for (int j = 0; j < block; ++j) {
                     sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
                   }
                 });

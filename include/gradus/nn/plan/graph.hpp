@@ -10,7 +10,6 @@
 #include <cstdint>           // std::uint64_t
 #include <initializer_list>  // std::initializer_list
 #include <memory>            // std::unique_ptr
-#include <source_location>   // std::source_location
 #include <span>              // std::span
 #include <string>            // std::string
 #include <string_view>       // std::string_view
@@ -18,7 +17,7 @@
 #include <vector>            // std::vector
 
 #include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"      // configuration_error, error, shape_error
+#include "gradus/core/error.hpp"      // configuration_error, error, error_place, shape_error
 #include "gradus/core/extents.hpp"    // extents, image_extents
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // append, text
@@ -79,7 +78,8 @@ class graph {
   /// @throws shape_error when an extent is below 1
   GRADUS_COLD explicit graph(const value_shape& input) {
     if (input.channels < 1 || input.height < 1 || input.width < 1) {
-      raise<shape_error>("network", "an input of at least 1 channel, row and column", to_string(input));
+      raise<shape_error>("network", "an input of at least 1 channel, row and column",
+                         {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
     }
     shapes_.push_back(input);
   }
@@ -89,8 +89,8 @@ class graph {
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
-                           std::span<const value> inputs, const std::source_location& where) {
-    require_building("network.add");
+                           std::span<const value> inputs, error_place where) {
+    require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
         raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
@@ -132,8 +132,8 @@ class graph {
   }
 
   /// @throws configuration_error when a loss cannot be put on the value
-  GRADUS_COLD void require_scores(value scores, const std::source_location& where) const {
-    require_building("network.loss");
+  GRADUS_COLD void require_scores(value scores, error_place where) const {
+    require_building("network.loss", where);
     if (has_loss_) {
       raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
     }
@@ -226,9 +226,10 @@ class graph {
   /// @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
   /// Of one example of a value. @throws configuration_error when it is not of this graph
-  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v) const {
+  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_place where = error_place::current()) const {
     if (!owns(v)) {
-      raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make");
+      raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
+                                 "pass what input() or add(...) of this network returned", where);
     }
     return shapes_[v.index];
   }
@@ -251,9 +252,10 @@ class graph {
 
   /// The position of the parameter "layer.name" in parameters().
   /// @throws configuration_error when there is none, or the graph has not been frozen or forecast
-  [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name) const {
+  [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name,
+                                                       error_place where = error_place::current()) const {
     if (parameters_.empty()) {
-      require_frozen("network.find_parameter");
+      require_frozen("network.find_parameter", where);
     }
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (parameters_[k]->name == name) {
@@ -264,7 +266,7 @@ class graph {
     for (const parameter_description* const p : parameters_) {
       gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
     }
-    raise<configuration_error>("network.find_parameter", known, {"'", name, "'"});
+    raise<configuration_error>("network.find_parameter", known, {"'", name, "'"}, {}, where);
   }
 
   /// Learnable numbers.
@@ -310,9 +312,9 @@ class graph {
 
   // ---- checks of a step
 
-  [[noreturn]] GRADUS_COLD static void raise_not_frozen(std::string_view operation) {
+  [[noreturn]] GRADUS_COLD static void raise_not_frozen(std::string_view operation, error_place where) {
     raise<configuration_error>(operation, "a frozen network", "one that is still being built, or was moved from",
-                               "call freeze({.batch_size = ...}) first");
+                               "call freeze({.batch_size = ...}) first", where);
   }
 
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
@@ -337,7 +339,7 @@ class graph {
           to_string(images));
     }
     if (static_cast<std::size_t>(images.n) != labels) {
-      raise<shape_error>(operation, {"one label an image: ", images.n}, {labels});
+      raise<shape_error>(operation, {"a label for each of ", images.n, " images"}, {labels, " labels"});
     }
   }
 
@@ -382,16 +384,16 @@ class graph {
     return total;
   }
 
-  GRADUS_COLD void require_building(std::string_view operation) const {
+  GRADUS_COLD void require_building(std::string_view operation, error_place where = error_place::current()) const {
     if (frozen()) {
       raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
-                                 "add layers and the loss before freeze, and freeze once");
+                                 "add layers and the loss before freeze, and freeze once", where);
     }
   }
 
-  GRADUS_COLD void require_frozen(std::string_view operation) const {
+  GRADUS_COLD void require_frozen(std::string_view operation, error_place where = error_place::current()) const {
     if (!frozen()) {
-      raise_not_frozen(operation);
+      raise_not_frozen(operation, where);
     }
   }
 

@@ -9,7 +9,7 @@
 #include <cstdint>    // std::uint64_t
 #include <span>       // std::span
 
-#include "gradus/core/error.hpp"        // configuration_error
+#include "gradus/core/error.hpp"        // configuration_error, error_place
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/kernels/conv2d.hpp"    // kernels::pass
 #include "gradus/kernels/softmax.hpp"   // loss_sums
@@ -111,9 +111,10 @@ inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_pa
 struct micro_batches {
   micro_batches() = default;
   /// @throws configuration_error when the number is negative
-  micro_batches(index_t size) : examples{size}, train{&detail::train_in_parts} {
+  micro_batches(index_t size, error_place where = error_place::current())
+      : examples{size}, train{&detail::train_in_parts} {
     if (size < 0) {
-      raise<configuration_error>("network.freeze", "a micro_batch_size of at least 0", {size});
+      raise<configuration_error>("network.freeze", "a micro_batch_size of at least 0", {size}, {}, where);
     }
   }
 

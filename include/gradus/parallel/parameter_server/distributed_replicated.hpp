@@ -13,7 +13,7 @@
 #include "gradus/comm/any_communicator.hpp"                 // any_group
 #include "gradus/comm/communicator.hpp"              // communicator
 #include "gradus/core/config.hpp"                    // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                     // configuration_error, raise
+#include "gradus/core/error.hpp"                     // at_call, configuration_error, error_place, raise
 #include "gradus/core/text.hpp"                      // append
 #include "gradus/parallel/detail/parameter_server/node_exchange.hpp"  // has_nodes, node_exchange, nodes_of_ranks, whole_of, whole_type
 #include "gradus/parallel/detail/parameter_server/links.hpp"   // messages_on
@@ -255,12 +255,15 @@ static_assert(synchronization<distributed_replicated>);
 
 /// As serve of parameter_server, for a rank that is a server alone.
 template <class Element, class Communicator, class Rule>
-GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options) {
-  const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
-  auto& whole = detail::whole_of(communicator);
-  detail::node_exchange<Element, Communicator>::join_without(communicator);
-  const auto of_workers = whole.duplicate();  // they use it without this rank
-  return serve<Element>(whole, rule, with_nodes.of_nodes(communicator.size()));
+GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
+                                 error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
+    auto& whole = detail::whole_of(communicator);
+    detail::node_exchange<Element, Communicator>::join_without(communicator);
+    const auto of_workers = whole.duplicate();  // they use it without this rank
+    return serve<Element>(whole, rule, with_nodes.of_nodes(communicator.size()));
+  });
 }
 
 }  // namespace gradus::parallel

@@ -19,7 +19,7 @@
 #include "gradus/comm/communicator.hpp"                // communicator
 #include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"                     // element_name
-#include "gradus/core/error.hpp"                       // configuration_error, raise
+#include "gradus/core/error.hpp"                       // at_call, configuration_error, error_place, raise
 #include "gradus/core/index.hpp"                       // index_t
 #include "gradus/core/text.hpp"                        // append, text
 #include "gradus/optim/segment.hpp"                    // optim::segment
@@ -346,28 +346,31 @@ static_assert(synchronization<parameter_server>);
 /// @throws communication_error when a rank fails, does not come and cannot be done without, or nobody is heard of
 ///         within twice the time limit
 template <class Element, class Communicator, class Rule>
-GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options) {
-  const roles who = options.roles_among(communicator.size());
-  const int server = who.server_index(communicator.rank());
-  if (server < 0 || who.worker_index(communicator.rank()) >= 0) {
-    raise<configuration_error>("parallel::serve", {"a server alone, of ", who.describe()},
-                               {"rank ", communicator.rank()}, "workers make a trainer");
-  }
-  detail::messages_on<Communicator> channel{communicator.duplicate()};
-  const Communicator of_workers{communicator.duplicate()};  // they use it without this rank
-  Communicator all{communicator.duplicate()};
-  const detail::segment_list variables =
-      detail::unpack_segments(detail::broadcast_text(all, std::string{}, who.workers.front()));
-  const std::span<const optim::segment> segments{variables.segments.data(), variables.segments.size()};
-  const parameter_server_plan plan = detail::checked_plan(
-      options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
-  detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
-  detail::variables_of<Element, Rule> store{plan, server, segments, who.workers.size(), rule};
-  detail::server_loop loop{links, plan, server, options.settings(), store};
-  detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
-                                     detail::description_of_rule(rule));
-  detail::serve_to_the_end(loop, channel);
-  return loop.summary();
+GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
+                                 error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const roles who = options.roles_among(communicator.size());
+    const int server = who.server_index(communicator.rank());
+    if (server < 0 || who.worker_index(communicator.rank()) >= 0) {
+      raise<configuration_error>("parallel::serve", {"a server alone, of ", who.describe()},
+                                 {"rank ", communicator.rank()}, "workers make a trainer");
+    }
+    detail::messages_on<Communicator> channel{communicator.duplicate()};
+    const Communicator of_workers{communicator.duplicate()};  // they use it without this rank
+    Communicator all{communicator.duplicate()};
+    const detail::segment_list variables =
+        detail::unpack_segments(detail::broadcast_text(all, std::string{}, who.workers.front()));
+    const std::span<const optim::segment> segments{variables.segments.data(), variables.segments.size()};
+    const parameter_server_plan plan = detail::checked_plan(
+        options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
+    detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
+    detail::variables_of<Element, Rule> store{plan, server, segments, who.workers.size(), rule};
+    detail::server_loop loop{links, plan, server, options.settings(), store};
+    detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
+                                       detail::description_of_rule(rule));
+    detail::serve_to_the_end(loop, channel);
+    return loop.summary();
+  });
 }
 
 }  // namespace gradus::parallel

@@ -4,7 +4,7 @@
 // Module: parallel. Depends on: core.
 #pragma once
 
-#include <algorithm>    // std::max, std::max_element, std::min, std::pop_heap, std::push_heap, std::stable_sort
+#include <algorithm>    // std::max, std::max_element, std::min, std::pop_heap, std::push_heap, std::sort
 #include <cstddef>      // std::size_t
 #include <cstdio>       // std::snprintf
 #include <functional>   // std::greater
@@ -149,8 +149,9 @@ namespace detail {
     order[i] = i;
   }
   if (options.policy == placement_policy::longest_first || options.policy == placement_policy::partitioned) {
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return result.parts[a].bytes > result.parts[b].bytes; });
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return result.parts[a].bytes != result.parts[b].bytes ? result.parts[a].bytes > result.parts[b].bytes : a < b;
+    });
   }
   // A heap of servers, the one with the fewest bytes on top, of equal ones the first.
   std::vector<std::pair<index_t, std::size_t>> loads;

@@ -4,7 +4,7 @@
 // Module: parallel. Depends on: optim.
 #pragma once
 
-#include <algorithm>    // std::stable_sort
+#include <algorithm>    // std::sort
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint64_t
 #include <span>         // std::span
@@ -123,8 +123,9 @@ namespace detail {
   for (const placed_part& each : plan.placed.parts) {
     sorted.push_back(&each);
   }
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const placed_part* a, const placed_part* b) { return order[a->variable] < order[b->variable]; });
+  std::sort(sorted.begin(), sorted.end(), [&](const placed_part* a, const placed_part* b) {
+    return a->variable != b->variable ? order[a->variable] < order[b->variable] : a < b;
+  });
   gradus::detail::vector<index_t> filled(who.servers.size(), index_t{0});
   for (const placed_part* const each : sorted) {
     const optim::segment& segment = segments[order[each->variable]];
@@ -145,8 +146,10 @@ namespace detail {
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       plan.pull_order.push_back(i);
     }
-    std::stable_sort(plan.pull_order.begin(), plan.pull_order.end(), [&](std::size_t a, std::size_t b) {
-      return pull_priorities[plan.parts[a].segment] < pull_priorities[plan.parts[b].segment];
+    std::sort(plan.pull_order.begin(), plan.pull_order.end(), [&](std::size_t a, std::size_t b) {
+      const auto first = pull_priorities[plan.parts[a].segment];
+      const auto second = pull_priorities[plan.parts[b].segment];
+      return first != second ? first < second : a < b;
     });
   }
   return plan;

@@ -4,7 +4,7 @@
 // Module: parallel. Depends on: nn.
 #pragma once
 
-#include <algorithm>  // std::equal, std::fill, std::merge, std::sort, std::stable_sort
+#include <algorithm>  // std::equal, std::fill, std::merge, std::sort
 #include <bit>        // std::countr_zero
 #include <cmath>      // std::frexp, std::ldexp, std::llround
 #include <compare>    // operator<=>
@@ -84,7 +84,8 @@ class outstanding_transfers {
     for (std::size_t s = 0; s < sets(); ++s) {
       order_.push_back(s);
     }
-    std::stable_sort(order_.begin(), order_.end(), [this](std::size_t a, std::size_t b) { return sum_[a] < sum_[b]; });
+    std::sort(order_.begin(), order_.end(),
+              [this](std::size_t a, std::size_t b) { return sum_[a] != sum_[b] ? sum_[a] < sum_[b] : a < b; });
     find_impending();
   }
 
@@ -308,11 +309,12 @@ struct tic_options {
 inline transfer_priorities tic(const step_graph& graph, const tic_options& options = {}) {
   const detail::outstanding_transfers properties{graph, false};
   gradus::detail::vector<std::size_t> sorted = detail::numbers_up_to(graph.transfers());
-  std::stable_sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
+  std::sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
     if (properties.impending(a) != properties.impending(b)) {
       return properties.impending(a) < properties.impending(b);
     }
-    return options.break_ties && properties.need(a) < properties.need(b);
+    return options.break_ties && properties.need(a) != properties.need(b) ? properties.need(a) < properties.need(b)
+                                                                          : a < b;
   });
   transfer_priorities result(graph.transfers());
   for (std::size_t k = 0; k < sorted.size(); ++k) {
@@ -347,8 +349,9 @@ inline transfer_priorities tac(const step_graph& graph) {
 inline transfer_priorities layer_order(const step_graph& graph) {
   const detail::outstanding_transfers properties{graph, false};
   gradus::detail::vector<std::size_t> sorted = detail::numbers_up_to(graph.transfers());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](std::size_t a, std::size_t b) { return properties.need(a) < properties.need(b); });
+  std::sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
+    return properties.need(a) != properties.need(b) ? properties.need(a) < properties.need(b) : a < b;
+  });
   transfer_priorities result(graph.transfers());
   for (std::size_t k = 0; k < sorted.size(); ++k) {
     result[sorted[k]] = k;
@@ -363,7 +366,7 @@ inline transfer_priorities random_order(std::size_t transfers, std::uint64_t see
   std::iota(result.begin(), result.end(), std::size_t{0});
   const random_stream numbers{seed, "order of transfers"};
   for (std::size_t k = transfers; k > 1; --k) {
-    std::swap(result[k - 1], result[static_cast<std::size_t>(numbers.below(k, k))]);
+    std::swap(result[k - 1], result[numbers.below(k, k)]);
   }
   return result;
 }

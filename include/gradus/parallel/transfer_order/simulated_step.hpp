@@ -5,7 +5,7 @@
 // Module: parallel. Depends on: nn.
 #pragma once
 
-#include <algorithm>  // std::max, std::stable_sort
+#include <algorithm>  // std::max, std::sort
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 #include <vector>     // std::vector
@@ -64,8 +64,9 @@ inline simulated_step simulate(const step_graph& graph, const transfer_prioritie
   simulated_step result;
   result.end = std::vector<double>(operations.size(), -1.0);
   gradus::detail::vector<std::size_t> sorted = detail::numbers_up_to(priorities.size());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](std::size_t a, std::size_t b) { return priorities[a] < priorities[b]; });
+  std::sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
+    return priorities[a] != priorities[b] ? priorities[a] < priorities[b] : a < b;
+  });
   gradus::detail::vector<double> arrival(priorities.size(), 0.0);
   double channel = 0;
   for (const std::size_t r : sorted) {

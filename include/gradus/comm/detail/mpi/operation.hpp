@@ -8,7 +8,7 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <cstddef>          // std::size_t
-#include <cstdint>          // std::uint8_t
+#include <cstdint>          // std::uint64_t, std::uint8_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::uncaught_exceptions
 #include <memory>           // std::shared_ptr
@@ -24,6 +24,7 @@
 #include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
 #include "gradus/comm/wait.hpp"            // backoff, clock
 #include "gradus/comm/detail/mpi/process.hpp"            // check_mpi, mpi_process
+#include "gradus/comm/detail/mpi/membership.hpp"         // mpi_membership
 #include "gradus/comm/request.hpp"                // operation
 #include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // communication_error
@@ -39,9 +40,11 @@ class mpi_operation final : public operation {
  public:
   explicit mpi_operation(mpi_channel& channel) noexcept : channel_{&channel} {}
 
-  void open(const call& what, std::chrono::milliseconds limit) {
+  /// @param number  what mpi_membership::begin says of it
+  void open(const call& what, std::chrono::milliseconds limit, std::uint64_t number) {
     what_ = what;
     limit_ = limit;
+    number_ = number;
     requests_.clear();
     expected_.clear();
     copy_to_ = nullptr;
@@ -78,12 +81,14 @@ class mpi_operation final : public operation {
   void refuse(std::string_view function, int code);
   bool complete(const std::source_location& where);
   bool look(const std::source_location& where);
+  void look_for_notices();
   bool settle(std::chrono::milliseconds patience) noexcept;
   [[noreturn]] void raise_mpi_error(int code, const std::source_location& where);
 
   mpi_channel* channel_;
   call what_{};
   std::chrono::milliseconds limit_{};
+  std::uint64_t number_ = 0;
   gradus::detail::vector<MPI_Request> requests_;
   gradus::detail::vector<MPI_Status> statuses_;
   gradus::detail::vector<int> expected_;  // of receives: elements of each part
@@ -98,11 +103,15 @@ class mpi_operation final : public operation {
 class mpi_channel {
  public:
   /// Takes over the communicator.
-  GRADUS_COLD mpi_channel(std::shared_ptr<mpi_process> process, MPI_Comm communicator)
-      : process_{std::move(process)}, communicator_{communicator} {
+  GRADUS_COLD mpi_channel(std::shared_ptr<mpi_process> process, MPI_Comm communicator,
+                          std::shared_ptr<mpi_membership> membership)
+      : process_{std::move(process)},
+        communicator_{communicator},
+        membership_{std::move(membership)},
+        rank_{membership_->rank()},
+        size_{membership_->size()} {
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(communicator_, &rank_);
-    MPI_Comm_size(communicator_, &size_);
+    membership_->communicator = communicator_;
     int relation = MPI_UNEQUAL;
     MPI_Comm_compare(communicator_, MPI_COMM_WORLD, &relation);
     world_ = relation == MPI_CONGRUENT || relation == MPI_IDENT;
@@ -112,14 +121,17 @@ class mpi_channel {
   mpi_channel& operator=(const mpi_channel&) = delete;
 
   GRADUS_COLD ~mpi_channel() {
+    const bool unwinding = std::uncaught_exceptions() != 0;
+    process_->leave(*membership_, unwinding);
     // After a failure MPI may still hold requests of this communicator; the job is about to end.
-    if (!process_->over() && !process_->failed() && std::uncaught_exceptions() == 0) {
+    if (!process_->over() && !process_->failed() && !unwinding) {
       process_->enter([this] { return MPI_Comm_free(&communicator_); });
     }
   }
 
   [[nodiscard]] mpi_process& process() const noexcept { return *process_; }
   [[nodiscard]] const std::shared_ptr<mpi_process>& shared_process() const noexcept { return process_; }
+  [[nodiscard]] mpi_membership& membership() const noexcept { return *membership_; }
   [[nodiscard]] MPI_Comm communicator() const noexcept { return communicator_; }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -138,7 +150,7 @@ class mpi_channel {
     }
     const std::scoped_lock lock{mutex_};
     mpi_operation& operation = operations_.idle(*this);
-    operation.open(what, limit);
+    operation.open(what, limit, membership_->begin(what));
     operations_.take();
     return operation;
   }
@@ -151,8 +163,9 @@ class mpi_channel {
  private:
   std::shared_ptr<mpi_process> process_;
   MPI_Comm communicator_;
-  int rank_ = 0;
-  int size_ = 1;
+  std::shared_ptr<mpi_membership> membership_;
+  int rank_;
+  int size_;
   bool world_ = false;
   std::mutex mutex_;
   operation_pool<mpi_operation> operations_;
@@ -209,6 +222,9 @@ inline bool mpi_operation::complete(const std::source_location& where) {
   if (copy_to_ != nullptr && copy_bytes_ != 0) {
     std::memcpy(copy_to_, staging_.data(), copy_bytes_);
   }
+  if (what_.kind == call_kind::receive) {
+    channel_->membership().received(what_);
+  }
   return true;
 }
 
@@ -246,8 +262,15 @@ inline bool mpi_operation::test(const std::source_location& where) {
   if (look(where)) {
     return true;
   }
-  channel_->process().glance_at_notices(what_);
+  look_for_notices();
   return false;
+}
+
+/// After it the process may have failed.
+inline void mpi_operation::look_for_notices() {
+  mpi_process& process = channel_->process();
+  process.glance_at_notices(what_);
+  process.look_for_departures(channel_->membership(), what_, number_, channel_->world());
 }
 
 inline void mpi_operation::wait(const std::source_location& where) {
@@ -257,7 +280,7 @@ inline void mpi_operation::wait(const std::source_location& where) {
   clock::time_point deadline{};
   for (int looks = 1; !look(where); ++looks) {
     if (looks % looks_per_clock == 0) {
-      process.glance_at_notices(what_);
+      look_for_notices();
       const clock::time_point now = clock::now();
       if (deadline == clock::time_point{}) {
         deadline = now + limit_;
@@ -318,6 +341,9 @@ inline void mpi_operation::abandon(bool unwinding) noexcept {
       held = held || each != MPI_REQUEST_NULL;
     }
     if (held || what_.kind == call_kind::receive) {
+      if (what_.kind != call_kind::receive && what_.kind != call_kind::send) {
+        channel_->membership().give_up(number_);
+      }
       process.leave_unfinished(what_);
     }
     return;

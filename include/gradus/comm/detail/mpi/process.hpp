@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What all MPI communicators of a process share: the first failure, and how ranks tell each other of it.
+// What all MPI communicators of a process share: the first failure, ranks that leave, and the notices about both.
 // Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
 #pragma once
 
@@ -9,17 +9,18 @@
 #include <algorithm>        // std::min
 #include <atomic>           // std::atomic
 #include <chrono>           // std::chrono::milliseconds
-#include <cstddef>          // std::size_t
-#include <cstdint>          // std::int32_t
+#include <cstddef>          // offsetof, std::size_t
+#include <cstdint>          // std::int32_t, std::int64_t, std::uint64_t
 #include <cstdio>           // std::fflush
 #include <cstdlib>          // std::abort
-#include <memory>           // std::make_unique, std::unique_ptr
+#include <cstring>          // std::memcpy
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr, std::weak_ptr
 #include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock, std::try_to_lock
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 #include <thread>           // std::this_thread
-#include <utility>          // std::move
+#include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/call.hpp"  // call
 #include "gradus/comm/wait.hpp"  // clock, ranks_text, seconds_text
@@ -27,6 +28,7 @@
 #include "gradus/core/error.hpp"        // communication_error
 #include "gradus/core/text.hpp"         // append, text
 #include "gradus/core/vector.hpp"       // vector
+#include "gradus/comm/detail/mpi/membership.hpp"  // departure_notice, mpi_membership
 
 namespace gradus::comm::detail {
 
@@ -65,6 +67,10 @@ class activity {
 ///
 /// A rank that waits looks for notices about once in a millisecond. After the first failure no operation of the process
 /// touches MPI any more, apart from notices and the end of the job: buffers that MPI still holds are not written to.
+///
+/// A rank that leaves a channel tells every other rank of it how many collectives it has taken part in and which
+/// messages it has exchanged with that rank. A rank that waits for more than that fails in the name of the rank that
+/// left.
 class mpi_process {
  public:
   GRADUS_COLD mpi_process() {
@@ -84,6 +90,7 @@ class mpi_process {
     spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
     answers_ = gradus::detail::vector<std::string>(static_cast<std::size_t>(size_));
     ended_ = gradus::detail::vector<int>(static_cast<std::size_t>(size_));
+    notices_sent_ = gradus::detail::vector<std::int64_t>(static_cast<std::size_t>(size_));
   }
 
   mpi_process(const mpi_process&) = delete;
@@ -104,8 +111,10 @@ class mpi_process {
   }
 
   /// This rank has failed: tells all others, once.
-  GRADUS_COLD void fail(std::string_view reason) noexcept {
-    if (!record(rank_, reason)) {
+  GRADUS_COLD void fail(std::string_view reason) noexcept { fail(reason, rank_); }
+  /// A rank of the world has failed, as this one knows: tells all others, once.
+  GRADUS_COLD void fail(std::string_view reason, int failed_rank) noexcept {
+    if (!record(failed_rank, reason)) {
       return;
     }
     if (over()) {
@@ -114,7 +123,7 @@ class mpi_process {
     try {
       for (int other = 0; other < size_; ++other) {
         if (other != rank_) {
-          post(other, kind::failed, reason);
+          post(other, kind::failed, reason, failed_rank);
         }
       }
       flush(std::chrono::milliseconds{1000});
@@ -133,6 +142,112 @@ class mpi_process {
       unfinished_ = "?";
     }
     has_unfinished_.store(true, std::memory_order_release);
+  }
+
+  /// A number for a channel of `ranks`, which is about to be made. Called by all its ranks.
+  [[nodiscard]] GRADUS_COLD std::uint64_t number_channel(MPI_Comm ranks) {
+    if (ranks == MPI_COMM_NULL) {
+      return 0;
+    }
+    int rank = 0;
+    MPI_Comm_rank(ranks, &rank);
+    std::uint64_t number = 0;
+    if (rank == 0) {
+      number = static_cast<std::uint64_t>(rank_ + 1) << 40U | ++channels_;
+    }
+    check_mpi(enter([&] { return MPI_Bcast(&number, 1, MPI_UINT64_T, 0, ranks); }), "comm::mpi", "MPI_Bcast");
+    return number;
+  }
+
+  /// This rank's part in a channel. Called before any rank can have left the channel: notices of departures from
+  /// channels that this rank is not in are old ones, and are dropped.
+  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
+    auto joined = std::make_shared<mpi_membership>(channel, rank, size);
+    const std::scoped_lock lock{mutex_};
+    std::size_t i = 0;
+    while (i < memberships_.size() && !memberships_[i].expired()) {
+      ++i;
+    }
+    if (i == memberships_.size()) {
+      memberships_.push_back(joined);
+    } else {
+      memberships_[i] = joined;
+    }
+    return joined;
+  }
+
+  /// This rank begins no more operations on the channel: tells its other ranks, once.
+  GRADUS_COLD void leave(mpi_membership& mine, bool unwinding) noexcept {
+    const MPI_Comm communicator = std::exchange(mine.communicator, MPI_COMM_NULL);
+    if (communicator == MPI_COMM_NULL || mine.size() == 1 || over() || failed()) {
+      return;
+    }
+    try {
+      const gradus::detail::vector<int> world_ranks = ranks_in_world(communicator, mine.size());
+      for (int peer = 0; peer < mine.size(); ++peer) {
+        const int other = world_ranks[static_cast<std::size_t>(peer)];
+        if (peer != mine.rank() && other != MPI_UNDEFINED) {
+          const departure_notice last = mine.departure(peer, unwinding);
+          post(other, kind::left, {reinterpret_cast<const char*>(&last), sizeof(last)});
+        }
+      }
+    } catch (...) {
+      // Without memory the others wait for their time limit.
+    }
+  }
+
+  /// Fails if a rank has left without which the operation cannot complete.
+  /// @param number  of the operation, see mpi_membership::begin
+  void look_for_departures(const mpi_membership& mine, const call& what, std::uint64_t number, bool ranks_of_world) {
+    if (mine.some_left() && !failed()) {
+      look_who_left(mine, what, number, ranks_of_world);
+    }
+  }
+
+  /// The end of a program without a failure: waits until all ranks have come to theirs and no notice is under way, as
+  /// MPI wants it before a communicator is freed. Ends early when a rank fails.
+  GRADUS_COLD void meet_at_end() noexcept {
+    struct counting {
+      gradus::detail::vector<std::int64_t> sent;
+      std::int64_t expected = 0;
+      MPI_Request request = MPI_REQUEST_NULL;
+    };
+    try {
+      gradus::detail::vector<std::weak_ptr<mpi_membership>> open;
+      {
+        const std::scoped_lock lock{mutex_};
+        open = memberships_;
+      }
+      for (const std::weak_ptr<mpi_membership>& each : open) {
+        if (const std::shared_ptr<mpi_membership> mine = each.lock(); mine != nullptr) {
+          leave(*mine, false);
+        }
+      }
+      auto notices = std::make_unique<counting>();
+      {
+        const std::scoped_lock lock{mutex_};
+        notices->sent = notices_sent_;
+      }
+      int counted = 0;
+      int code = enter([&] {
+        return MPI_Ireduce_scatter_block(notices->sent.data(), &notices->expected, 1, MPI_INT64_T, MPI_SUM, notices_,
+                                         &notices->request);
+      });
+      backoff rest{spins_};
+      while (code == MPI_SUCCESS && (counted == 0 || notices_taken_.load() < notices->expected || !sweep())) {
+        look_for_notices(std::string_view{"the end of its program"});
+        if (failed()) {
+          static_cast<void>(notices.release());  // MPI may still write to it
+          return;
+        }
+        if (counted == 0) {
+          code = enter([&] { return MPI_Test(&notices->request, &counted, MPI_STATUS_IGNORE); });
+        }
+        rest.pause();
+      }
+    } catch (...) {
+      // Without memory: MPI_Finalize waits for the others too.
+    }
   }
 
   /// Makes a communication left unfinished a failure.
@@ -180,6 +295,7 @@ class mpi_process {
                  MPI_SUCCESS;
         });
         if (received) {
+          notices_taken_.fetch_add(1);
           take(incoming, waiting_for);
         } else {
           ++misses;
@@ -247,14 +363,16 @@ class mpi_process {
  private:
   friend class mpi_shared_channel;
 
-  enum class kind : std::int32_t { failed, question, answer, ended };
+  enum class kind : std::int32_t { failed, question, answer, ended, left };
 
   struct notice {
     kind what;
-    std::int32_t rank;
+    std::int32_t sender;
+    std::int32_t failed_rank;
     std::int32_t length;
-    char text[500];
+    char text[500];  // its first `length` bytes are sent
   };
+  static_assert(sizeof(departure_notice) <= sizeof(notice::text));
 
   struct letter {
     notice content{};
@@ -299,20 +417,49 @@ class mpi_process {
     return true;
   }
 
-  GRADUS_COLD void post(int to, kind what, std::string_view text) {
+  GRADUS_COLD void look_who_left(const mpi_membership& mine, const call& what, std::uint64_t number,
+                                 bool ranks_of_world) {
+    const std::string who = gradus::detail::text({ranks_of_world ? "rank " : "world rank ", rank_});
+    if (const auto absence = mine.absence_from(what, number, who)) {
+      fail(absence->reason, absence->world_rank);
+    }
+  }
+
+  /// The ranks of a communicator as ranks of the world.
+  [[nodiscard]] GRADUS_COLD gradus::detail::vector<int> ranks_in_world(MPI_Comm communicator, int size) {
+    gradus::detail::vector<int> own(static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank) {
+      own[static_cast<std::size_t>(rank)] = rank;
+    }
+    gradus::detail::vector<int> of_world(own.size(), MPI_UNDEFINED);
+    enter([&] {
+      MPI_Group from = MPI_GROUP_NULL;
+      MPI_Group to = MPI_GROUP_NULL;
+      MPI_Comm_group(communicator, &from);
+      MPI_Comm_group(notices_, &to);
+      MPI_Group_translate_ranks(from, size, own.data(), to, of_world.data());
+      MPI_Group_free(&to);
+      return MPI_Group_free(&from);
+    });
+    return of_world;
+  }
+
+  GRADUS_COLD void post(int to, kind what, std::string_view text, int failed_rank = -1) {
     const std::scoped_lock lock{mutex_};
     auto made = std::make_unique<letter>();
     made->next = std::move(outbox_);
     outbox_ = std::move(made);
     letter& fresh = *outbox_;
     fresh.content.what = what;
-    fresh.content.rank = rank_;
+    fresh.content.sender = rank_;
+    fresh.content.failed_rank = failed_rank;
     const std::size_t length = std::min(text.size(), sizeof(fresh.content.text));
     fresh.content.length = static_cast<std::int32_t>(length);
     text.copy(fresh.content.text, length);
+    ++notices_sent_[static_cast<std::size_t>(to)];
     enter([&] {
-      return MPI_Isend(&fresh.content, static_cast<int>(sizeof(notice)), MPI_BYTE, to, notice_tag, notices_,
-                       &fresh.sending);
+      return MPI_Isend(&fresh.content, static_cast<int>(offsetof(notice, text) + length), MPI_BYTE, to, notice_tag,
+                       notices_, &fresh.sending);
     });
   }
 
@@ -340,14 +487,25 @@ class mpi_process {
 
   GRADUS_COLD void take(const notice& incoming, const activity& waiting_for) {
     const std::string_view text{incoming.text, static_cast<std::size_t>(incoming.length)};
-    const auto sender = static_cast<std::size_t>(incoming.rank);
+    const auto sender = static_cast<std::size_t>(incoming.sender);
     switch (incoming.what) {
       case kind::failed:
-        record(incoming.rank, text);
+        record(incoming.failed_rank, text);
         break;
       case kind::question:
-        post(incoming.rank, kind::answer, waiting_for.describe());
+        post(incoming.sender, kind::answer, waiting_for.describe());
         break;
+      case kind::left: {
+        departure_notice last{};
+        std::memcpy(&last, incoming.text, sizeof(last));
+        const std::scoped_lock lock{mutex_};
+        for (const std::weak_ptr<mpi_membership>& each : memberships_) {
+          if (const auto mine = each.lock(); mine != nullptr && mine->channel() == last.channel) {
+            mine->hear(last, incoming.sender);
+          }
+        }
+        break;
+      }
       case kind::answer: {
         const std::scoped_lock lock{mutex_};
         answers_[sender] = text;
@@ -423,7 +581,11 @@ class mpi_process {
   std::string unfinished_;
   std::unique_ptr<letter> outbox_;  // those that MPI may still be sending
   gradus::detail::vector<std::string> answers_;
-  gradus::detail::vector<int> ended_;  // 1 where a rank has ended
+  gradus::detail::vector<int> ended_;                  // 1 where a rank has ended
+  gradus::detail::vector<std::int64_t> notices_sent_;  // to each rank
+  gradus::detail::vector<std::weak_ptr<mpi_membership>> memberships_;
+  std::atomic<std::uint64_t> channels_{0};  // of which this rank is the first
+  std::atomic<std::int64_t> notices_taken_{0};
   std::atomic<clock::rep> last_look_{0};
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_unfinished_{false};

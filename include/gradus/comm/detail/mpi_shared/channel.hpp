@@ -25,6 +25,7 @@
 #include "gradus/comm/detail/mpi_shared/memory.hpp"      // mpi_shared_pool, page_bytes
 #include "gradus/comm/detail/mpi_shared/steps.hpp"       // shared_collective, shared_steps, shared_task
 #include "gradus/comm/detail/mpi_shared/window.hpp"      // packed_call
+#include "gradus/comm/detail/mpi/membership.hpp"         // mpi_membership
 #include "gradus/comm/request.hpp"                // operation, request
 #include "gradus/core/config.hpp"                 // GRADUS_COLD
 #include "gradus/core/element.hpp"                // element_name
@@ -68,6 +69,7 @@ class shared_operation final : public operation {
   mpi_shared_channel* channel_;
   call what_{};
   std::chrono::milliseconds limit_{};
+  std::uint64_t number_ = 0;  // of a collective: what mpi_membership::begin says of it
   bool is_message_ = false;
   bool complete_ = false;
   request message_;
@@ -127,6 +129,7 @@ class mpi_shared_channel {
       return {};
     }
     shared_operation& mine = fresh(task.what, limit);
+    mine.number_ = membership().begin(task.what);
     mine.collective_.task = task;
     find_memory(mine.collective_);
     if (head_ == nullptr) {
@@ -188,7 +191,7 @@ class mpi_shared_channel {
       }
       require_unfailed(what, where);
       if (looks % looks_per_clock == 0) {
-        process_->glance_at_notices(what);
+        look_for_notices(mine);
         const clock::time_point now = clock::now();
         if (deadline == clock::time_point{}) {
           deadline = now + mine.limit_;
@@ -208,6 +211,21 @@ class mpi_shared_channel {
     }
   }
 
+  /// After it the process may have failed. A message does so itself.
+  void look_for_notices(const shared_operation& mine) {
+    process_->glance_at_notices(mine.what_);
+    if (!mine.is_message_) {
+      process_->look_for_departures(membership(), mine.what_, mine.number_, world_);
+    }
+  }
+
+  /// No more than the collectives before this one have this rank.
+  GRADUS_COLD void leave_unfinished(const shared_operation& mine) noexcept {
+    give_up();
+    membership().give_up(mine.number_);
+    process_->leave_unfinished(mine.what_);
+  }
+
   /// @throws communication_error if the job has failed
   void require_unfailed(const call& what, const std::source_location& where) {
     if (broken_ || process_->failed()) {
@@ -225,6 +243,8 @@ class mpi_shared_channel {
   /// Looks before a waiting rank gives its processor away: some ten microseconds. A rank waits for data that others
   /// copy at this moment, or for one that is not running, perhaps because this rank has its processor.
   [[nodiscard]] int spins() const noexcept { return std::min(process_->spins(), 300); }
+
+  [[nodiscard]] mpi_membership& membership() const noexcept { return messages_.channel_->membership(); }
 
   shared_operation& fresh(const call& what, std::chrono::milliseconds limit) {
     shared_operation& mine = operations_.idle(*this);
@@ -340,7 +360,7 @@ inline bool shared_operation::test(const std::source_location& where) {
     return true;
   }
   channel_->require_unfailed(what_, where);
-  channel_->process().glance_at_notices(what_);
+  channel_->look_for_notices(*this);
   return false;
 }
 
@@ -359,8 +379,7 @@ inline void shared_operation::abandon(bool unwinding) noexcept {
     if (is_message_) {
       message_.cancel();
     } else {
-      channel_->give_up();
-      process.leave_unfinished(what_);
+      channel_->leave_unfinished(*this);
     }
     return;
   }

@@ -117,7 +117,7 @@ class mpi_shared_memory {
     check_mpi(code, what, "MPI_Win_allocate_shared");
     free_at_end(window);
     // Processes see the memory at different addresses: what aligns it here has to be known to the others.
-    const auto own = static_cast<std::uint64_t>((page - reinterpret_cast<std::uintptr_t>(memory) % page) % page);
+    const std::uint64_t own = (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
     gradus::detail::vector<std::uint64_t> shifts(static_cast<std::size_t>(size));
     check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, shifts.data(), 1, MPI_UINT64_T, ranks), what, "MPI_Allgather");
     bases_ = gradus::detail::vector<std::byte*>(static_cast<std::size_t>(size));

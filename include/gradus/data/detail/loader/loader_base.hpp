@@ -71,14 +71,14 @@ class loader_base {
   /// Takes a part of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks that
   /// train; without a trainer and a shard in its options, the loader gives whole batches.
   /// @throws configuration_error when the loader was made for another part, or there is no such part
-  GRADUS_COLD void take_shard(const data::shard& part) {
+  GRADUS_COLD void take_shard(const data::shard& part, error_place where = error_place::current()) {
     if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
-      raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part));
+      raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
     if (fixed_shard_ && part != shard_) {
       raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", which the loader was made for"},
                                  {shard_text(part), ", which trains with it"},
-                                 "leave loader_options::shard out: a trainer gives each rank its part");
+                                 "leave loader_options::shard out: a trainer gives each rank its part", where);
     }
     const std::lock_guard lock{mutex_};
     shard_ = part;

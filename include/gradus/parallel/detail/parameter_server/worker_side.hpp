@@ -112,7 +112,7 @@ class worker_side {
     for (gradus::detail::vector<transfer>* const list : {&headers_, &ends_, &reports_}) {
       for (transfer& each : *list) {
         moved = links_->arrived(each) || moved;
-        unsent_ += each.active() ? 1 : 0;
+        unsent_ += each.active() ? 1U : 0U;
       }
     }
     for (push_queue& each : queues_) {
@@ -125,7 +125,7 @@ class worker_side {
     }
     moved = begin_pushes() || moved;
     for (const push_queue& each : queues_) {
-      unsent_ += each.waiting(*plan_, segments_) ? 1 : 0;
+      unsent_ += each.waiting(*plan_, segments_) ? 1U : 0U;
     }
     for (std::size_t i = 0; i < pulls_.size() && missing_ != 0; ++i) {
       if (links_->arrived(pulls_[i])) {

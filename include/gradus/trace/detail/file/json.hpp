@@ -10,6 +10,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus::trace {
 
 /// Where the text of a trace goes.

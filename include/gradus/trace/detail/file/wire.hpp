@@ -38,7 +38,7 @@ class byte_writer {
     std::memcpy(bytes_.data() + at, &value, sizeof(Value));
   }
   void put_text(const char* text, std::size_t size) {
-    put(static_cast<std::uint64_t>(size));
+    put<std::uint64_t>(size);
     bytes_.insert(bytes_.end(), text, text + size);
   }
   [[nodiscard]] std::vector<std::uint8_t>& bytes() noexcept { return bytes_; }
@@ -58,7 +58,7 @@ class byte_reader {
     return value;
   }
   [[nodiscard]] std::string get_text() {
-    const auto size = static_cast<std::size_t>(get<std::uint64_t>());
+    const std::size_t size = get<std::uint64_t>();
     return {reinterpret_cast<const char*>(take(size)), size};
   }
   /// A number of things of at least so many bytes each, which must still be there.

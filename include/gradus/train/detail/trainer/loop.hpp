@@ -16,7 +16,7 @@
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/any_communicator.hpp"     // comm::any_group
 #include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // configuration_error, numeric_error
+#include "gradus/core/error.hpp"         // at_call, configuration_error, error_place, numeric_error
 #include "gradus/core/finite.hpp"        // is_finite
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/loss_scale.hpp"    // loss_scale
@@ -115,9 +115,9 @@ struct sums {
 
 /// Calls take(loader, part) with the part of each batch that belongs to this rank of `group`.
 GRADUS_COLD inline void take_shard(comm::any_group& group, void (*take)(void* loader, const data::shard& part),
-                                   void* loader) {
+                                   void* loader, error_place where) {
   try {
-    take(loader, {.rank = group.rank(), .ranks = group.size()});
+    at_call(where, [&] { take(loader, {.rank = group.rank(), .ranks = group.size()}); });
   } catch (const std::exception& failure) {
     group.fail(failure.what());  // nobody shall wait for this rank
     throw;
@@ -151,6 +151,7 @@ struct fit_facts {
   run_information run;
   const optim::schedule& learning_rate;
   const std::string& loader;  // its description
+  error_place where;
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
@@ -174,25 +175,8 @@ class loop {
   GRADUS_COLD void fit(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
                        callback_list callbacks) {
     require_same_fit(group, fit);
-    const run_information& run = fit.run;
     try {
-      for (any_callback* const each : callbacks) {
-        each->on_start(run);
-      }
-      for (int epoch = 0; epoch < run.epochs; ++epoch) {
-        epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
-        bool stop = false;
-        for (any_callback* const each : callbacks) {
-          stop = each->on_epoch(report) || stop;
-        }
-        ++epochs_done_;
-        if (any_rank(group, stop)) {
-          break;
-        }
-      }
-      for (any_callback* const each : callbacks) {
-        each->on_finish();
-      }
+      at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const std::exception& failure) {
       group.fail(failure.what());  // nobody shall wait for this rank
       throw;
@@ -200,6 +184,27 @@ class loop {
   }
 
  private:
+  GRADUS_COLD void run_epochs(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
+                              callback_list callbacks) {
+    for (any_callback* const each : callbacks) {
+      each->on_start(fit.run);
+    }
+    for (int epoch = 0; epoch < fit.run.epochs; ++epoch) {
+      epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
+      bool stop = false;
+      for (any_callback* const each : callbacks) {
+        stop = each->on_epoch(report) || stop;
+      }
+      ++epochs_done_;
+      if (any_rank(group, stop)) {
+        break;
+      }
+    }
+    for (any_callback* const each : callbacks) {
+      each->on_finish();
+    }
+  }
+
   GRADUS_COLD epoch_report run_epoch(batches& data, synchronized_update& update, comm::any_group& group,
                                      const fit_facts& fit, int epoch, callback_list callbacks) {
     const auto began = clock::now();

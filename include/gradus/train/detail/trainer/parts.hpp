@@ -7,12 +7,15 @@
 #include <cstdint>      // std::uint64_t
 #include <string>       // std::string
 #include <string_view>  // std::string_view
-#include <type_traits>  // std::is_same_v, std::is_void_v
+#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, ...
+#include <utility>      // std::declval
 
 #include "gradus/comm/agreement.hpp"     // require_agreement
 #include "gradus/comm/any_communicator.hpp"     // any_group
+#include "gradus/comm/communicator.hpp"  // has_ranks
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/reference.hpp"     // is_const_argument
 #include "gradus/core/text.hpp"          // text
 #include "gradus/kernels/softmax.hpp"    // loss_sums
 #include "gradus/nn/step_hooks.hpp"   // step_observer
@@ -54,6 +57,91 @@ class batches_of final : public batches {
   Loader* loader_;
   decltype(loader_->next()) batch_ = nullptr;
 };
+
+// What training asks of a loader.
+
+template <class Loader>
+concept gives_batches = requires(std::remove_const_t<Loader>& loader, std::uint64_t epoch) {
+  loader.start_epoch(epoch);
+  loader.next()->images.extents();
+  loader.next()->labels.size();
+  loader.steps_per_epoch();
+};
+
+template <class Loader>
+using images_of = std::remove_cvref_t<decltype(std::declval<std::remove_const_t<Loader>&>().next()->images)>;
+
+template <class Loader, class Network>
+concept loader_for = gives_batches<Loader> && !std::is_const_v<Loader> &&
+                     std::is_convertible_v<images_of<Loader>, typename Network::const_view>;
+
+/// Says why a network cannot be trained on what a loader gives. Always true when it compiles.
+template <class Loader, class Network>
+consteval bool explain_loader() {
+  static_assert(gives_batches<Loader>,
+                "gradus: not a loader: fit and evaluate take batches, as of data::loader<float, nhwc> loader{device, "
+                "images, {.batch_size = 64}};");
+  if constexpr (gives_batches<Loader>) {
+    using images = images_of<Loader>;
+    using view = typename Network::const_view;
+    static_assert(!std::is_const_v<Loader>,
+                  "gradus: the loader is const, but each batch changes it: write auto& loader, not const auto& loader");
+    static_assert(std::is_same_v<typename images::value_type, typename view::value_type>,
+                  "gradus: the loader gives images of another element type than the network's: write "
+                  "data::loader<Element, Layout> loader and nn::network<Element, Layout> net with the same Element");
+    static_assert(std::is_same_v<typename images::layout_type, typename view::layout_type>,
+                  "gradus: the loader gives images of another layout than the network's: write data::loader<Element, "
+                  "Layout> loader and nn::network<Element, Layout> net with the same Layout");
+    static_assert(std::is_same_v<typename images::device_type, typename view::device_type>,
+                  "gradus: the loader gives images on another device than the network's: write data::loader<Element, "
+                  "Layout, Device> loader and nn::network<Element, Layout, Device> net with the same Device");
+  }
+  return true;
+}
+
+/// A network or a communicator that is const, or gone when the trainer has been made.
+template <class Network, class Communicator>
+concept not_kept_by_trainer =
+    !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator> ||
+    gradus::detail::is_const_argument<Network> || gradus::detail::is_const_argument<Communicator>;
+
+/// Says which argument of a trainer is of the wrong kind. Always true when it compiles.
+template <class Network, class Update, class Communicator>
+consteval bool explain_trainer_arguments() {
+  static_assert(
+      requires {
+        typename Network::const_view;
+        typename Network::device_type;
+      },
+      "gradus: the first argument of a trainer is no network: write train::trainer trainer{net, optim::sgd{}, world};");
+  static_assert(!comm::has_ranks<Update>,
+                "gradus: the second argument of a trainer is a communicator and no update rule: write train::trainer "
+                "trainer{net, optim::sgd{}, world};");
+  static_assert(std::is_class_v<Update>,
+                "gradus: the second argument of a trainer is no update rule: write train::trainer trainer{net, "
+                "optim::sgd{.momentum = 0.9}, world}; the learning rate is given to fit");
+  static_assert(comm::has_ranks<Communicator>,
+                "gradus: the third argument of a trainer is no communicator: write comm::self world; train::trainer "
+                "trainer{net, optim::sgd{}, world};");
+  return true;
+}
+
+/// Says which of them. Always true when it compiles.
+template <class Network, class Communicator>
+consteval bool explain_kept_by_trainer() {
+  static_assert(!gradus::detail::is_const_argument<Network>,
+                "gradus: the network is const, but training changes it: write auto& net, not const auto& net");
+  static_assert(!gradus::detail::is_const_argument<Communicator>,
+                "gradus: the communicator is const, but every operation changes it: write auto& world (or "
+                "comm::threads& world), not const auto& world");
+  static_assert(std::is_lvalue_reference_v<Network>,
+                "gradus: the network is a temporary, gone at the end of this statement, and the trainer refers to it: "
+                "write nn::network<float, nhwc> net{...}; on a line before and pass net");
+  static_assert(std::is_lvalue_reference_v<Communicator>,
+                "gradus: the communicator is a temporary, gone at the end of this statement, and the trainer refers to "
+                "it: write comm::self world; or auto world = ...; on a line before and pass world");
+  return true;
+}
 
 template <class Callback, class Trainer>
 concept takes_trainer = requires(Callback& callback, Trainer& trainer, epoch_report& report) {

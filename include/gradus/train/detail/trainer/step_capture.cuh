@@ -11,7 +11,7 @@
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error, raise
+#include "gradus/core/error.hpp"            // configuration_error, error_place, raise
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/core/loss_scale.hpp"       // loss_scale
 #include "gradus/device/cuda.cuh"           // cuda
@@ -34,8 +34,8 @@ class step_recording {
   using label_list = std::span<const std::int32_t>;
 
   /// @throws configuration_error when the network is not frozen
-  GRADUS_COLD explicit step_recording(Network& network)
-      : device_{&checked(network).device()},
+  GRADUS_COLD step_recording(Network& network, error_place where)
+      : device_{&checked(network, where).device()},
         images_{*device_, network.input_shape().batch(network.batch_size())},
         labels_{*device_, {network.batch_size()}},
         in_parts_{network.structure().examples_at_once() < network.batch_size()} {}
@@ -82,10 +82,10 @@ class step_recording {
   [[nodiscard]] bool recorded() const noexcept { return graph_ != nullptr; }
 
  private:
-  static Network& checked(Network& network) {
+  static Network& checked(Network& network, error_place where) {
     if (!network.frozen()) {
       raise<configuration_error>("recorded step", "a frozen network", "one that is still being built",
-                                 "call freeze({.batch_size = ...}) first");
+                                 "call freeze({.batch_size = ...}) first", where);
     }
     return network;
   }

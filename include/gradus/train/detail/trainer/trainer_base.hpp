@@ -4,13 +4,15 @@
 // Module: train. Depends on: parallel, data.
 #pragma once
 
-#include <cstdint>  // std::uint64_t
-#include <span>     // std::as_writable_bytes, std::span
-#include <string>   // std::string
+#include <cstdint>      // std::uint64_t
+#include <span>         // std::as_writable_bytes, std::span
+#include <string>       // std::string
+#include <type_traits>  // std::is_convertible_v
 
 #include "gradus/comm/any_communicator.hpp"      // any_group
 #include "gradus/core/config.hpp"         // GRADUS_COLD
 #include "gradus/core/element.hpp"        // element_name
+#include "gradus/core/error.hpp"          // error_place
 #include "gradus/optim/schedule.hpp"      // optim::schedule
 #include "gradus/train/detail/trainer/loop.hpp"   // evaluate, loop, synchronized_update
 #include "gradus/train/detail/trainer/parts.hpp"  // batches_of, require_same_composition
@@ -22,9 +24,18 @@ namespace gradus::train {
 struct fit_options {
   int epochs = 1;
   optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
+  /// The line that messages of fit name: the one that writes the options in braces, as a call of fit does. (Options
+  /// that are declared without braces have no line of the program.)
+  error_place where = error_place::current();
 };
 
 namespace detail {
+
+/// Whether the arguments of fit behind the loader begin with options.
+template <class... Arguments>
+inline constexpr bool first_is_fit_options = false;
+template <class First, class... Others>
+inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertible_v<First, const fit_options&>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
 ///   made(state)                                                   when the synchronization is ready;
@@ -69,9 +80,10 @@ class trainer_base {
   /// Gives the loader this rank's part of each batch. If it is another one, the other ranks hear of it.
   /// @throws configuration_error when the loader was made for another part
   template <class Loader>
-  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader) {
+  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader, error_place where) {
     take_shard(
-        group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader);
+        group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
+        where);
   }
 
   template <class Loader>
@@ -86,7 +98,8 @@ class trainer_base {
                        .examples_per_epoch = loader.examples_per_epoch(),
                        .parameters = network_->parameter_count()},
                .learning_rate = options.learning_rate,
-               .loader = loader.description()},
+               .loader = loader.description(),
+               .where = options.where},
               callbacks);
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"                            // GRADUS_SHUFFLE
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation
 #include "gradus/kernels/cpu/detail/simd/panels.hpp"                // ceil_div
@@ -52,26 +53,26 @@ void copy_pixels_and_ones(const Element* from, index_t channel_step, index_t pix
     const auto write = [&](index_t i, const four& value) { *reinterpret_cast<four*>(to + i) = value; };
     if (channels == 1 && pixel_step == 1) {
       for (; j + 4 <= pixels; j += 4) {
-        write(2 * j, __builtin_shufflevector(read(j), ones, 0, 4, 1, 5));
-        write(2 * j + 4, __builtin_shufflevector(read(j), ones, 2, 6, 3, 7));
+        write(2 * j, GRADUS_SHUFFLE(read(j), ones, 0, 4, 1, 5));
+        write(2 * j + 4, GRADUS_SHUFFLE(read(j), ones, 2, 6, 3, 7));
       }
     } else if (channels == 3 && pixel_step == 1) {
       for (; j + 4 <= pixels; j += 4) {
         const four first = read(j);
         const four second = read(channel_step + j);
         const four third = read(2 * channel_step + j);
-        const four low = __builtin_shufflevector(first, second, 0, 4, 1, 5);
-        const four high = __builtin_shufflevector(first, second, 2, 6, 3, 7);
-        const four low_ones = __builtin_shufflevector(third, ones, 0, 4, 1, 5);
-        const four high_ones = __builtin_shufflevector(third, ones, 2, 6, 3, 7);
-        write(4 * j, __builtin_shufflevector(low, low_ones, 0, 1, 4, 5));
-        write(4 * j + 4, __builtin_shufflevector(low, low_ones, 2, 3, 6, 7));
-        write(4 * j + 8, __builtin_shufflevector(high, high_ones, 0, 1, 4, 5));
-        write(4 * j + 12, __builtin_shufflevector(high, high_ones, 2, 3, 6, 7));
+        const four low = GRADUS_SHUFFLE(first, second, 0, 4, 1, 5);
+        const four high = GRADUS_SHUFFLE(first, second, 2, 6, 3, 7);
+        const four low_ones = GRADUS_SHUFFLE(third, ones, 0, 4, 1, 5);
+        const four high_ones = GRADUS_SHUFFLE(third, ones, 2, 6, 3, 7);
+        write(4 * j, GRADUS_SHUFFLE(low, low_ones, 0, 1, 4, 5));
+        write(4 * j + 4, GRADUS_SHUFFLE(low, low_ones, 2, 3, 6, 7));
+        write(4 * j + 8, GRADUS_SHUFFLE(high, high_ones, 0, 1, 4, 5));
+        write(4 * j + 12, GRADUS_SHUFFLE(high, high_ones, 2, 3, 6, 7));
       }
     } else if (channels == 3 && channel_step == 1 && pixel_step == 3) {
       for (; j + 2 <= pixels; ++j) {  // reads the first channel of the next pixel too
-        write(4 * j, __builtin_shufflevector(read(3 * j), ones, 0, 1, 2, 4));
+        write(4 * j, GRADUS_SHUFFLE(read(3 * j), ones, 0, 1, 2, 4));
       }
     }
   }

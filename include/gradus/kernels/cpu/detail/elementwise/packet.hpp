@@ -15,7 +15,7 @@
 #include <emmintrin.h>  // bytes to lanes and back
 #endif
 
-#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
+#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
 #include "gradus/core/element.hpp"  // parameter_element_t, storage_element, storage_lanes
 #include "gradus/core/index.hpp"    // index_t
 
@@ -65,8 +65,8 @@ struct packet {
     } else if constexpr (Lanes == 4) {
       using pair = packet<double, 2>;
       typedef float half __attribute__((vector_size(8)));
-      const half low = __builtin_shufflevector(value, value, 0, 1);
-      const half high = __builtin_shufflevector(value, value, 2, 3);
+      const half low = GRADUS_SHUFFLE(value, value, 0, 1);
+      const half high = GRADUS_SHUFFLE(value, value, 2, 3);
       pair::store(sums, pair::load(sums) + __builtin_convertvector(low, typename pair::type));
       pair::store(sums + 2, pair::load(sums + 2) + __builtin_convertvector(high, typename pair::type));
     } else {
@@ -145,7 +145,7 @@ struct packet {
     return value;
   }
   /// Which of Count * lanes bytes are `value`, as masks.
-  template <int Count>
+  template <std::size_t Count>
   GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
                                                index_vector (&masks)[Count]) noexcept {
 #if defined(__SSE2__)
@@ -161,8 +161,9 @@ struct packet {
       return;
     }
 #endif
+    constexpr int count{Count};
 #pragma GCC unroll 4
-    for (int j = 0; j < Count; ++j) {
+    for (int j = 0; j < count; ++j) {
       masks[j] = load_bytes(from + j * lanes) == broadcast_index(value);
     }
   }

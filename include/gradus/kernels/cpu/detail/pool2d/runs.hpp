@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: core.
 #pragma once
 
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::integral_constant
 
@@ -112,9 +113,9 @@ template <class Element>
 GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y, std::uint8_t* choice) noexcept {
   window_run<Element> run = runs;  // a copy, so that it can be in registers
   const auto window = [&]<class Packet, int Block>(Packet, std::integral_constant<int, Block>, index_t i) {
-    typename Packet::type best[Block];
-    typename Packet::type sum[Block];
-    typename Packet::index_vector chosen[Block];
+    typename Packet::type best[std::size_t{Block}];
+    typename Packet::type sum[std::size_t{Block}];
+    typename Packet::index_vector chosen[std::size_t{Block}];
     const Element* row = run.x + i;
     typename Packet::index_vector entry = Packet::broadcast_index(run.entry);
 #pragma GCC unroll 4
@@ -164,7 +165,7 @@ GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Elemen
                                          std::uint8_t* /*choice*/) noexcept {
   window_run<Element> run = runs;  // a copy, so that it can be in registers
   const auto window = [&]<class Packet, int Block>(Packet, std::integral_constant<int, Block>, index_t i) {
-    typename Packet::type sum[Block]{};
+    typename Packet::type sum[std::size_t{Block}]{};
     const Element* row = run.x + i;
     for (index_t r = 0; r < run.rows; ++r, row += run.row_step) {
       const Element* from = row;
@@ -242,7 +243,7 @@ GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, const slope_targe
     const index_t input = row.input + w * row.input_step;
     for_each_block<Element>(row.lanes,
                             [&]<class Packet, int Block>(Packet packet, std::integral_constant<int, Block>, index_t i) {
-                              typename Packet::type sum[Block]{};
+                              typename Packet::type sum[std::size_t{Block}]{};
                               index_t output = row.output + q.begin * row.column_step + i;
                               for (index_t p = row.p.begin; p < row.p.end; ++p, output += row.row_step) {
                                 index_t place = output;

@@ -6,7 +6,7 @@
 
 #include <type_traits>  // std::remove_const_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE
+#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
 #include "gradus/core/element.hpp"                    // storage_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // full_packet
@@ -61,14 +61,14 @@ struct square {
     }
   }
   void transpose() noexcept {
-    const typename packet::type a = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
-    const typename packet::type b = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
-    const typename packet::type c = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
-    const typename packet::type d = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
-    rows[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    rows[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    rows[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    rows[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    const typename packet::type a = GRADUS_SHUFFLE(rows[0], rows[1], 0, 4, 1, 5);
+    const typename packet::type b = GRADUS_SHUFFLE(rows[2], rows[3], 0, 4, 1, 5);
+    const typename packet::type c = GRADUS_SHUFFLE(rows[0], rows[1], 2, 6, 3, 7);
+    const typename packet::type d = GRADUS_SHUFFLE(rows[2], rows[3], 2, 6, 3, 7);
+    rows[0] = GRADUS_SHUFFLE(a, b, 0, 1, 4, 5);
+    rows[1] = GRADUS_SHUFFLE(a, b, 2, 3, 6, 7);
+    rows[2] = GRADUS_SHUFFLE(c, d, 0, 1, 4, 5);
+    rows[3] = GRADUS_SHUFFLE(c, d, 2, 3, 6, 7);
   }
 
   typename packet::type rows[4];

@@ -7,7 +7,7 @@
 
 #include <cstdint>  // std::uint8_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE, GRADUS_SHUFFLE
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
@@ -28,10 +28,10 @@ struct pairs {
       const type low = Packet::load(from);
       const type high = Packet::load(from + Packet::lanes);
       if constexpr (Packet::lanes == 2) {
-        return {__builtin_shufflevector(low, high, 0, 2), __builtin_shufflevector(low, high, 1, 3)};
+        return {GRADUS_SHUFFLE(low, high, 0, 2), GRADUS_SHUFFLE(low, high, 1, 3)};
       } else {
         static_assert(Packet::lanes == 4);
-        return {__builtin_shufflevector(low, high, 0, 2, 4, 6), __builtin_shufflevector(low, high, 1, 3, 5, 7)};
+        return {GRADUS_SHUFFLE(low, high, 0, 2, 4, 6), GRADUS_SHUFFLE(low, high, 1, 3, 5, 7)};
       }
     }
   }
@@ -41,12 +41,12 @@ struct pairs {
       store_slope<Packet>(dx, even, epilogue, i);
       store_slope<Packet>(dx, odd, epilogue, i + 1);
     } else if constexpr (Packet::lanes == 2) {
-      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 0, 2), epilogue, i);
-      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 1, 3), epilogue, i + 2);
+      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 0, 2), epilogue, i);
+      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 1, 3), epilogue, i + 2);
     } else {
       static_assert(Packet::lanes == 4);
-      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 0, 4, 1, 5), epilogue, i);
-      store_slope<Packet>(dx, __builtin_shufflevector(even, odd, 2, 6, 3, 7), epilogue, i + 4);
+      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 0, 4, 1, 5), epilogue, i);
+      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 2, 6, 3, 7), epilogue, i + 4);
     }
   }
 

@@ -12,7 +12,7 @@
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/bfloat16.hpp"                   // bfloat16
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE
+#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // computed
 #include "gradus/kernels/cpu/isa.hpp"                 // instruction_set
@@ -89,8 +89,8 @@ inline void interleave(const bfloat16* a, const bfloat16* b, index_t count, floa
     if (b != nullptr) {
       std::memcpy(&second, b + i, sizeof(second));
     }
-    const eight low = __builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
-    const eight high = __builtin_shufflevector(first, second, 4, 12, 5, 13, 6, 14, 7, 15);
+    const eight low = GRADUS_SHUFFLE(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
+    const eight high = GRADUS_SHUFFLE(first, second, 4, 12, 5, 13, 6, 14, 7, 15);
     std::memcpy(to + i, &low, sizeof(low));
     std::memcpy(to + i + 4, &high, sizeof(high));
   }

@@ -29,14 +29,14 @@ GRADUS_ALWAYS_INLINE void add_products(sums& sum, const pairs& a, const pairs& b
 template <class Element, int Rows, int Vectors>
 void multiply_pairs(const tile_call<Element>& call) {
   static_assert(sizeof(Element) == sizeof(std::uint32_t));
-  const Element* a[Rows];
+  const Element* a[std::size_t{Rows}];
 #pragma GCC unroll 16
   for (int m = 0; m < Rows; ++m) {
     a[m] = call.a + call.a_row[m];
   }
   const Element* b = call.b;
   for (index_t column = 0; column != call.panels * Vectors * pair_lanes; column += Vectors * pair_lanes) {
-    sums sum[Rows][Vectors];
+    sums sum[std::size_t{Rows}][std::size_t{Vectors}];
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
@@ -51,7 +51,7 @@ void multiply_pairs(const tile_call<Element>& call) {
     for (const index_t* const end = segment + call.segment_count; segment != end; ++segment) {
       index_t at = *segment;
       for (index_t k = call.segment_length; k > 0; --k) {
-        pairs columns[Vectors];
+        pairs columns[std::size_t{Vectors}];
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
           columns[v] = *reinterpret_cast<const stored_pairs*>(b + v * pair_lanes);

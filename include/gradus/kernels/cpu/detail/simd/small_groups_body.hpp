@@ -14,7 +14,7 @@ void multiply_taps_of(const taps_call<Element>& call, const Element* x, const El
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
-  vector sum[Pixels][Vectors] = {};
+  vector sum[std::size_t{Pixels}][std::size_t{Vectors}] = {};
   for (index_t r = 0; r < call.rows; ++r) {
     const Element* from = x + r * call.x_row;
     const Element* tap = w + r * call.w_row;
@@ -127,7 +127,7 @@ void add_tap_products_of(const Element* x, index_t x_step, const Element* y, ind
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
-  vector sum[Taps] = {};
+  vector sum[std::size_t{Taps}] = {};
   for (index_t p = pixels; p > 0; --p) {
     const vector factor = *reinterpret_cast<const stored*>(y);
 #pragma GCC unroll 12
@@ -167,15 +167,15 @@ GRADUS_ALWAYS_INLINE void spread_term(const typename vector_of<Element>::type& a
   constexpr auto from = [](int lane) { return lane / Group * Group + Term; };
   vector spread;
   if constexpr (lanes == 16) {
-    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7),
-                                     from(8), from(9), from(10), from(11), from(12), from(13), from(14), from(15));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7), from(8),
+                            from(9), from(10), from(11), from(12), from(13), from(14), from(15));
   } else if constexpr (lanes == 8) {
-    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7));
   } else if constexpr (lanes == 4) {
-    spread = __builtin_shufflevector(all, all, from(0), from(1), from(2), from(3));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3));
   } else {
     static_assert(lanes == 2);
-    spread = __builtin_shufflevector(all, all, from(0), from(1));
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1));
   }
   *reinterpret_cast<typename vector_of<Element>::stored*>(to) = spread;
 }
@@ -192,7 +192,7 @@ template <class Element, int Group>
 void spread_groups_of(const Element* from, index_t step, index_t pixels, index_t channels, Element* to) {
   constexpr int lanes = static_cast<int>(vector_of<Element>::lanes);
   if constexpr (Group <= lanes) {
-    Element some[lanes] = {};
+    Element some[std::size_t{lanes}] = {};
     for (index_t p = 0; p < pixels; ++p) {
       const Element* all = from + p * step;
       __builtin_prefetch(all + 16 * step);

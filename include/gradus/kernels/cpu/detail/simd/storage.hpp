@@ -9,6 +9,7 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"                     // GRADUS_SHUFFLE
 #include "gradus/core/element.hpp"                    // real_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // computed, full_packet, for_each_packet
@@ -38,7 +39,7 @@ void read_every(const Element* from, index_t step, index_t count, computed<Eleme
     for (; step == 2 && i + 4 < count; i += 4) {  // the second load ends after what is needed
       const four low = *reinterpret_cast<const four*>(from + 2 * i);
       const four high = *reinterpret_cast<const four*>(from + 2 * i + 4);
-      *reinterpret_cast<four*>(to + i) = __builtin_shufflevector(low, high, 0, 2, 4, 6);
+      *reinterpret_cast<four*>(to + i) = GRADUS_SHUFFLE(low, high, 0, 2, 4, 6);
     }
   }
   for (; i < count; ++i) {

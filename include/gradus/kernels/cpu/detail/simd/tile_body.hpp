@@ -23,7 +23,7 @@ void multiply_tile(const tile_call<Element>& call) {
   using vector = typename vector_of<Element>::type;
   using stored = typename vector_of<Element>::stored;
   constexpr index_t lanes = vector_of<Element>::lanes;
-  const Element* a[Rows];
+  const Element* a[std::size_t{Rows}];
 #pragma GCC unroll 16
   for (int m = 0; m < Rows; ++m) {
     a[m] = call.a + call.a_row[m];
@@ -31,7 +31,7 @@ void multiply_tile(const tile_call<Element>& call) {
   const Element* b = call.b;
   const Element* ahead = call.ahead;
   for (index_t column = 0; column != call.panels * Vectors * lanes; column += Vectors * lanes) {
-    vector sum[Rows][Vectors];
+    vector sum[std::size_t{Rows}][std::size_t{Vectors}];
     if (const Element* const initial = call.initial; initial != nullptr) {
 #pragma GCC unroll 16
       for (int m = 0; m < Rows; ++m) {
@@ -72,7 +72,7 @@ void multiply_tile(const tile_call<Element>& call) {
             ahead += line_of<Element>;
           }
         }
-        vector columns[Vectors];
+        vector columns[std::size_t{Vectors}];
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
           columns[v] = *reinterpret_cast<const stored*>(b + v * lanes);
@@ -319,7 +319,7 @@ void multiply_planes(const plane_call<Element>& call) {
         __builtin_prefetch(call.c + m * call.c_step + column + j, 1);
       }
     }
-    vector sum[Rows][vectors];
+    vector sum[std::size_t{Rows}][std::size_t{vectors}];
 #pragma GCC unroll 16
     for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4

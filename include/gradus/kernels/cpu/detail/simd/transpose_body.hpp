@@ -34,17 +34,17 @@ struct square {
     const auto row = [&](index_t i) -> quarter { return *reinterpret_cast<const quarter*>(from + i * step); };
     const auto store = [&](index_t i, quarter value) { *reinterpret_cast<quarter*>(to + i * width) = value; };
     if constexpr (side == 4) {
-      const quarter low01 = __builtin_shufflevector(row(0), row(1), 0, 4, 1, 5);
-      const quarter high01 = __builtin_shufflevector(row(0), row(1), 2, 6, 3, 7);
-      const quarter low23 = __builtin_shufflevector(row(2), row(3), 0, 4, 1, 5);
-      const quarter high23 = __builtin_shufflevector(row(2), row(3), 2, 6, 3, 7);
-      store(0, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
-      store(1, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
-      store(2, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
-      store(3, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
+      const quarter low01 = GRADUS_SHUFFLE(row(0), row(1), 0, 4, 1, 5);
+      const quarter high01 = GRADUS_SHUFFLE(row(0), row(1), 2, 6, 3, 7);
+      const quarter low23 = GRADUS_SHUFFLE(row(2), row(3), 0, 4, 1, 5);
+      const quarter high23 = GRADUS_SHUFFLE(row(2), row(3), 2, 6, 3, 7);
+      store(0, GRADUS_SHUFFLE(low01, low23, 0, 1, 4, 5));
+      store(1, GRADUS_SHUFFLE(low01, low23, 2, 3, 6, 7));
+      store(2, GRADUS_SHUFFLE(high01, high23, 0, 1, 4, 5));
+      store(3, GRADUS_SHUFFLE(high01, high23, 2, 3, 6, 7));
     } else {
-      store(0, __builtin_shufflevector(row(0), row(1), 0, 2));
-      store(1, __builtin_shufflevector(row(0), row(1), 1, 3));
+      store(0, GRADUS_SHUFFLE(row(0), row(1), 0, 2));
+      store(1, GRADUS_SHUFFLE(row(0), row(1), 1, 3));
     }
   }
 };
@@ -66,21 +66,21 @@ struct square_of_eight {
     eight twos[8];  // elements of two rows beside each other
 #pragma GCC unroll 4
     for (index_t i = 0; i < 8; i += 2) {
-      twos[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-      twos[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+      twos[i] = GRADUS_SHUFFLE(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+      twos[i + 1] = GRADUS_SHUFFLE(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
     eight fours[8];
 #pragma GCC unroll 2
     for (index_t i = 0; i < 8; i += 4) {
-      fours[i] = __builtin_shufflevector(twos[i], twos[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      fours[i + 1] = __builtin_shufflevector(twos[i], twos[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-      fours[i + 2] = __builtin_shufflevector(twos[i + 1], twos[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
-      fours[i + 3] = __builtin_shufflevector(twos[i + 1], twos[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+      fours[i] = GRADUS_SHUFFLE(twos[i], twos[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[i + 1] = GRADUS_SHUFFLE(twos[i], twos[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+      fours[i + 2] = GRADUS_SHUFFLE(twos[i + 1], twos[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[i + 3] = GRADUS_SHUFFLE(twos[i + 1], twos[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
     }
 #pragma GCC unroll 4
     for (index_t i = 0; i < 4; ++i) {
-      const eight low = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-      const eight high = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+      const eight low = GRADUS_SHUFFLE(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+      const eight high = GRADUS_SHUFFLE(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
       *reinterpret_cast<eight*>(to + i * width) = low;
       *reinterpret_cast<eight*>(to + (i + 4) * width) = high;
     }

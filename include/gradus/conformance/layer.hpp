@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the plan is told about a layer (nn::layer_traits, nn::execution_plan::gradient_target) against how it behaves.
+// The conformance suite of layers: behaviour against traits (nn::layer_traits), gradients against finite differences.
+// Module: conformance. Depends on: core, nn.
 #pragma once
 
-#include <boost/test/unit_test.hpp>
+#include <algorithm>  // std::all_of, std::max
+#include <cmath>      // std::abs, std::isfinite, std::round
+#include <cstddef>    // std::byte, std::size_t
+#include <cstdint>    // std::uint64_t, std::uint8_t
+#include <cstring>    // std::memcmp
+#include <limits>     // std::numeric_limits
+#include <memory>     // std::make_unique, std::unique_ptr
+#include <span>       // std::span
+#include <string>     // std::string, std::to_string
+#include <utility>    // std::move
+#include <vector>     // std::vector
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <memory>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
+#include "gradus/conformance/suite.hpp"  // require, result, run_case
+#include "gradus/core/element.hpp"       // element_name, parameter_element_t
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/random.hpp"        // random_stream
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/kernels/cpu.hpp"        // the kernels of the CPU
+#include "gradus/layout/layouts.hpp"     // nchw, nhwc
+#include "gradus/nn/layer.hpp"           // layer_base, layer_passes, layer_traits
+#include "gradus/tensor/tensor.hpp"      // tensor
 
-#include "gradus/core/random.hpp"
-#include "gradus/nn/layer.hpp"
-#include "gradus/tensor/tensor.hpp"
-
-namespace gradus_test {
-
-using gradus::index_t;
-namespace nn = gradus::nn;
+namespace gradus::conformance {
 
 /// Memory of a device, filled from and read by the host.
 template <class Element, class Device>
@@ -92,6 +94,71 @@ class contract_check {
     }
   }
 
+  /// Gradients of inputs and parameters against central differences of sum(output * output_gradient). In double.
+  void check_gradients() {
+    static_assert(sizeof(Element) == 8,
+                  "gradus::conformance: finite differences of other types than double say little");
+    if (traits_.aliases_input) {
+      return;
+    }
+    // Not multiples of 1/8, as elsewhere: no two are equal, so that a maximum has a gradient.
+    const auto spread = [](auto& values, const std::string& name) {
+      const random_stream stream{18, name};
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<Element>(stream.normal(static_cast<std::uint64_t>(i)));
+      }
+    };
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      spread(inputs_[k], "smooth input" + std::to_string(k));
+    }
+    const auto loss = [&] {
+      const elements output = forward(nullptr, nullptr).output;
+      double sum = 0;
+      for (std::size_t i = 0; i < output.size(); ++i) {
+        sum += output[i] * output_gradient_[i];
+      }
+      return sum;
+    };
+    first_ = forward(nullptr, nullptr);
+    const backward_result got = backward(first_, std::vector<request>(inputs_.size()), {.wanted = false});
+    const auto compare = [&](auto& values, const auto& gradient, const std::string& what) {
+      constexpr std::size_t most = 24;  // elements of an array that are tried
+      double largest = 1;
+      for (const double each : gradient) {
+        largest = std::max(largest, std::abs(each));
+      }
+      const std::size_t stride = std::max<std::size_t>(1, values.size() / most);
+      for (std::size_t i = 0; i < values.size(); i += stride) {
+        const double original = values[i];
+        double best = std::numeric_limits<double>::infinity();
+        double difference = 0;
+        constexpr double steps[] = {1e-4, 1e-6};  // a kink inside the larger one does not spoil the smaller one
+        for (const double step : steps) {
+          values[i] = original + step;
+          const double above = loss();
+          values[i] = original - step;
+          const double below = loss();
+          const double estimate = (above - below) / (2 * step);
+          if (std::abs(estimate - gradient[i]) < best) {
+            best = std::abs(estimate - gradient[i]);
+            difference = estimate;
+          }
+        }
+        values[i] = original;
+        require(best <= 1e-5 * largest, "the gradient of " + what + "[" + std::to_string(i) + "] is " +
+                                            std::to_string(gradient[i]) + ", finite differences say " +
+                                            std::to_string(difference));
+      }
+    };
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      compare(inputs_[k], got.gradients[k], "input " + std::to_string(k));
+    }
+    const auto described = base_->parameters();
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      compare(parameters_[p], got.parameters[p], std::string{described[p].name});
+    }
+  }
+
  private:
   /// What a forward pass leaves.
   struct forward_result {
@@ -117,7 +184,7 @@ class contract_check {
 
   /// Multiples of 1/8 that are not 0.
   [[nodiscard]] static elements random(index_t count, const std::string& name) {
-    const gradus::random_stream stream{17, name};
+    const random_stream stream{17, name};
     elements result;
     for (index_t i = 0; i < count; ++i) {
       const double number = std::round(8 * stream.normal(static_cast<std::uint64_t>(i))) / 8;
@@ -152,7 +219,7 @@ class contract_check {
       result.buffers.push_back(buffer.get());
     }
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      BOOST_TEST(same_bits(used.inputs[k].get(), inputs_[k]), "forward leaves its inputs alone");
+      require(same_bits(used.inputs[k].get(), inputs_[k]), "forward leaves its inputs alone");
     }
     return result;
   }
@@ -198,8 +265,8 @@ class contract_check {
     for (const auto& gradient : used.parameter_gradients) {
       result.parameters.push_back(gradient.get());
     }
-    BOOST_TEST(same_bits(output_gradient.get(), output_gradient_), "backward leaves the gradient of its output alone");
-    BOOST_TEST(same_bits(state.get(), after.state), "backward leaves the state alone");
+    require(same_bits(output_gradient.get(), output_gradient_), "backward leaves the gradient of its output alone");
+    require(same_bits(state.get(), after.state), "backward leaves the state alone");
     return result;
   }
 
@@ -208,13 +275,13 @@ class contract_check {
     if (traits_.aliases_input) {
       return;  // nothing runs
     }
-    BOOST_TEST(all_finite(first_.output), "forward writes all of its output");
+    require(all_finite(first_.output), "forward writes all of its output");
     if (traits_.recomputable) {
       const forward_result again = forward(nullptr, &first_);
-      BOOST_TEST(same_bits(again.output, first_.output), "a second forward pass makes the same output");
-      BOOST_TEST(same_bits(again.state, first_.state), "a second forward pass leaves the same state");
+      require(same_bits(again.output, first_.output), "a second forward pass makes the same output");
+      require(same_bits(again.state, first_.state), "a second forward pass leaves the same state");
       for (std::size_t b = 0; b < first_.buffers.size(); ++b) {
-        BOOST_TEST(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass leaves buffers alone");
+        require(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass leaves buffers alone");
       }
     }
     if (traits_.fuses_residual) {
@@ -222,7 +289,7 @@ class contract_check {
       const forward_result sum = forward(&residual, nullptr);
       close(sum.output, combined(first_.output, &residual, nullptr), "forward adds the residual");
       if (traits_.recomputable) {
-        BOOST_TEST(same_bits(forward(&residual, &sum).output, sum.output), "a second pass adds the residual, too");
+        require(same_bits(forward(&residual, &sum).output, sum.output), "a second pass adds the residual, too");
       }
       if (traits_.fuses_activation) {
         base_->set_activation(gradus::kernels::activation::relu);
@@ -235,7 +302,7 @@ class contract_check {
       const forward_result activated = forward(nullptr, nullptr);
       close(activated.output, positive(first_.output), "forward applies the activation");
       if (traits_.recomputable) {
-        BOOST_TEST(same_bits(forward(nullptr, &activated).output, activated.output), "a second pass activates, too");
+        require(same_bits(forward(nullptr, &activated).output, activated.output), "a second pass activates, too");
       }
       base_->set_activation(gradus::kernels::activation::identity);
     }
@@ -247,7 +314,7 @@ class contract_check {
     const request nothing{.wanted = false};
     const backward_result expected = backward(first_, plain, nothing);
     for (const elements& gradient : expected.gradients) {
-      BOOST_TEST(all_finite(gradient), "backward writes all of a gradient, and reads only what its traits say");
+      require(all_finite(gradient), "backward writes all of a gradient, and reads only what its traits say");
     }
     const auto check = [&](const std::vector<request>& requests, const request& residual) {
       const backward_result got = backward(first_, requests, residual);
@@ -256,9 +323,9 @@ class contract_check {
       }
       check_gradient(got.residual, output_gradient_, residual, inputs_.size());
       for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
-        BOOST_TEST(all_finite(got.parameters[p]), "backward writes all gradients of parameters");
-        BOOST_TEST(same_bits(got.parameters[p], expected.parameters[p]),
-                   "gradients of parameters do not depend on what else is wanted");
+        require(all_finite(got.parameters[p]), "backward writes all gradients of parameters");
+        require(same_bits(got.parameters[p], expected.parameters[p]),
+                "gradients of parameters do not depend on what else is wanted");
       }
     };
     std::vector<request> choices{nothing, {}, {.accumulate = true}};
@@ -292,7 +359,7 @@ class contract_check {
     const elements old = old_gradient(expected.size(), place);
     const elements relu_output = mask(expected.size(), place);
     if (!asked.wanted) {
-      BOOST_TEST(same_bits(got, asked.accumulate ? old : not_numbers(got.size())), "what is not wanted is not written");
+      require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())), "what is not wanted is not written");
       return;
     }
     close(got, combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &relu_output : nullptr),
@@ -333,7 +400,8 @@ class contract_check {
                                    static_cast<double>(static_cast<real>(expected[i])));
       difference = here <= difference ? difference : here;  // NaN stays
     }
-    BOOST_TEST(difference <= 8 * precision * largest, what << ": " << difference << " of " << largest);
+    require(difference <= 8 * precision * largest,
+            what + ": " + std::to_string(difference) + " of " + std::to_string(largest));
   }
   static constexpr double precision = sizeof(Element) == 8 ? 0x1p-52 : sizeof(Element) == 4 ? 0x1p-22 : 0x1p-8;
 
@@ -394,12 +462,41 @@ class contract_check {
   forward_result first_;
 };
 
-/// Checks one layer on a device, over odd shapes.
+/// Checks one layer on a device, with batches of one and of three examples.
+/// @throws std::logic_error that says what does not hold
 template <class Element, class Layout, class Device, class Options>
-void check_layer_contract(Device& device, const Options& options, const std::vector<nn::value_shape>& inputs) {
+void require_layer_contract(Device& device, const Options& options, const std::vector<nn::value_shape>& inputs) {
   for (const index_t batch : {1, 3}) {
     contract_check<Element, Layout, Device>{device, options, inputs, batch}.run();
+    if constexpr (sizeof(Element) == 8) {
+      contract_check<Element, Layout, Device>{device, options, inputs, batch}.check_gradients();
+    }
   }
 }
 
-}  // namespace gradus_test
+/// Runs all cases of a layer on the CPU: float and double, both layouts. Odd shapes find most.
+/// @param options  what network::add is given
+/// @param inputs   shapes of the values that the layer reads
+///
+/// @code
+///   int main() {
+///     return gradus::conformance::report(gradus::conformance::check_layer("scale", scale{.by = 3}, {{4, 5, 7}}));
+///   }
+/// @endcode
+template <class Options>
+[[nodiscard]] std::vector<result> check_layer(const std::string& name, const Options& options,
+                                              const std::vector<nn::value_shape>& inputs) {
+  cpu device{{.intra_op_threads = 2}};
+  std::vector<result> results;
+  const auto check = [&]<class Element, class Layout>(Element /*of values*/, Layout /*of images*/) {
+    run_case(results, name + ", " + std::string{element_name<Element>} + ", " + std::string{Layout::name},
+             [&] { require_layer_contract<Element, Layout>(device, options, inputs); });
+  };
+  check(double{}, nchw{});
+  check(double{}, nhwc{});
+  check(float{}, nchw{});
+  check(float{}, nhwc{});
+  return results;
+}
+
+}  // namespace gradus::conformance
