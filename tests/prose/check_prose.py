@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Finds phrases that the prose of this repository avoids: check_prose.py [--all] ROOT [PATH...]
+"""Finds phrases that the prose of a repository avoids: check_prose.py [--all] ROOT [PATH...]
 
-Reads comments (C++, CUDA, CMake, Python, shell, JavaScript), docstrings of Python, Markdown, messages of the library and
-its programs, and names of tests. phrases.py lists the phrases. Prints file:line: phrase: what to write.
+Reads comments (C++, CUDA, CMake, Python, shell, JavaScript), docstrings of Python, Markdown, messages of the library
+and its programs, and names of tests. phrases.py lists the phrases. Prints file:line: phrase: 'words': what to write.
 
 Without --all it reads the paths in enforced.txt, which must be clean. With --all it reads the whole tree, prints a
 count for each folder at the end, and ends with 0. PATH narrows either to files and folders.
@@ -30,7 +30,9 @@ def tracked_files(root):
             stderr=subprocess.DEVNULL,
         ).stdout.decode()
         found = [name for name in names.split("\0") if name]
-    except (OSError, subprocess.CalledProcessError):  # an archive without git
+    except (OSError, subprocess.CalledProcessError):
+        found = []
+    if not found:  # an archive without git, or a folder that another repository ignores
         found = [
             path.relative_to(root).as_posix()
             for path in root.rglob("*")

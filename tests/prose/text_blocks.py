@@ -122,6 +122,7 @@ def c_family(text, with_messages):
     rows = []
     code = []  # doxygen blocks of code
     last = -9
+    last_string = -9
     messages = []
     for kind, line, piece in c_tokens(text):
         if kind == "comment":
@@ -137,7 +138,7 @@ def c_family(text, with_messages):
                 rows.append((line, words, line == last + 1 and not starts))
             last = line
         elif with_messages:
-            joined = bool(messages) and messages[-1][0] == line - 1 and line - 1 == last_string
+            joined = line - 1 == last_string
             messages.append((line, re.sub(r"\\.", " ", piece), joined))
             last_string = line
     yield from blocks_of_lines(without_backticks_across(rows))
