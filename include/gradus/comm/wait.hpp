@@ -20,7 +20,7 @@ namespace gradus::comm {
 /// How long an operation waits for other ranks before it raises communication_error, unless the communicator is told
 /// otherwise by set_time_limit. Longer than steps, evaluations and the writing of checkpoints take; a rank that does
 /// more alone while the others wait needs another. It is also how long it takes to notice that a host has died: MPI
-/// says nothing of that (see MAINTAINERS.md).
+/// says nothing of that (see docs/design/communication.md).
 inline constexpr std::chrono::milliseconds default_time_limit = std::chrono::minutes{2};
 
 using clock = std::chrono::steady_clock;
