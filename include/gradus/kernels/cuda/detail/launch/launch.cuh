@@ -95,7 +95,7 @@ inline constexpr unsigned block_threads = 256;
   return static_cast<unsigned>(std::clamp<index_t>((count + per_block - 1) / per_block, 1, index_t{1} << 20U));
 }
 
-using launch;
+using gradus::launch;
 
 __device__ inline index_t thread_index() {
   return static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x;
