@@ -151,7 +151,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
 /// @param facts  in the same order on all ranks
 /// @throws configuration_error that names the first fact that differs and the values with the ranks that hold them
 /// @throws communication_error if a rank fails or does not come
-GRADUS_COLD inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
+GRADUS_COLD inline void require_agreement(any_communicator& group, std::string_view what, std::span<const fact> facts,
                                           std::source_location where = std::source_location::current()) {
   // First the version: ranks of different ones may not even mean the same by the other facts.
   const fact library{.name = "version of gradus", .value = std::string{version}};
@@ -197,8 +197,8 @@ void require_agreement(Communicator& communicator, std::string_view what, std::s
                        std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  group_of<Communicator> group{communicator};
-  require_agreement(static_cast<any_group&>(group), what, facts, where);
+  any_communicator_of<Communicator> group{communicator};
+  require_agreement(static_cast<any_communicator&>(group), what, facts, where);
 }
 
 /// The same for facts written in the call: require_agreement(world, "options", {{"seed", "1"}}).

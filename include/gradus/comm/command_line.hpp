@@ -59,7 +59,7 @@ struct command_line {
 /// @return on all ranks the text of the lowest one that ends, for that rank to print; with this rank's own status, or 2
 ///         if it would have gone on. A command line to go on with if all do.
 /// @throws communication_error if a rank fails or does not come
-[[nodiscard]] GRADUS_COLD inline command_line agree(any_group& group, const command_line& own) {
+[[nodiscard]] GRADUS_COLD inline command_line agree(any_communicator& group, const command_line& own) {
   struct verdict {
     std::int32_t status = 0;
     std::int32_t length = 0;
@@ -102,8 +102,8 @@ struct command_line {
 template <class Communicator>
 [[nodiscard]] command_line agree(Communicator& communicator, const command_line& own) {
   static_assert(explain_communicator<Communicator>());
-  group_of<Communicator> group{communicator};
-  return agree(static_cast<any_group&>(group), own);
+  any_communicator_of<Communicator> group{communicator};
+  return agree(static_cast<any_communicator&>(group), own);
 }
 
 }  // namespace gradus::comm

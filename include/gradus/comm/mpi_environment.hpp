@@ -22,7 +22,7 @@ struct mpi_options {
   int exit_code = 1;
 };
 
-/// Initialises MPI and finalises it when it is destroyed. One object in main, before any `mpi` communicator.
+/// Initializes MPI and finalises it when it is destroyed. One object in main, before any `mpi` communicator.
 ///
 /// @code
 ///   int main(int argc, char** argv) {

@@ -15,13 +15,14 @@ namespace gradus {
 
 /// Where an error was noticed. A std::source_location becomes one; its own name of the function would lie in the
 /// program for every place that can fail.
-class error_place {
+class error_location {
  public:
-  constexpr error_place(const std::source_location& where) noexcept : error_place{where.file_name(), where.line()} {}
+  constexpr error_location(const std::source_location& where) noexcept
+      : error_location{where.file_name(), where.line()} {}
 
   /// The place that calls it; as a default argument, the place that calls the function.
-  [[nodiscard]] static constexpr error_place current(const char* file = __builtin_FILE(),
-                                                     unsigned line = __builtin_LINE()) noexcept {
+  [[nodiscard]] static constexpr error_location current(const char* file = __builtin_FILE(),
+                                                        unsigned line = __builtin_LINE()) noexcept {
     return {file, line};
   }
 
@@ -36,7 +37,7 @@ class error_place {
   }
 
  private:
-  constexpr error_place(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
+  constexpr error_location(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
 
   const char* file_;
   unsigned line_;
@@ -46,7 +47,7 @@ namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
 GRADUS_COLD inline std::string error_message(message_part operation, message_part expected, message_part actual,
-                                             message_part hint, error_place where) {
+                                             message_part hint, error_location where) {
   std::string text;
   operation.append_to(text);
   if (!expected.empty()) {
@@ -85,10 +86,10 @@ GRADUS_COLD inline std::string error_message(message_part operation, message_par
 class error : public std::runtime_error {
  public:
   explicit error(message_part operation, message_part expected, message_part actual, message_part hint = {},
-                 error_place where = error_place::current())
+                 error_location where = error_location::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)}, place_{where} {}
 
-  [[nodiscard]] error_place place() const noexcept { return place_; }
+  [[nodiscard]] error_location place() const noexcept { return place_; }
 
   /// what() without the place.
   [[nodiscard]] std::string_view message() const noexcept {
@@ -97,14 +98,14 @@ class error : public std::runtime_error {
   }
 
   /// Makes what() read "operation: message() [file:line]": for a caller who knows more, and rethrows.
-  GRADUS_COLD void add_context(message_part operation, error_place where) {
+  GRADUS_COLD void add_context(message_part operation, error_location where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
     place_ = where;
   }
 
   /// Makes the place that of the call by which a program came into the library, if it is a line of the library so far.
   /// A line of the program stays: it is nearer to the mistake.
-  GRADUS_COLD void place_at_call(error_place call) {
+  GRADUS_COLD void location_at_call(error_location call) {
     if (place_.in_library() && !call.in_library()) {
       std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
       place_ = call;
@@ -112,17 +113,17 @@ class error : public std::runtime_error {
   }
 
  private:
-  error_place place_;
+  error_location place_;
 };
 
 /// Returns function(). An error of the library that leaves it has the place of the call: what a public function does
-/// that takes `error_place where = error_place::current()` as its last parameter.
+/// that takes `error_location where = error_location::current()` as its last parameter.
 template <class Function>
-decltype(auto) at_call(error_place call, const Function& function) {
+decltype(auto) at_call(error_location call, const Function& function) {
   try {
     return function();
   } catch (error& failure) {
-    failure.place_at_call(call);
+    failure.location_at_call(call);
     throw;
   }
 }
@@ -131,7 +132,7 @@ decltype(auto) at_call(error_place call, const Function& function) {
 class shape_error : public error {
  public:
   explicit shape_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
-                       error_place where = error_place::current())
+                       error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -139,7 +140,7 @@ class shape_error : public error {
 class format_error : public error {
  public:
   explicit format_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
-                        error_place where = error_place::current())
+                        error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -147,7 +148,7 @@ class format_error : public error {
 class device_error : public error {
  public:
   explicit device_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
-                        error_place where = error_place::current())
+                        error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -155,7 +156,7 @@ class device_error : public error {
 class communication_error : public error {
  public:
   explicit communication_error(message_part operation, message_part expected, message_part actual,
-                               message_part hint = {}, error_place where = error_place::current())
+                               message_part hint = {}, error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -163,7 +164,7 @@ class communication_error : public error {
 class configuration_error : public error {
  public:
   explicit configuration_error(message_part operation, message_part expected, message_part actual,
-                               message_part hint = {}, error_place where = error_place::current())
+                               message_part hint = {}, error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -171,7 +172,7 @@ class configuration_error : public error {
 class numeric_error : public error {
  public:
   explicit numeric_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
-                         error_place where = error_place::current())
+                         error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
@@ -179,7 +180,7 @@ class numeric_error : public error {
 /// of an allocation, a constructor and their cleaning up at every place that has one; this is a call.
 template <class Error>
 [[noreturn]] GRADUS_COLD void raise(message_part operation, message_part expected, message_part actual,
-                                    message_part hint = {}, error_place where = error_place::current()) {
+                                    message_part hint = {}, error_location where = error_location::current()) {
   throw Error{operation, expected, actual, hint, where};
 }
 

@@ -59,7 +59,7 @@ class cifar_reader {
     }
   }
 
-  [[nodiscard]] image_dataset result(normalisation values) && {
+  [[nodiscard]] image_dataset result(normalization values) && {
     const auto count = static_cast<index_t>(labels_.size());
     return {{count, 3, 32, 32}, std::move(bytes_), std::move(labels_), classes_, std::move(values)};
   }
@@ -77,9 +77,10 @@ class cifar_reader {
 /// its 100 fine labels) of a folder. Images are (3, 32, 32), red first. (Krizhevsky: "Learning multiple layers of
 /// features from tiny images", 2009; the binary version.)
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
-/// @throws configuration_error when the normalisation makes no sense
+/// @throws configuration_error when the normalization makes no sense
 [[nodiscard]] inline image_dataset load_cifar(const std::string& directory, cifar_kind kind, split part,
-                                              normalisation values = {}, error_place where = error_place::current()) {
+                                              normalization values = {},
+                                              error_location where = error_location::current()) {
   return at_call(where, [&] {
     detail::cifar_reader reader{kind};
     const auto add = [&](std::string_view name) {

@@ -71,7 +71,7 @@ class cuda_batches : private loader_host, public Base {
   /// there; it is valid until the next call of next or start_epoch.
   /// @throws what next of the loader of the host throws
   /// @throws device_error when a copy, or earlier work of the device, failed
-  [[nodiscard]] const batch_type* next(error_place where = error_place::current()) {
+  [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
     return at_call(where, [&] { return advance(); });
   }
 
@@ -183,7 +183,7 @@ class cuda_batches : private loader_host, public Base {
 
 /// A loader whose batches lie on a GPU, images and labels:
 ///
-///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.batch_size = 64, .seed = 1}};
+///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.global_batch_size = 64, .seed = 1}};
 ///
 /// It does what the loader of the host does, and copies ahead; see detail::cuda_batches.
 template <class Element, class Layout>
@@ -195,10 +195,10 @@ class loader<Element, Layout, cuda> final
   /// As the loader of the host.
   template <class Dataset>
   loader(cuda& device, const Dataset& set, const loader_options& options,
-         error_place where = error_place::current()) try
+         error_location where = error_location::current()) try
       : base{device, set, options} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>
@@ -211,7 +211,8 @@ class loader<Element, Layout, cuda> final
 
 /// The same for a parallel_loader:
 ///
-///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.batch_size = 64}, {.threads = 8}};
+///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.global_batch_size = 64}, {.threads =
+///   8}};
 template <class Element, class Layout>
 class parallel_loader<Element, Layout, cuda> final
     : public detail::cuda_batches<Element, Layout, detail::parallel_batches<Element>> {
@@ -221,10 +222,10 @@ class parallel_loader<Element, Layout, cuda> final
   /// As the loader, and as parallel_loader of the host.
   template <class Dataset>
   parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
-                  error_place where = error_place::current()) try
+                  error_location where = error_location::current()) try
       : base{device, set, options, reading} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>

@@ -50,7 +50,7 @@ class class_folders final : public encoded_images {
   /// @param endings  for example {".jpeg", ".jpg"}
   /// @throws format_error when the folder cannot be read or holds no such image
   explicit class_folders(const std::string& folder, const std::vector<std::string>& endings = {".jpeg", ".jpg"},
-                         error_place where = error_place::current()) try {
+                         error_location where = error_location::current()) try {
     namespace fs = std::filesystem;
     std::error_code failure;
     std::vector<fs::path> paths;
@@ -102,7 +102,7 @@ class class_folders final : public encoded_images {
                                   {paths.size(), " folders without any"});
     }
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(files_.size()); }

@@ -140,7 +140,7 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist(const std::string& directory, split part,
                                                           const mnist_options& options = {},
-                                                          error_place where = error_place::current()) {
+                                                          error_location where = error_location::current()) {
   return at_call(where, [&] {
     const auto names = detail::names_of(part);
     const auto images = open_file(detail::plain_or_gzip(directory, names.images));

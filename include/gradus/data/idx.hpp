@@ -97,7 +97,7 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
 ///         options.maximum_bytes, or has fewer or more bytes than it declares
 [[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {},
-                                                    error_place where = error_place::current()) {
+                                                    error_location where = error_location::current()) {
   return at_call(where, [&] {
     const std::string operation = gradus::join({"read_idx '", source.name(), "'"});
     std::array<std::uint8_t, 4> magic{};
@@ -144,7 +144,7 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
 [[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {},
-                                                    error_place where = error_place::current()) {
+                                                    error_location where = error_location::current()) {
   return at_call(where, [&] {
     file_source source{path};
     return read_idx(source, options);

@@ -131,7 +131,7 @@ struct jpeg_options {
   index_t height = 224;
   index_t width = 224;
   /// (byte / 255 - mean) / deviation, of ImageNet's red, green and blue unless said.
-  normalisation values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
+  normalization values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
   std::uint64_t seed = 0;  ///< of the random crops
   corrupt_image corrupt = corrupt_image::fail;
   jpeg_limits limits = {};
@@ -148,7 +148,7 @@ class jpeg_dataset {
   /// @param images  must outlive the data set
   /// @throws configuration_error when options make no sense
   explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {},
-                        error_place where = error_place::current()) try
+                        error_location where = error_location::current()) try
       : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
     if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
       gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
@@ -166,7 +166,7 @@ class jpeg_dataset {
     }
     hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   template <class Argument>

@@ -65,7 +65,7 @@ class laid_out : public Filled {
   /// @throws configuration_error when no epoch was started
   /// @throws format_error when the data set gives a label that is out of range
   /// @throws what the data set threw when it was read; again in every call, until an epoch is started
-  [[nodiscard]] const batch_type* next(error_place where = error_place::current()) {
+  [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
     const filled_batch<Element>* const filled = at_call(where, [&] { return this->next_filled(); });
     if (filled == nullptr) {
       return nullptr;
@@ -88,11 +88,11 @@ class laid_out : public Filled {
 
 /// Gives the examples of a data set in batches of images of float, double, bfloat16 or float16, epoch after epoch.
 ///
-///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
+///   data::loader<float, nhwc> loader{device, images, {.global_batch_size = 64, .seed = 1}};
 ///   loader.start_epoch(0);
 ///   while (const auto* batch = loader.next()) { ... batch->images, batch->labels ... }
 ///
-/// A thread of its own shuffles, converts and normalises ahead; nothing is allocated after construction. Which examples
+/// A thread of its own shuffles, converts and normalizes ahead; nothing is allocated after construction. Which examples
 /// come when, and which of them are ours, is said at `sampler`. A loader is used by one thread at a time. The device
 /// and the data set must outlive it.
 template <class Element, class Layout, class Device = cpu>
@@ -105,11 +105,11 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options,
-                     error_place where = error_place::current()) try
+                     error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {}
   catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>

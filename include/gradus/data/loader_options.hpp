@@ -12,9 +12,9 @@ namespace gradus::data {
 
 /// How a loader makes batches.
 struct loader_options {
-  index_t batch_size = 0;  ///< examples of a step, over all ranks; must be given
-  bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
-  std::uint64_t seed = 0;  ///< of the orders; the same on all ranks
+  index_t global_batch_size = 0;  ///< examples of a step, over all ranks; must be given
+  bool shuffle = true;            ///< a new order for each epoch, or always the order of the set
+  std::uint64_t seed = 0;         ///< of the orders; the same on all ranks
   /// Which part of each batch is ours. Without ranks the trainer says so: that of its rank among those that train. Said
   /// here, the loader keeps memory for that part alone, and a trainer refuses a loader of another part than its own.
   data::shard shard = {.rank = 0, .ranks = 0};

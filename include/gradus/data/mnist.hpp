@@ -26,7 +26,7 @@ enum class split : unsigned char { training, test };
 /// How MNIST files are read.
 struct mnist_options {
   int classes = 10;
-  normalisation values = {};  ///< how bytes become numbers; [0, 1] unless said
+  normalization values = {};  ///< how bytes become numbers; [0, 1] unless said
   idx_options limits = {};
 };
 
@@ -84,7 +84,7 @@ constexpr mnist_names names_of(split part) noexcept {
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
                                                                 const mnist_options& options = {},
-                                                                error_place where = error_place::current()) {
+                                                                error_location where = error_location::current()) {
   return at_call(where, [&] {
     const auto names = detail::names_of(part);
     file_source images{detail::file_in(directory, names.images)};

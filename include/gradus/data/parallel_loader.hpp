@@ -183,7 +183,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 /// As loader, but the examples of a batch are read by several threads, and every epoch may show another form of each
 /// (see augmenting_dataset). The batches are the same for any number of threads.
 ///
-///   data::parallel_loader<float, nhwc> loader{device, photographs, {.batch_size = 64}, {.threads = 8}};
+///   data::parallel_loader<float, nhwc> loader{device, photographs, {.global_batch_size = 64}, {.threads = 8}};
 template <class Element, class Layout, class Device = cpu>
 class parallel_loader final : public detail::laid_out<Element, Layout, detail::parallel_batches<Element>> {
   static_assert(
@@ -195,14 +195,14 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
-                  error_place where = error_place::current()) try
+                  error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options, &dense_strides<Layout, 4>,
                                                                    reading} {
       static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
     }
   catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>

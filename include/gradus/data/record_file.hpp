@@ -95,7 +95,7 @@ class record_writer {
   /// @param classes  labels are in [0, classes)
   /// @throws configuration_error when classes < 1
   /// @throws format_error when the file cannot be written
-  record_writer(std::string path, int classes, error_place where = error_place::current()) try
+  record_writer(std::string path, int classes, error_location where = error_location::current()) try
       : path_{std::move(path)}, classes_{classes} {
     if (classes < 1) {
       gradus::raise<configuration_error>("record_writer", "classes of at least 1", {classes});
@@ -107,7 +107,7 @@ class record_writer {
     }
     write({reinterpret_cast<const std::uint8_t*>(record_format::head.data()), record_format::head.size()});
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   /// Appends an image.
@@ -193,7 +193,7 @@ class record_writer {
 class record_file final : public encoded_images {
  public:
   /// @throws format_error when the file cannot be read, is no record file, was not finished, or has a damaged index
-  explicit record_file(const std::string& path, error_place where = error_place::current()) try : path_{path} {
+  explicit record_file(const std::string& path, error_location where = error_location::current()) try : path_{path} {
     { const file_source must_exist{path}; }
     errno = 0;
     file_.reset(std::fopen(path.c_str(), "rb"));
@@ -203,7 +203,7 @@ class record_file final : public encoded_images {
     const std::uint64_t bytes = size_of_file();
     read_index(bytes);
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(entries_.size()); }

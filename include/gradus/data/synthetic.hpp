@@ -64,7 +64,7 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 /// Every example is a function of (seed, first + i) and the shape.
 /// @throws configuration_error when options make no sense
 [[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {},
-                                                  error_place where = error_place::current()) {
+                                                  error_location where = error_location::current()) {
   const auto require = [&](bool holds, const char* name, index_t value, index_t least) {
     if (!holds) {
       raise<configuration_error>("make_synthetic", {name, " of at least ", least}, {value}, {}, where);

@@ -36,7 +36,7 @@ struct cuda_options {
   bool allow_tf32 = false;
   /// Convolutions use algorithms alone that give the same bits in every run.
   bool deterministic = true;
-  /// The algorithms of convolutions are measured when a network is frozen; without it cuDNN's rules choose them.
+  /// The algorithms of convolutions are measured when a network is compiled; without it cuDNN's rules choose them.
   bool benchmark = true;
   /// Bytes that an algorithm of a convolution may use beside images and weights.
   std::size_t convolution_workspace = std::size_t{1} << 30U;
@@ -63,14 +63,13 @@ struct cuda_options {
 class cuda : public kernels::overload_set, public thrust_device {
  public:
   static constexpr std::string_view name = "cuda";
-  static constexpr bool host_accessible = false;  // see has_memory_of_its_own
-  static constexpr bool host_memory = false;
+  static constexpr bool host_accessible = false;
 
   /// @throws device_error when there is no such card or no driver
-  GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_place where = error_place::current()) try
+  GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_location where = error_location::current()) try
       : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// @pre nothing uses `other`
   cuda(cuda&& other) noexcept = default;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation: the parameters of a pass; every device overloads the passes on them.
+// Batch normalization: the parameters of a pass; every device overloads the passes on them.
 #pragma once
 
 #include "gradus/core/element.hpp"
@@ -52,7 +52,7 @@ struct batch_norm_gradients {
   bool accumulate_residual = false;
 };
 
-// Normalisation over n, h and w of every channel (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
+// Normalization over n, h and w of every channel (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
 //
 //   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
 //

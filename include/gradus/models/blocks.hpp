@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the image classifiers are built from: a convolution with its normalisation and activation, and numbered names.
+// What the image classifiers are built from: a convolution with its normalization and activation, and numbered names.
 #pragma once
 
 #include <initializer_list>  // std::initializer_list
@@ -25,13 +25,13 @@ struct convolution_block {
   index_t out_channels = 0;
   nn::size2d kernel{1, 1};
   nn::size2d stride{1, 1};
-  nn::padding pad = nn::padding::same();
+  nn::padding padding = nn::padding::same();
   bool activate = true;  ///< with a ReLU at the end
 };
 
-/// How the convolutions of a family are normalised.
+/// How the convolutions of a family are normalized.
 struct normalization {
-  bool use = false;        ///< batch normalisation instead of a bias
+  bool use = false;        ///< batch normalization instead of a bias
   nn::batch_norm layer{};  ///< its options
 };
 
@@ -59,9 +59,9 @@ class block_builder {
                   nn::conv2d{.out_channels = block.out_channels,
                              .kernel = block.kernel,
                              .stride = block.stride,
-                             .pad = block.pad,
+                             .padding = block.padding,
                              .bias = !normalize_.use,
-                             .weight_initial = nn::he_truncated_normal()},
+                             .weight_initializer = nn::he_truncated_normal()},
                   x);
     if (normalize_.use) {
       x = net_->add(gradus::join({name, "_norm"}), normalize_.layer, x);
@@ -77,14 +77,14 @@ class block_builder {
     return x;
   }
 
-  nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
+  nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
     return net_->add(next_name("_max_pool"),
-                     nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
+                     nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
-  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
+  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
     return net_->add(next_name("_average_pool"),
-                     nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
+                     nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
   nn::value concat(std::vector<nn::value> branches) {
@@ -95,7 +95,7 @@ class block_builder {
   nn::value dense(nn::value x, index_t out_features) {
     const std::string name = next_name();
     x = net_->add(gradus::join({name, "_dense"}),
-                  nn::dense{.out_features = out_features, .weight_initial = nn::he_truncated_normal()}, x);
+                  nn::dense{.out_features = out_features, .weight_initializer = nn::he_truncated_normal()}, x);
     return net_->add(gradus::join({name, "_relu"}), nn::relu{}, x);
   }
 
@@ -106,7 +106,7 @@ class block_builder {
 
   /// The scores of the classes and the loss.
   void classify(nn::value x, index_t classes) {
-    x = net_->add("scores", nn::dense{.out_features = classes, .weight_initial = nn::he_truncated_normal()}, x);
+    x = net_->add("scores", nn::dense{.out_features = classes, .weight_initializer = nn::he_truncated_normal()}, x);
     net_->loss(nn::softmax_cross_entropy{}, x);
   }
 

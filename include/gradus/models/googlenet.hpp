@@ -37,10 +37,10 @@ nn::value add_googlenet_module(Builder& build, nn::value x, const googlenet_modu
 
 }  // namespace detail
 
-/// Adds GoogLeNet for images of 224 x 224, without the auxiliary classifiers and without response normalisation
+/// Adds GoogLeNet for images of 224 x 224, without the auxiliary classifiers and without response normalization
 /// (Szegedy et al.: "Going deeper with convolutions", 2015, table 1; as in tf_cnn_benchmarks).
 template <class Network>
-void googlenet(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void googlenet(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     block_builder build{net, normalization{}};
     nn::value x = build.input();

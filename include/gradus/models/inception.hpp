@@ -14,7 +14,7 @@ namespace gradus::models {
 
 namespace detail {
 
-/// Batch normalisation as the Inception networks use it: a shift and no scale.
+/// Batch normalization as the Inception networks use it: a shift and no scale.
 inline normalization inception_normalization() {
   return {.use = true, .layer = {.momentum = 0.001, .epsilon = 0.001, .scale = false}};
 }
@@ -192,13 +192,13 @@ class inception4_builder {
 /// Adds Inception-v3 for images of 299 x 299, without the auxiliary classifier (Szegedy et al.: "Rethinking the
 /// inception architecture", 2016; as in tf_cnn_benchmarks). With 1001 classes: 23,819,401 parameters.
 template <class Network>
-void inception3(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void inception3(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] { detail::inception3_builder<Network>{net}.run(classes); });
 }
 
 /// Adds Inception-v4 for images of 299 x 299 (Szegedy et al.: "Inception-v4, Inception-ResNet", 2017, figures 3 to 9).
 template <class Network>
-void inception4(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void inception4(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] { detail::inception4_builder<Network>{net}.run(classes); });
 }
 

@@ -17,7 +17,7 @@ namespace gradus::models {
 /// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters.
 /// @throws configuration_error for another depth
 template <class Network>
-void vgg(Network& net, int depth, index_t classes = 1001, error_place where = error_place::current()) {
+void vgg(Network& net, int depth, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     constexpr std::array<index_t, 5> channels{64, 128, 256, 512, 512};
     std::array<int, 5> repeats{};

@@ -13,7 +13,7 @@
 
 namespace gradus::nn {
 
-/// The sizes that the variance of an initialiser is derived from.
+/// The sizes that the variance of an initializer is derived from.
 struct fan {
   double in = 1;   ///< terms of the sum that makes one output: in_channels * kernel area
   double out = 1;  ///< outputs that one input takes part in: out_channels * kernel area

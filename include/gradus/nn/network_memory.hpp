@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory of a frozen network: values, gradients, parameters, buffers, layers; the same for all layouts.
+// Memory of a compiled network: values, gradients, parameters, buffers, layers; the same for all layouts.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -43,7 +43,7 @@ namespace detail {
 /// The strides of a dense tensor of four axes in the layout of a network, in elements.
 using strides_of_extents = std::array<index_t, 4> (*)(const extents<4>&) noexcept;
 
-/// Everything that a frozen network keeps on its device, and the plan that says where.
+/// Everything that a compiled network keeps on its device, and the plan that says where.
 template <class Element, class Device>
 class network_memory {
   using parameter_element = parameter_element_t<Element>;
@@ -52,7 +52,7 @@ class network_memory {
   /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
   /// @param layers   one entry a layer: what it needs
   /// @param strides  of the parameters
-  /// @param options  lanes, and what runs on them
+  /// @param options  streams, and what runs on them
   /// @throws device_error when the memory does not suffice
   GRADUS_COLD network_memory(Device& device, const graph& net, dynamic_array<layer_memory> layers,
                              strides_of_extents strides, const plan_options& options)
@@ -61,12 +61,12 @@ class network_memory {
         plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), options)},
         arena_{take(device, plan_.arena_bytes)},
         workspace_bytes_{largest_workspace()},
-        workspace_{take(device, options.lanes * workspace_bytes_)},
+        workspace_{take(device, options.streams * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))},
         partial_gradients_{
-            take(device, net.examples_at_once() < net.options().batch_size
+            take(device, net.examples_at_once() < net.options().max_batch_size
                              ? static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element)
                              : 0)} {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -97,8 +97,8 @@ class network_memory {
                ? std::span<std::byte>{}
                : std::span{reinterpret_cast<std::byte*>(arena_.data()) + offset, layers_[layer].state};
   }
-  [[nodiscard]] std::span<std::byte> workspace(std::size_t lane) noexcept {
-    return {reinterpret_cast<std::byte*>(workspace_.data()) + lane * workspace_bytes_, workspace_bytes_};
+  [[nodiscard]] std::span<std::byte> workspace(std::size_t stream) noexcept {
+    return {reinterpret_cast<std::byte*>(workspace_.data()) + stream * workspace_bytes_, workspace_bytes_};
   }
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
@@ -207,7 +207,7 @@ class network_memory {
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
-  std::size_t workspace_bytes_;  // of one lane
+  std::size_t workspace_bytes_;  // of one stream
   bytes_tensor workspace_;
   bytes_tensor values_;
   bytes_tensor gradients_;

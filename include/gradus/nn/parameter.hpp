@@ -28,9 +28,9 @@ struct parameter_description {
   image_extents shape;  ///< (o, i, r, s); unused axes are 1
   int rank = 4;         ///< axes that files show: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
   initializer initial;  ///< the values before training
-  fan sizes;            ///< for the initialiser
-  bool decay = true;    ///< whether weight decay applies; not to biases and normalisation (Goyal et al. 2017)
-  index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by freeze
+  fan sizes;            ///< for the initializer
+  bool decay = true;    ///< whether weight decay applies; not to biases and normalization (Goyal et al. 2017)
+  index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by compile
 };
 
 /// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
@@ -95,7 +95,7 @@ GRADUS_COLD inline void require_values(const parameter_description& described, s
 
 }  // namespace detail
 
-/// A learnable tensor of a frozen network and its gradient; valid as long as the network.
+/// A learnable tensor of a compiled network and its gradient; valid as long as the network.
 ///
 /// Memory keeps the layout of the network; copy_values, copy_gradient and assign_values use the logical order (o, i, r,
 /// s), so that stored weights do not depend on the layout.

@@ -99,13 +99,13 @@ template <class Element>
 [[nodiscard]] bool any_not_finite(index_t count, const Element* x) noexcept {
   using bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
   constexpr bits exponent = sizeof(Element) == 8 ? bits(0x7ff0'0000'0000'0000U) : bits(0x7f80'0000U);
-  constexpr index_t lanes = 8;
-  std::array<bits, lanes> largest{};  // exponents
+  constexpr index_t streams = 8;
+  std::array<bits, streams> largest{};  // exponents
   index_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (index_t lane = 0; lane < lanes; ++lane) {
-      const bits each = std::bit_cast<bits>(x[i + lane]) & exponent;
-      bits& most = largest[static_cast<std::size_t>(lane)];
+  for (; i + streams <= count; i += streams) {
+    for (index_t stream = 0; stream < streams; ++stream) {
+      const bits each = std::bit_cast<bits>(x[i + stream]) & exponent;
+      bits& most = largest[static_cast<std::size_t>(stream)];
       most = each > most ? each : most;
     }
   }

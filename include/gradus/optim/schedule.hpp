@@ -61,11 +61,11 @@ class schedule {
   /// @throws configuration_error when the schedule's own check() does
   template <class S>
   requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
-      schedule(S&& rates, error_place where = error_place::current())
+      schedule(S&& rates, error_location where = error_location::current())
       : self_{at_call(where, [&] { return make(std::forward<S>(rates)); })} {}
 
   /// A constant learning rate. @throws configuration_error when it is negative or not finite
-  schedule(double rate, error_place where = error_place::current()) : schedule{constant{rate}, where} {}
+  schedule(double rate, error_location where = error_location::current()) : schedule{constant{rate}, where} {}
 
   /// The learning rate after `epoch` passes over the training set.
   [[nodiscard]] double operator()(double epoch) const { return self_->rate(epoch); }

@@ -180,7 +180,7 @@ struct warm_up {
 /// The rate for a batch when `reference` is right for `reference_batch` images: in proportion (Goyal et al. 2017,
 /// section 2.1). Rates above the reference need a warm-up.
 [[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch,
-                                            error_place where = error_place::current()) {
+                                            error_location where = error_location::current()) {
   return at_call(where, [&] {
     detail::require_rate("linearly_scaled", "reference rate", reference);
     if (!(reference_batch > 0.0) || !(batch > 0.0)) {

@@ -14,7 +14,7 @@ struct segment {
   std::string name;    ///< the parameter's name, for messages and files
   index_t offset = 0;  ///< of its first element
   index_t size = 0;    ///< its number of elements
-  bool decay = true;   ///< weight decay applies: usually not to biases and to normalisation
+  bool decay = true;   ///< weight decay applies: usually not to biases and to normalization
 
   friend bool operator==(const segment&, const segment&) = default;
 };

@@ -258,6 +258,6 @@ class all_reduce_state {
 
 }  // namespace detail
 
-static_assert(synchronization<all_reduce>);
+static_assert(strategy<all_reduce>);
 
 }  // namespace gradus::parallel

@@ -180,7 +180,7 @@ class rounded_gradients_on final : public gradient_channel {
 /// @code
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::compressed_all_reduce<float16>{}};
 ///   trainer.fit(batches, {.epochs = 1});
-///   std::puts(trainer.synchronization().channel().summary().c_str());
+///   std::puts(trainer.strategy().channel().summary().c_str());
 /// @endcode
 template <class Wire = bfloat16>
 struct compressed_all_reduce : all_reduce {
@@ -190,6 +190,6 @@ struct compressed_all_reduce : all_reduce {
   using state =
       detail::all_reduce_state<Element, Communicator, detail::rounded_gradients_on<Element, Communicator, Wire>>;
 };
-static_assert(synchronization<compressed_all_reduce<>>);
+static_assert(strategy<compressed_all_reduce<>>);
 
 }  // namespace gradus::parallel

@@ -132,6 +132,6 @@ class model_averaging_state {
 
 }  // namespace detail
 
-static_assert(synchronization<model_averaging>);
+static_assert(strategy<model_averaging>);
 
 }  // namespace gradus::parallel

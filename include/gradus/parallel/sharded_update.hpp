@@ -225,6 +225,6 @@ class scattered_update {
 
 }  // namespace detail
 
-static_assert(synchronization<sharded_update>);
+static_assert(strategy<sharded_update>);
 
 }  // namespace gradus::parallel

@@ -34,7 +34,7 @@ class tensor {
   static constexpr int rank = Rank;
 
   /// A tensor of zeros. @throws device_error when there is not enough memory
-  tensor(Device& device, const gradus::extents<Rank>& shape, error_place where = error_place::current())
+  tensor(Device& device, const gradus::extents<Rank>& shape, error_location where = error_location::current())
       : view_{device, at_call(where, [&] { return allocate(device, shape); }), shape} {
     device.fill_zero(data(), bytes());
   }

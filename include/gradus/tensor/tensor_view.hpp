@@ -112,7 +112,7 @@ class tensor_view {
 
   /// The part with `count` entries of the slowest axis from `begin` on; for a batch: some of its images.
   /// @throws shape_error when it does not lie inside
-  [[nodiscard]] tensor_view slice(index_t begin, index_t count, error_place where = error_place::current()) const
+  [[nodiscard]] tensor_view slice(index_t begin, index_t count, error_location where = error_location::current()) const
       requires(Rank > 0) {
     constexpr int slowest = memory_order<Layout, Rank>[0];
     if (begin < 0 || count < 0 || begin > extents_[slowest] - count) {
@@ -129,7 +129,7 @@ class tensor_view {
   /// @throws shape_error when the number of elements differs
   template <int NewRank>
   [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(
-      const gradus::extents<NewRank>& shape, error_place where = error_place::current()) const
+      const gradus::extents<NewRank>& shape, error_location where = error_location::current()) const
       requires(std::same_as<Layout, row_major>) {
     if (shape.size() != size()) {
       raise<shape_error>("tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),

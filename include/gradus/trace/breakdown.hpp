@@ -122,7 +122,7 @@ class innermost {
 /// The breakdown of what one rank has recorded (recording::spans, rank_timeline::spans). All zero without a step.
 [[nodiscard]] GRADUS_COLD inline breakdown breakdown_of(std::span<const span> spans) {
   breakdown result;
-  const auto is_step = [](const span& one) { return one.what == category::step && one.where == lane::step; };
+  const auto is_step = [](const span& one) { return one.what == category::step && one.where == track::step; };
   std::int64_t begin = 0;
   for (const span& one : spans) {
     begin = is_step(one) && result.steps++ == 0 ? one.begin : begin;
@@ -134,7 +134,7 @@ class innermost {
   std::int64_t transferred = begin;
   double communicate = 0;
   for (const span& one : spans) {
-    if (one.where == lane::step && one.begin >= begin) {
+    if (one.where == track::step && one.begin >= begin) {
       own.add(one);
     }
     if (one.what == category::communicate && one.end > transferred) {

@@ -31,8 +31,8 @@ namespace gradus::trace {
 /// What a file says of the program that was traced.
 struct program_facts {
   std::string model = {};
-  index_t batch_size = 0;  ///< of a rank
-  int threads = 0;         ///< of a rank
+  index_t batch_size_per_rank = 0;
+  int threads = 0;  ///< of a rank
 };
 
 /// A file.
@@ -77,7 +77,7 @@ class file_sink final : public text_sink {
 
 namespace detail {
 
-/// The rows of a lane: spans that overlap without being nested are shown in different ones.
+/// The rows of a track: spans that overlap without being nested are shown in different ones.
 class row_layout {
  public:
   /// Spans come in the order in which they begin, of those that begin together the longest first.
@@ -166,7 +166,7 @@ class chrome_writer {
     json_.number(",\"ranks\":", static_cast<std::int64_t>(all_.ranks().size()));
     json_.number(",\"threads\":", facts.threads);
     json_.text(",\"model\":", facts.model);
-    json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size));
+    json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size_per_rank));
     write_ranks(",\"hosts\":", [&](const rank_timeline& rank) { json_.text("", rank.host); });
     write_ranks(",\"clock_error_us\":", [&](const rank_timeline& rank) {
       json_.microseconds("", static_cast<std::int64_t>(rank.clock_error));
@@ -178,7 +178,7 @@ class chrome_writer {
   }
 
  private:
-  static constexpr std::size_t tids_apart = 8;  // between the rows of a lane
+  static constexpr std::size_t tids_apart = 8;  // between the rows of a track
 
   template <class Write>
   void write_ranks(std::string_view key, const Write& write) {
@@ -203,14 +203,14 @@ class chrome_writer {
     begin_event("M", rank, 0);
     json_.text(",\"name\":\"process_name\",\"args\":{\"name\":", gradus::join({"rank ", rank, " (", own.host, ")"}));
     json_.raw("}}");
-    std::array<row_layout, lanes> rows;
+    std::array<row_layout, tracks> rows;
     for (const span& one : own.spans) {
       const auto where = static_cast<std::size_t>(one.where);
       write_span(one, rank, where + tids_apart * rows[where].row_of(one));
     }
     for (std::size_t where = 0; where < rows.size(); ++where) {
       for (std::size_t row = 0; row < rows[where].rows(); ++row) {
-        const std::string_view title = name_of(static_cast<lane>(where));
+        const std::string_view title = name_of(static_cast<track>(where));
         begin_event("M", rank, where + tids_apart * row);
         json_.text(",\"name\":\"thread_name\",\"args\":{\"name\":",
                    row == 0 ? std::string{title} : gradus::join({title, " ", row + 1}));
@@ -291,8 +291,9 @@ class chrome_writer {
 
 }  // namespace detail
 
-/// Writes a timeline as one JSON object: a process for each rank, a thread for each lane (and more where spans of a
-/// lane overlap: their numbers are the lane plus multiples of 8), arrows from sends to receives, times in microseconds.
+/// Writes a timeline as one JSON object: a process for each rank, a thread for each track (and more where spans of a
+/// track overlap: their numbers are the track plus multiples of 8), arrows from sends to receives, times in
+/// microseconds.
 /// @throws device_error when the sink cannot be written
 GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
   detail::chrome_writer{out, all}.write(facts);

@@ -62,7 +62,7 @@ struct recording {
 /// replace the oldest. The recorder must outlive whatever records with it.
 class recorder {
  public:
-  /// The calling thread is the rank's own: what it does is shown as lane::step.
+  /// The calling thread is the rank's own: what it does is shown as track::step.
   /// @throws configuration_error when there is no room for spans
   explicit recorder(const recorder_options& options = {}) : options_{options}, enabled_{options.enabled} {
     if (options.capacity < 1 || options.capacity > most_spans) {
@@ -119,7 +119,7 @@ class recorder {
   [[nodiscard]] std::int32_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 
   /// What the calling thread does is shown there from now on.
-  GRADUS_COLD void set_lane(lane where) { this_thread().where = where; }
+  GRADUS_COLD void set_track(track where) { this_thread().where = where; }
 
   /// Keeps a span of the calling thread, if recording is on. Fills in the thread.
   void push(span& one) {
@@ -130,7 +130,7 @@ class recorder {
     }
   }
 
-  /// The same, on the lane of the calling thread.
+  /// The same, on the track of the calling thread.
   void push_here(span& one) {
     if (enabled()) {
       thread_spans& mine = this_thread();
@@ -193,11 +193,11 @@ class recorder {
   static constexpr std::size_t most_spans = std::size_t{1} << 28U;
 
   struct thread_spans {
-    thread_spans(std::size_t capacity, std::uint8_t position, lane place)
+    thread_spans(std::size_t capacity, std::uint8_t position, track place)
         : spans{capacity}, number{position}, where{place} {}
     detail::ring spans;
     std::uint8_t number;
-    lane where;
+    track where;
   };
   struct named_memory {
     const std::byte* begin;
@@ -237,8 +237,8 @@ class recorder {
       }
     }
     const auto number = static_cast<std::uint8_t>(threads_.size() < 255 ? threads_.size() : 255);
-    threads_.push_back(
-        {own, std::make_unique<thread_spans>(options_.capacity, number, threads_.empty() ? lane::step : lane::other)});
+    threads_.push_back({own, std::make_unique<thread_spans>(options_.capacity, number,
+                                                            threads_.empty() ? track::step : track::other)});
     return *threads_.back().spans;
   }
 

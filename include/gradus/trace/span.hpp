@@ -37,20 +37,20 @@ inline constexpr int categories = 11;
   return index < categories ? names[index] : "unknown";
 }
 
-/// Where a span is shown. Spans of one lane and thread are nested, but for transfers, which may overlap.
-enum class lane : std::uint8_t {
+/// Where a span is shown. Spans of one track and thread are nested, but for transfers, which may overlap.
+enum class track : std::uint8_t {
   step,         ///< the phases of a step, and all else that the rank's own thread does
   compute,      ///< layers
   communicate,  ///< transfers
   input,        ///< the loader's thread
   other         ///< copies and whatever other threads do
 };
-inline constexpr int lanes = 5;
+inline constexpr int tracks = 5;
 
-[[nodiscard]] constexpr std::string_view name_of(lane where) noexcept {
-  constexpr std::string_view names[lanes] = {"step", "compute", "communicate", "input", "other"};
+[[nodiscard]] constexpr std::string_view name_of(track where) noexcept {
+  constexpr std::string_view names[tracks] = {"step", "compute", "communicate", "input", "other"};
   const auto index = static_cast<std::uint8_t>(where);
-  return index < lanes ? names[index] : "unknown";
+  return index < tracks ? names[index] : "unknown";
 }
 
 /// A text that lives as long as the trace: a literal, or what recorder::intern returns. Recording one stores a pointer.
@@ -93,7 +93,7 @@ struct span {
   /// The how many-th collective of its channel, or message of its channel, sender, receiver and tag, from 0.
   std::uint32_t sequence = 0;
   category what = category::step;
-  lane where = lane::step;
+  track where = track::step;
   std::uint8_t operation = no_operation;  ///< of a transfer: a comm::call_kind
   std::uint8_t thread = 0;                ///< in the order in which the rank's threads came; 0 made the recorder
 

@@ -201,8 +201,8 @@ namespace detail {
   for (span& each : rank.spans) {
     const auto packed = in.get<wire_span>();
     each = packed.content;
-    if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= lanes) {
-      raise<format_error>("trace", "a span of a known category and lane", "another one",
+    if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= tracks) {
+      raise<format_error>("trace", "a span of a known category and track", "another one",
                           "run the same version of the program on all ranks");
     }
     constexpr std::int64_t latest = std::int64_t{1} << 61U;  // differences of times must not overflow

@@ -120,7 +120,7 @@ class transfers {
     one.tag = static_cast<std::int32_t>(what.tag);
     one.channel = first_channel_ + on.number;
     one.what = category::communicate;
-    one.where = lane::communicate;
+    one.where = track::communicate;
     one.operation = static_cast<std::uint8_t>(what.kind);
     one.begin = recorder_->now();
     return made;

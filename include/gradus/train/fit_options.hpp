@@ -14,7 +14,7 @@ struct fit_options {
   optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
   /// The line that messages of fit name: the one that writes the options in braces, as a call of fit does. (Options
   /// that are declared without braces have no line of the program.)
-  error_place where = error_place::current();
+  error_location where = error_location::current();
 };
 
 }  // namespace gradus::train

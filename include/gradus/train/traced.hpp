@@ -33,12 +33,12 @@ namespace detail {
 
 /// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
 /// passes through here.
-class step_tracer final : public synchronized_update {
+class step_tracer final : public strategy_update {
  public:
   /// @param late       parameters may be updated when the next forward pass comes to their layer
   /// @param elsewhere  they are updated by servers: this rank stands still for them
   /// @param layers     the names of the network's layers
-  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late, bool elsewhere,
+  step_tracer(trace::recorder& recorder, strategy_update& inner, bool late, bool elsewhere,
               dynamic_array<trace::name> layers, std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
@@ -99,7 +99,7 @@ class step_tracer final : public synchronized_update {
                       .subject = layers_[first_layer_],
                       .step = recorder_->step(),
                       .what = phase_,
-                      .where = trace::lane::compute};
+                      .where = trace::track::compute};
       recorder_->push(one);
     }
     inner_->after_layer(layer, which);
@@ -184,7 +184,7 @@ class step_tracer final : public synchronized_update {
   }
 
   trace::recorder* recorder_;
-  synchronized_update* inner_;
+  strategy_update* inner_;
   bool late_;
   bool elsewhere_;
   dynamic_array<trace::name> layers_;
@@ -264,14 +264,14 @@ class traced_callbacks final : public any_callback {
 
 /// Gives the parts of the gradients that travel, and parameters that travel to and from servers, their names.
 template <class State>
-GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
-  if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
-    synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
+GRADUS_COLD void name_buckets(trace::recorder& recorder, State& strategy) {
+  if constexpr (requires { strategy.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
+    strategy.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
       recorder.name_memory(memory, gradus::join({"gradients ", index}));
     });
   }
-  if constexpr (requires { synchronization.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
-    synchronization.visit_parts(
+  if constexpr (requires { strategy.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
+    strategy.visit_parts(
         [&](std::string_view name, std::span<const std::byte> memory) { recorder.name_memory(memory, name); });
   }
 }
@@ -283,8 +283,8 @@ class training_watch<trace::transfers> {
   explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
 
   template <class State>
-  void made(State& synchronization) {
-    name_buckets(*recorder_, synchronization);
+  void made(State& strategy) {
+    name_buckets(*recorder_, strategy);
   }
 
   /// Calls fit(update, loader, callbacks) with parts that record what goes through them.
@@ -298,7 +298,7 @@ class training_watch<trace::transfers> {
     step_tracer tracer{*recorder_, update, update.may_be_late(), Update::elsewhere, std::move(layers), first_step};
     traced_loader<Loader> traced{loader, tracer};
     traced_callbacks watched{callbacks, tracer};
-    fit(static_cast<synchronized_update&>(tracer), traced, callback_list{watched.self()});
+    fit(static_cast<strategy_update&>(tracer), traced, callback_list{watched.self()});
   }
 
   /// A span around an evaluation.
@@ -310,12 +310,12 @@ class training_watch<trace::transfers> {
 
 }  // namespace detail
 
-/// A data set whose loader records how its threads prepare batches, as spans of trace::lane::input: each batch, and of
+/// A data set whose loader records how its threads prepare batches, as spans of trace::track::input: each batch, and of
 /// data::parallel_loader also what each of its threads reads of it.
 ///
 /// @code
 ///   train::traced_set traced{recorder, images};
-///   data::loader<float, nhwc> loader{device, traced, {.batch_size = 64}};
+///   data::loader<float, nhwc> loader{device, traced, {.global_batch_size = 64}};
 /// @endcode
 ///
 /// The recorder and the data set must outlive it, and it the loader.
@@ -352,7 +352,7 @@ class traced_set {
 
  private:
   [[nodiscard]] trace::scope watch(trace::name title) const {
-    recorder_->set_lane(trace::lane::input);
+    recorder_->set_track(trace::track::input);
     return {*recorder_, trace::category::input, title};
   }
 

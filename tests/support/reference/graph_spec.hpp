@@ -248,7 +248,7 @@ class options_text {
   [[nodiscard]] static std::string windows(const Options& options) {
     std::ostringstream out;
     out << ".kernel = {" << options.kernel.height << ", " << options.kernel.width << "}, .stride = {"
-        << options.stride.height << ", " << options.stride.width << "}, .pad = nn::padding::";
+        << options.stride.height << ", " << options.stride.width << "}, .padding = nn::padding::";
     switch (options.pad.rule()) {
       case nn::padding::kind::same:
         out << "same()";

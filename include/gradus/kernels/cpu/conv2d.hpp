@@ -81,7 +81,7 @@ template <class Element>
 ///
 ///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float
 ///   plane_correlations         nchw, no pairs, and every run as long as a tile: waste() is finite
-///   narrow_group_correlations  has_narrow_groups(): as many results as terms, several taps, few channels a group
+///   small_group_correlations  has_small_groups(): as many results as terms, several taps, few channels a group
 ///   pixel_correlations         any shape
 ///
 /// The classes say why each computes every such shape and reads inside its arrays; tests/property/kernels_cpu_conv
@@ -95,17 +95,17 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
-  const bool narrow_groups = has_narrow_groups(kernels, g);
+  const bool small_groups = has_small_groups(kernels, g);
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     // Rows that fill tiles are worth more than turning them, but not with one term a group.
-    const bool turned = narrow_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
-    if (!turned && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
+    const bool transposed = small_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
+    if (!transposed && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
-  if (narrow_groups) {
-    return use(narrow_group_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
+  if (small_groups) {
+    return use(small_group_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
   }
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
@@ -116,8 +116,8 @@ template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                        const conv2d_geometry& g, index_t batch, const Use& use) {
   const index_t threads = device.threads();
-  if (has_narrow_groups(kernels, g)) {
-    return use(narrow_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
+  if (has_small_groups(kernels, g)) {
+    return use(small_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
   }
   return use(weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads,
                                        takes_winograd<Element>(device, g)});

@@ -179,7 +179,7 @@ GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>&
   const index_t tiles = (pixels + tile_pixels - 1) / tile_pixels;
   device.parallel_for(shape.n * tiles, 1, [&](index_t begin, index_t end) {
     dropout_keep keep;
-    std::array<std::uint8_t, static_cast<std::size_t>(tile_pixels * tile_channels)> turned;  // (pixel, channel)
+    std::array<std::uint8_t, static_cast<std::size_t>(tile_pixels * tile_channels)> transposed;  // (pixel, channel)
     const index_t stride = strides[1];
     for (index_t tile = begin; tile < end; ++tile) {
       const index_t n = tile / tiles;
@@ -192,13 +192,13 @@ GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>&
               dropout_range(pass.stream, pass.step, pass.first_example + static_cast<std::uint64_t>(n),
                             (c0 + c) * pixels + first, count, pass.threshold, keep);
           for (index_t i = 0; i < count; ++i) {
-            turned[static_cast<std::size_t>(i * tile_channels + c)] = kept[i];
+            transposed[static_cast<std::size_t>(i * tile_channels + c)] = kept[i];
           }
         }
         for (index_t i = 0; i < count; ++i) {
           const index_t offset =
               n * strides[0] + c0 * stride + (first + i) / shape.w * strides[2] + (first + i) % shape.w * strides[3];
-          const std::uint8_t* const kept = turned.data() + i * tile_channels;
+          const std::uint8_t* const kept = transposed.data() + i * tile_channels;
           if (stride == 1) {
             drop_run(width, pass.x + offset, kept, pass.scale, pass.y + offset);
           } else {

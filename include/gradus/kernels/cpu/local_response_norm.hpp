@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation across channels on the CPU.
+// Local response normalization across channels on the CPU.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -26,7 +26,7 @@ namespace detail {
 template <class Layout>
 consteval bool explain_response_layout() {
   static_assert(Layout::order[0] == axis::n && (Layout::order[1] == axis::c || Layout::order[3] == axis::c),
-                "gradus: local response normalisation on the CPU needs a layout with channels just after the images or "
+                "gradus: local response normalization on the CPU needs a layout with channels just after the images or "
                 "last");
   return true;
 }
@@ -110,7 +110,8 @@ void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<c
       [&](index_t begin, index_t end) {
         detail::response_buffers<detail::computed<Element>> buffers;
         for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
-          detail::respond_slopes_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i, buffers);
+          detail::respond_gradients_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i,
+                                          buffers);
         }
       },
       [&](index_t begin, index_t end, index_t tiles) {
@@ -118,8 +119,8 @@ void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<c
         for (index_t i = begin; i < end; ++i) {
           const index_t first = i % tiles * tile;
           const index_t offset = i / tiles * shape.c * pixels + first;
-          detail::respond_slopes_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
-                                        dy.data() + offset, dx.data() + offset, epilogue, offset, buffers);
+          detail::respond_gradients_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
+                                           dy.data() + offset, dx.data() + offset, epilogue, offset, buffers);
         }
       });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation on CUDA. Kernels of our own: the activation, the residual and the mask of a gradient cost no pass
+// Batch normalization on CUDA. Kernels of our own: the activation, the residual and the mask of a gradient cost no pass
 // of their own, for every element type and layout, and the running variance and sums are those of the CPU.
 #pragma once
 

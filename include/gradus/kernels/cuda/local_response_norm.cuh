@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation on CUDA.
+// Local response normalization on CUDA.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -18,7 +18,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Local response normalisation at one pixel.
+/// Local response normalization at one pixel.
 template <class Layout, class E>
 struct device_response {
   using real = device_real<E>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation.
+// Batch normalization.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -16,7 +16,7 @@
 
 namespace gradus::nn {
 
-/// Options of batch normalisation of every channel over n, h and w (Ioffe, Szegedy 2015):
+/// Options of batch normalization of every channel over n, h and w (Ioffe, Szegedy 2015):
 ///
 ///   y = gamma * (x - mean) / sqrt(variance + epsilon) + beta
 ///
@@ -27,8 +27,8 @@ struct batch_norm {
   double epsilon = 1e-5;
   bool scale = true;  ///< learn gamma
   bool shift = true;  ///< learn beta
-  initializer scale_initial = ones();
-  initializer shift_initial = zeros();
+  initializer scale_initializer = ones();
+  initializer shift_initializer = zeros();
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -53,7 +53,7 @@ class batch_norm_base : public layer_base {
     }
     if (inputs[0].flattened) {
       raise<shape_error>(kind(), "an image, or a vector made by a dense layer", describe(inputs[0]),
-                         "normalise before nn::flatten");
+                         "normalize before nn::flatten");
     }
     shape_ = inputs[0];
     return shape_;
@@ -63,10 +63,10 @@ class batch_norm_base : public layer_base {
     std::vector<parameter_description> result;
     const image_extents shape{shape_.channels, 1, 1, 1};
     if (options_.scale) {
-      result.push_back({"weight", shape, 1, options_.scale_initial, {}, false});
+      result.push_back({"weight", shape, 1, options_.scale_initializer, {}, false});
     }
     if (options_.shift) {
-      result.push_back({"bias", shape, 1, options_.shift_initial, {}, false});
+      result.push_back({"bias", shape, 1, options_.shift_initializer, {}, false});
     }
     return result;
   }

@@ -31,11 +31,11 @@ struct conv2d {
   index_t out_channels = 0;
   size2d kernel{1, 1};
   size2d stride{1, 1};
-  padding pad = padding::valid();
+  nn::padding padding = nn::padding::valid();
   index_t groups = 1;
   bool bias = true;
-  initializer weight_initial = he_normal();
-  initializer bias_initial = zeros();
+  initializer weight_initializer = he_normal();
+  initializer bias_initializer = zeros();
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -61,7 +61,7 @@ class conv2d_base : public layer_base {
                          {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
                          {options_.groups});
     }
-    const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
+    const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.padding);
     geometry_ = {.in_channels = in.channels,
                  .in_height = in.height,
                  .in_width = in.width,
@@ -83,8 +83,8 @@ class conv2d_base : public layer_base {
     const auto area = static_cast<double>(geometry_.kernel_height * geometry_.kernel_width);
     const fan sizes{.in = static_cast<double>(geometry_.in_channels / geometry_.groups) * area,
                     .out = static_cast<double>(geometry_.out_channels / geometry_.groups) * area};
-    return weight_and_bias(geometry_.weights(), 4, sizes, options_.weight_initial,
-                           options_.bias ? &options_.bias_initial : nullptr);
+    return weight_and_bias(geometry_.weights(), 4, sizes, options_.weight_initializer,
+                           options_.bias ? &options_.bias_initializer : nullptr);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {

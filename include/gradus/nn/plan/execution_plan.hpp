@@ -37,7 +37,7 @@ struct graph_description {
 /// begins after the step that the branches share and ends before the one that joins them. Gradients that several
 /// branches add to are written in the order of time all the same, because steps wait for each other there; a step waits
 /// only for steps of branches that come before its own.
-struct lane_schedule {
+struct stream_schedule {
   struct region {
     std::size_t first_time = 0;
     std::size_t last_time = 0;
@@ -56,7 +56,7 @@ struct lane_schedule {
   dynamic_array<std::size_t> waits;  ///< times
 };
 
-/// What a frozen network does in a step, as data.
+/// What a compiled network does in a step, as data.
 ///
 /// Time runs from 0 to 2 * nodes: node i runs forward at i, the loss at `nodes`, node i backward at 2 * nodes - i.
 /// Values that share memory (a flattened image, a ReLU in place, a sum that the layer before it adds) share a slot. The
@@ -111,7 +111,7 @@ struct execution_plan {
   dynamic_array<slot> slots;
   dynamic_array<std::size_t> slot_of_value;
   dynamic_array<std::size_t> recomputed;  ///< nodes
-  lane_schedule lanes;
+  stream_schedule streams;
   gradient_target loss_target;
   std::size_t arena_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
@@ -144,8 +144,8 @@ struct value_lifetime {
 
 /// Decides what runs side by side.
 /// @param gradient_of  of each slot, the slot whose gradient memory it uses
-using lane_rule = lane_schedule (*)(const graph_description& graph, const execution_plan& plan,
-                                    std::span<const std::size_t> gradient_of, std::size_t lanes);
+using stream_rule = stream_schedule (*)(const graph_description& graph, const execution_plan& plan,
+                                        std::span<const std::size_t> gradient_of, std::size_t streams);
 
 /// Decides which values are computed again: sets node::recompute_first, node::recompute_count and recomputed, and what
 /// becomes of the values.
@@ -176,8 +176,8 @@ struct plan_optimizations {
 /// What a plan does beside the least.
 struct plan_options {
   recompute_rule recompute = nullptr;  ///< null: nothing is computed again
-  lane_rule side_by_side = nullptr;    ///< null: the layers run one after another
-  std::size_t lanes = 1;               ///< layers that may run at the same time
+  stream_rule side_by_side = nullptr;  ///< null: the layers run one after another
+  std::size_t streams = 1;             ///< layers that may run at the same time
   plan_optimizations optimizations = {};
 };
 

@@ -45,15 +45,15 @@ class input_list {
   std::vector<value> values_;
 };
 
-/// How a network is frozen.
-struct freeze_options {
-  index_t batch_size = 0;  ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+/// How a network is compiled.
+struct compile_options {
+  index_t max_batch_size = 0;  ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;      ///< of the initial values of parameters and of layers such as dropout
   /// Larger batches are computed in parts of so many examples, whose gradients add up, with the memory of one part; 0:
-  /// all at once. Layers that look at the whole batch, such as batch normalisation, see one part at a time.
+  /// all at once. Layers that look at the whole batch, such as batch normalization, see one part at a time.
   micro_batches micro_batch_size = {};
   recomputation recompute = {};               ///< true: less memory, and cheap layers run twice in a training step
-  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the lanes of the device
+  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the streams of the device
   plan_optimizations optimizations = {};      ///< what the plan may do; all of it
 };
 
@@ -67,7 +67,7 @@ class graph {
     void* passes;                                   ///< the same layer, as the network that calls append runs it
     dynamic_array<std::size_t> inputs;              ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
-    // Set by freeze.
+    // Set by compile.
     std::size_t first_parameter = 0;          ///< its position in parameters()
     std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
     std::size_t first_buffer = 0;             ///< counted over all layers
@@ -88,7 +88,7 @@ class graph {
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
-                           std::span<const value> inputs, error_place where) {
+                           std::span<const value> inputs, error_location where) {
     require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
@@ -131,7 +131,7 @@ class graph {
   }
 
   /// @throws configuration_error when a loss cannot be put on the value
-  GRADUS_COLD void require_scores(value scores, error_place where) const {
+  GRADUS_COLD void require_scores(value scores, error_location where) const {
     require_building("network.loss", where);
     if (has_loss_) {
       raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
@@ -148,14 +148,14 @@ class graph {
   }
 
   /// Fixes the graph, and the places of parameters in a flat buffer, each on a boundary of memory_plan::alignment.
-  /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
-  GRADUS_COLD void freeze(const freeze_options& options, std::size_t element_bytes) {
-    require_building("network.freeze");
+  /// @throws configuration_error when there is nothing to compile, a value is never used, or max_batch_size is below 1
+  GRADUS_COLD void compile(const compile_options& options, std::size_t element_bytes) {
+    require_building("network.compile");
     if (nodes_.empty()) {
-      raise<configuration_error>("network.freeze", "a network with at least one layer", "none");
+      raise<configuration_error>("network.compile", "a network with at least one layer", "none");
     }
-    if (options.batch_size < 1) {
-      raise<configuration_error>("network.freeze", "a batch_size of at least 1", {options.batch_size});
+    if (options.max_batch_size < 1) {
+      raise<configuration_error>("network.compile", "a max_batch_size of at least 1", {options.max_batch_size});
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
@@ -186,7 +186,7 @@ class graph {
     }
   }
 
-  /// Undoes freeze: the network could not take its memory.
+  /// Undoes compile: the network could not take its memory.
   void thaw() noexcept { options_ = {}; }
 
   /// What the plan is made from.
@@ -211,12 +211,12 @@ class graph {
   // ---- what it consists of
 
   /// Not of a graph that was moved from.
-  [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0 && !nodes_.empty(); }
-  [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
+  [[nodiscard]] bool compiled() const noexcept { return options_.max_batch_size != 0 && !nodes_.empty(); }
+  [[nodiscard]] const compile_options& options() const noexcept { return options_; }
   /// The most examples that a layer computes at once.
   [[nodiscard]] index_t examples_at_once() const noexcept {
     const index_t part = options_.micro_batch_size.examples;
-    return part > 0 && part < options_.batch_size ? part : options_.batch_size;
+    return part > 0 && part < options_.max_batch_size ? part : options_.max_batch_size;
   }
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
   /// What the values of this graph, and of no other in the process, hold.
@@ -224,7 +224,7 @@ class graph {
   /// @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
   /// Of one example of a value. @throws configuration_error when it is not of this graph
-  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_place where = error_place::current()) const {
+  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_location where = error_location::current()) const {
     if (!owns(v)) {
       raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
                                  "pass what input() or add(...) of this network returned", where);
@@ -241,19 +241,19 @@ class graph {
   /// The value that forward returns.
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
 
-  /// All parameters, the last layer's first. @pre frozen
+  /// All parameters, the last layer's first. @pre compiled
   [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
-  /// The size of a flat buffer for all parameters, in elements. @pre frozen
+  /// The size of a flat buffer for all parameters, in elements. @pre compiled
   [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
-  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre frozen
+  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre compiled
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
   /// The position of the parameter "layer.name" in parameters().
-  /// @throws configuration_error when there is none, or the graph has not been frozen or forecast
+  /// @throws configuration_error when there is none, or the graph has not been compiled or forecast
   [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name,
-                                                       error_place where = error_place::current()) const {
+                                                       error_location where = error_location::current()) const {
     if (parameters_.empty()) {
-      require_frozen("network.find_parameter", where);
+      require_compiled("network.find_parameter", where);
     }
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (parameters_[k]->name == name) {
@@ -309,25 +309,25 @@ class graph {
 
   // ---- checks of a step
 
-  [[noreturn]] GRADUS_COLD static void raise_not_frozen(std::string_view operation, error_place where) {
-    raise<configuration_error>(operation, "a frozen network", "one that is still being built, or was moved from",
-                               "call freeze({.batch_size = ...}) first", where);
+  [[noreturn]] GRADUS_COLD static void raise_not_compiled(std::string_view operation, error_location where) {
+    raise<configuration_error>(operation, "a compiled network", "one that is still being built, or was moved from",
+                               "call compile({.max_batch_size = ...}) first", where);
   }
 
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
-    require_frozen(operation);
+    require_compiled(operation);
     if (!has_loss_) {
       raise<configuration_error>(operation, "a network with a loss", "none",
-                                 "call loss(nn::softmax_cross_entropy{}, scores) before freeze");
+                                 "call loss(nn::softmax_cross_entropy{}, scores) before compile");
     }
   }
 
   /// @param most  examples
-  /// @throws configuration_error unless the graph is frozen
+  /// @throws configuration_error unless the graph is compiled
   /// @throws shape_error when images or labels do not fit it
   GRADUS_COLD void check_batch(std::string_view operation, const image_extents& images, std::size_t labels,
                                index_t most) const {
-    require_frozen(operation);
+    require_compiled(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
       image_extents largest = want.batch(most);
@@ -381,16 +381,18 @@ class graph {
     return total;
   }
 
-  GRADUS_COLD void require_building(std::string_view operation, error_place where = error_place::current()) const {
-    if (frozen()) {
-      raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
-                                 "add layers and the loss before freeze, and freeze once", where);
+  GRADUS_COLD void require_building(std::string_view operation,
+                                    error_location where = error_location::current()) const {
+    if (compiled()) {
+      raise<configuration_error>(operation, "a network that is not compiled", "a compiled one",
+                                 "add layers and the loss before compile, and compile once", where);
     }
   }
 
-  GRADUS_COLD void require_frozen(std::string_view operation, error_place where = error_place::current()) const {
-    if (!frozen()) {
-      raise_not_frozen(operation, where);
+  GRADUS_COLD void require_compiled(std::string_view operation,
+                                    error_location where = error_location::current()) const {
+    if (!compiled()) {
+      raise_not_compiled(operation, where);
     }
   }
 
@@ -403,7 +405,7 @@ class graph {
         }
       }
       if (!used) {
-        raise<configuration_error>("network.freeze", "every layer's output to be read by a layer or the loss",
+        raise<configuration_error>("network.compile", "every layer's output to be read by a layer or the loss",
                                    {"the output of layer '", nodes_[v - 1].name, "' unused"});
       }
     }
@@ -414,7 +416,7 @@ class graph {
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;
-  freeze_options options_;  // batch_size 0: not frozen
+  compile_options options_;  // max_batch_size 0: not compiled
   dynamic_array<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t buffer_count_ = 0;

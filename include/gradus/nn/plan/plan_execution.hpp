@@ -281,7 +281,7 @@ class plan_builder {
       for (std::size_t s = 0; s < slots; ++s) {
         gradient_of.push_back(states_[s].gradient_of);
       }
-      plan_.lanes = options_.side_by_side(graph_, plan_, gradient_of, options_.lanes);
+      plan_.streams = options_.side_by_side(graph_, plan_, gradient_of, options_.streams);
     }
     dynamic_array<buffer_lifetime> buffers;
     dynamic_array<std::size_t*> places;
@@ -299,7 +299,7 @@ class plan_builder {
       places.push_back(other_places[b]);
     }
     // What a region writes takes no memory that it gives up: its branches do not run in the order of time.
-    for (const lane_schedule::region& region : plan_.lanes.regions) {
+    for (const stream_schedule::region& region : plan_.streams.regions) {
       for (buffer_lifetime& buffer : buffers) {
         if (buffer.first >= region.first_time && buffer.first <= region.last_time) {
           buffer.first = region.first_time;

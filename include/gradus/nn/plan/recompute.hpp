@@ -202,8 +202,8 @@ inline void choose_recomputed(const graph_description& graph, execution_plan& pl
 
 /// Whether cheap values are computed again in the backward pass instead of being kept for it: true or false.
 ///
-/// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalisation with what is
-/// fused into it, ReLU, sums, concatenation, pooling, local response normalisation, dropout. One that is dropped after
+/// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalization with what is
+/// fused into it, ReLU, sums, concatenation, pooling, local response normalization, dropout. One that is dropped after
 /// its last reader in the forward pass is computed again, once, just before the first backward pass that reads it, from
 /// values that are kept or that are dropped and computed again themselves, and then stays until its last reader. In the
 /// order of the layers, a value is dropped when that lowers the number of bytes in use at the busiest time of a step,

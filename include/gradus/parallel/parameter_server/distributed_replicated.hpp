@@ -211,7 +211,7 @@ class distributed_replicated_state {
   }
 
   /// All workers.
-  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  [[nodiscard]] comm::any_communicator& group() noexcept { return group_; }
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
   /// As parameter_server: what the first worker of a node sends and receives.
@@ -250,12 +250,12 @@ class distributed_replicated_state {
 
 }  // namespace detail
 
-static_assert(synchronization<distributed_replicated>);
+static_assert(strategy<distributed_replicated>);
 
 /// As serve of parameter_server, for a rank that is a server alone.
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
-                                 error_place where = error_place::current()) {
+                                 error_location where = error_location::current()) {
   return at_call(where, [&] {
     const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
     auto& whole = detail::whole_of(communicator);

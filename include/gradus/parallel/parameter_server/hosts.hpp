@@ -19,7 +19,7 @@ namespace gradus::parallel {
 /// The names of all ranks' hosts. Called by all ranks.
 /// @param own  of this rank's host, e.g. from gethostname or MPI_Get_processor_name; 255 bytes of it count
 /// @throws communication_error if a rank fails or does not come
-[[nodiscard]] GRADUS_COLD inline std::vector<std::string> gather_host_names(comm::any_group& group,
+[[nodiscard]] GRADUS_COLD inline std::vector<std::string> gather_host_names(comm::any_communicator& group,
                                                                             std::string_view own) {
   constexpr std::size_t length = 256;
   std::vector<std::uint8_t> mine(length);

@@ -57,7 +57,7 @@ class parameter_server_state;
 ///   if (servers.is_server_only(world)) {
 ///     parallel::serve<float>(world, rule, servers);
 ///   } else {
-///     data::loader loader{device, set, {.batch_size = 64}};  // the trainer shares batches among the workers
+///     data::loader loader{device, set, {.global_batch_size = 64}};  // the trainer shares batches among the workers
 ///     train::trainer trainer{net, rule, world, servers};
 ///     trainer.fit(loader, {.epochs = 5, .learning_rate = 0.05});
 ///   }
@@ -272,7 +272,7 @@ class parameter_server_state {
   void complete() { exchange_->complete(std::source_location::current()); }
 
   /// The workers.
-  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  [[nodiscard]] comm::any_communicator& group() noexcept { return group_; }
 
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
@@ -334,7 +334,7 @@ class parameter_server_state {
 
 }  // namespace detail
 
-static_assert(synchronization<parameter_server>);
+static_assert(strategy<parameter_server>);
 
 /// Serves until all workers have left or are lost: for a rank that is a server alone, while the others train. It learns
 /// from worker 0 which parameters there are, and compares plan and rule with all ranks.
@@ -346,7 +346,7 @@ static_assert(synchronization<parameter_server>);
 ///         within twice the time limit
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
-                                 error_place where = error_place::current()) {
+                                 error_location where = error_location::current()) {
   return at_call(where, [&] {
     const roles who = options.roles_among(communicator.size());
     const int server = who.server_index(communicator.rank());

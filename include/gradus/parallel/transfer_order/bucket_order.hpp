@@ -27,7 +27,7 @@ namespace gradus::parallel {
 
 /// When each part of a step is complete in backward, how long it travels, and how soon the next forward pass needs it.
 /// @param parts       of the buckets
-/// @param network     frozen
+/// @param network     compiled
 /// @param priorities  one a parameter, in the order of network.parameters(); the smallest is needed first
 /// @param ranks       of the all-reduce, of which each sends 2 (ranks - 1) / ranks of the bytes
 [[nodiscard]] inline std::vector<timed_bucket> timed_buckets(const nn::graph& network, std::span<const bucket> buckets,
@@ -66,7 +66,7 @@ namespace gradus::parallel {
   return result;
 }
 
-/// The buckets that the options make of a network's parameters. @pre the network is frozen, or was forecast
+/// The buckets that the options make of a network's parameters. @pre the network is compiled, or was forecast
 /// @throws configuration_error when options make no sense
 [[nodiscard]] inline bucket_list buckets_of(const all_reduce& options, const nn::graph& network,
                                             index_t element_bytes) {
@@ -83,7 +83,7 @@ inline constexpr double late_backward = 1.1;
 
 /// The order in which ranks issue the parts of these options when parameters have these priorities: a value for
 /// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
-/// @param network     frozen
+/// @param network     compiled
 /// @param priorities  one a parameter, in the order of network.parameters()
 [[nodiscard]] inline std::vector<std::size_t> bucket_order(const all_reduce& options, const nn::graph& network,
                                                            const step_profile& profile,

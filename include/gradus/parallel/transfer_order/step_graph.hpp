@@ -122,7 +122,7 @@ struct step_profile {
 ///   parallel::profile_recorder recorder{net.layers()};
 ///   for (int step = 0; step < 5; ++step) { net.train_step(images, labels, {}, &recorder); }
 ///   const parallel::step_profile profile = recorder.profile();
-class profile_recorder final : public nn::step_observer {
+class profile_recorder final : public nn::step_hooks {
  public:
   /// @param layers  network.layers()
   explicit profile_recorder(std::size_t layers) : layers_(layers) {}
@@ -169,7 +169,7 @@ class profile_recorder final : public nn::step_observer {
 };
 
 /// A profile without a measurement: every layer takes its multiply-adds at one speed, backward twice as long as
-/// forward. Layers without multiply-adds (pooling, normalisation) take nothing.
+/// forward. Layers without multiply-adds (pooling, normalization) take nothing.
 /// @param examples  of a step on one rank
 inline step_profile estimated_profile(const nn::graph& network, index_t examples, double multiply_adds_per_second) {
   if (!(multiply_adds_per_second > 0)) {
@@ -203,7 +203,7 @@ inline std::vector<std::size_t> parameters_of_transfers(const nn::graph& network
 
 /// The forward pass of a network whose parameters have to arrive first: one transfer a parameter, one computation a
 /// layer, which waits for its parameters and for the layers whose outputs it reads. The transfers are counted in the
-/// order in which the layers were added. The network need not be frozen.
+/// order in which the layers were added. The network need not be compiled.
 /// @throws configuration_error when the profile is that of another network
 inline step_graph forward_graph(const nn::graph& network, const step_profile& profile) {
   const std::vector<std::size_t> parameters = parameters_of_transfers(network);

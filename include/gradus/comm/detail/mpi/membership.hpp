@@ -32,7 +32,9 @@ struct message_counts {
   std::uint32_t sent[groups];      // begun; modulo 2^32
   std::uint32_t received[groups];  // complete; modulo 2^32
 
-  [[nodiscard]] static std::size_t group_of(int tag) noexcept { return static_cast<std::size_t>(tag) % groups; }
+  [[nodiscard]] static std::size_t any_communicator_of(int tag) noexcept {
+    return static_cast<std::size_t>(tag) % groups;
+  }
 };
 
 /// What a rank that leaves a channel tells each of the others. Sent as bytes.
@@ -76,10 +78,10 @@ class mpi_membership {
     if (messages_.empty()) {
       messages_ = dynamic_array<message_counts>(static_cast<std::size_t>(size_));
     }
-    return sends ? ++messages_of(what.peer).sent[message_counts::group_of(what.tag)] : 0;
+    return sends ? ++messages_of(what.peer).sent[message_counts::any_communicator_of(what.tag)] : 0;
   }
   void received(const call_description& what) noexcept {
-    ++messages_of(what.peer).received[message_counts::group_of(what.tag)];
+    ++messages_of(what.peer).received[message_counts::any_communicator_of(what.tag)];
   }
 
   /// This rank leaves the collective `number`, and with it all later ones, unfinished.
@@ -129,7 +131,7 @@ class mpi_membership {
         return std::nullopt;
       }
     } else {
-      const std::size_t group = message_counts::group_of(what.tag);
+      const std::size_t group = message_counts::any_communicator_of(what.tag);
       if (what.kind == call_kind::receive) {
         // A message that was sent before its sender left may still be on its way.
         if (messages_[static_cast<std::size_t>(what.peer)].received[group] != last.messages.sent[group]) {

@@ -209,7 +209,7 @@ class nccl_channel {
     const nccl_operation& last = *messages.back().operation;
     try {
       device_->activate();
-      settle(group_of(messages), last.what(), last.limit(), std::source_location::current());
+      settle(any_communicator_of(messages), last.what(), last.limit(), std::source_location::current());
       for (const nccl_message& each : messages) {
         mark_end(*each.operation);
       }
@@ -324,7 +324,7 @@ class nccl_channel {
     operation.end().record(stream());
   }
 
-  [[nodiscard]] ncclResult_t group_of(const dynamic_array<nccl_message>& messages) {
+  [[nodiscard]] ncclResult_t any_communicator_of(const dynamic_array<nccl_message>& messages) {
     ncclResult_t first = ncclGroupStart();
     for (const nccl_message& each : messages) {
       const call_description& what = each.operation->what();

@@ -57,7 +57,7 @@ class loader_base {
   /// Takes a part of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks that
   /// train; without a trainer and a shard in its options, the loader gives whole batches.
   /// @throws configuration_error when the loader was made for another part, or there is no such part
-  GRADUS_COLD void take_shard(const data::shard& part, error_place where = error_place::current()) {
+  GRADUS_COLD void take_shard(const data::shard& part, error_location where = error_location::current()) {
     if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
@@ -74,9 +74,9 @@ class loader_base {
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
   /// Examples of an epoch, over all ranks.
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
-  /// The most images that a batch of any rank has: ceil(batch_size / ranks).
+  /// The most images that a batch of any rank has: ceil(global_batch_size / ranks).
   [[nodiscard]] index_t local_batch_size() const noexcept {
-    return share_of(batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
+    return share_of(global_batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
   }
   /// The number of ranks that share each batch.
   [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
@@ -93,11 +93,11 @@ class loader_base {
  protected:
   GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
-        batch_size_{options.batch_size},
+        global_batch_size_{options.global_batch_size},
         fixed_shard_{options.shard != loader_options{}.shard},
         shard_{fixed_shard_ ? options.shard : data::shard{}},
         sampler_{set.size,
-                 {.batch_size = options.batch_size,
+                 {.global_batch_size = options.global_batch_size,
                   .shuffle = options.shuffle,
                   .seed = options.seed,
                   .shard = shard_,
@@ -176,7 +176,7 @@ class loader_base {
     const image_extents& one = set.example;
     std::string text =
         gradus::join({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
-                      " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size});
+                      " classes (content ", hexadecimal(set.hash), "), batches of ", options.global_batch_size});
     if (options.shuffle) {
       append_text(text, {", shuffled with seed ", options.seed});
     } else {
@@ -246,7 +246,7 @@ class loader_base {
   }
 
   set_facts set_;
-  index_t batch_size_;
+  index_t global_batch_size_;
   bool fixed_shard_;       // by the options
   data::shard shard_;      // written by the consumer alone, under the mutex once the producer runs
   data::sampler sampler_;  // the producer's, once it runs; but for what does not change

@@ -35,7 +35,7 @@ template <class Element, class Device>
 struct layer_call {
   Device& device;
   void* layer;        ///< graph::node::passes
-  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the lanes
+  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the streams
   std::span<const image_memory<const Element>> inputs;
   image_memory<Element> output;
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;

@@ -198,7 +198,7 @@ class server_loop {
         }
       }
       from.forget_gradients();
-      initialised_ = true;
+      initialized_ = true;
     } else if (from.header.kind == round_kind::push) {
       ++from.pushes;
     }
@@ -207,7 +207,7 @@ class server_loop {
   bool update_what_can_be() {
     bool moved = false;
     for (server_client& each : clients_) {  // first values
-      if (each.stage == phase::waiting && each.header.kind != round_kind::push && initialised_) {
+      if (each.stage == phase::waiting && each.header.kind != round_kind::push && initialized_) {
         hand_out_all(each);
         moved = true;
       }
@@ -488,7 +488,7 @@ class server_loop {
   dynamic_array<std::size_t> order_;         // of pulls, parts of this server
   dynamic_array<std::uint64_t> versions_;    // by part
   std::uint64_t round_ = 0;                  // steps with backup workers
-  bool initialised_ = false;
+  bool initialized_ = false;
   clock::time_point now_{};
   clock::time_point moved_at_{};
   server_summary summary_;

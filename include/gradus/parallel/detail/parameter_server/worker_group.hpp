@@ -19,11 +19,11 @@
 namespace gradus::parallel::detail {
 
 /// A star around worker 0: for few bytes, seldom. Sums are added in the order of the workers.
-class worker_group final : public comm::any_group {
+class worker_group final : public comm::any_communicator {
  public:
   /// @pre the channel outlives it and is used by nobody else
   worker_group(message_channel& channel, const roles& who)
-      : any_group{who.worker_index(channel.rank()), static_cast<int>(who.workers.size())}, channel_{&channel} {
+      : any_communicator{who.worker_index(channel.rank()), static_cast<int>(who.workers.size())}, channel_{&channel} {
     for (const int each : who.workers) {
       ranks_.push_back(each);
     }

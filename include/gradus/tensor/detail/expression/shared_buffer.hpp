@@ -71,7 +71,7 @@ class shared_buffer {
  public:
   shared_buffer() noexcept = default;
 
-  /// New memory, not initialised. @throws device_error when there is not enough
+  /// New memory, not initialized. @throws device_error when there is not enough
   shared_buffer(Device& device, std::size_t bytes) {
     if constexpr (std::same_as<Device, cpu>) {
       if (bytes <= block_cache::block_bytes - block_cache::alignment) {

@@ -43,7 +43,7 @@ class batches_of final : public batches {
 
   kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, batch_->labels); }
 
-  kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) override {
+  kernels::loss_sums train_step(const nn::step_options& place, nn::step_hooks& observer) override {
     return network_->train_step(batch_->images, batch_->labels, place, &observer);
   }
 
@@ -79,7 +79,7 @@ template <class Loader, class Network>
 consteval bool explain_loader() {
   static_assert(gives_batches<Loader>,
                 "gradus: not a loader: fit and evaluate take batches, as of data::loader<float, nhwc> loader{device, "
-                "images, {.batch_size = 64}};");
+                "images, {.global_batch_size = 64}};");
   if constexpr (gives_batches<Loader>) {
     using images = images_of<Loader>;
     using view = typename Network::const_view;
@@ -271,16 +271,16 @@ struct composition {
   std::string_view layout;
   std::uint64_t seed;
   std::string rule;
-  std::string synchronization;
+  std::string strategy;
 };
 
-GRADUS_COLD inline void require_same_composition(comm::any_group& group, const composition& own) {
+GRADUS_COLD inline void require_same_composition(comm::any_communicator& group, const composition& own) {
   const comm::fact facts[] = {{"network", own.network},
                               {"element type", std::string{own.element}},
                               {"layout", std::string{own.layout}},
                               {"seed", gradus::join({own.seed})},
                               {"update rule", own.rule},
-                              {"synchronization", own.synchronization}};
+                              {"strategy", own.strategy}};
   comm::require_agreement(group, "trainer", facts);
 }
 

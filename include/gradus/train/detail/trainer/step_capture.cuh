@@ -24,7 +24,7 @@ namespace gradus::train::detail {
 
 /// A graph of work on a full batch of a network, and the memory that it reads the batch from.
 template <class Network>
-class step_recording {
+class step_capture {
   static_assert(std::is_same_v<typename Network::device_type, cuda>, "gradus: steps are recorded on gradus::cuda");
   using element = typename Network::element_type;
 
@@ -32,17 +32,17 @@ class step_recording {
   using const_view = typename Network::const_view;
   using label_list = std::span<const std::int32_t>;
 
-  /// @throws configuration_error when the network is not frozen
-  GRADUS_COLD step_recording(Network& network, error_place where)
+  /// @throws configuration_error when the network is not compiled
+  GRADUS_COLD step_capture(Network& network, error_location where)
       : device_{&checked(network, where).device()},
-        images_{*device_, network.input_shape().batch(network.batch_size())},
-        labels_{*device_, {network.batch_size()}},
-        in_parts_{network.structure().examples_at_once() < network.batch_size()} {}
+        images_{*device_, network.input_shape().batch(network.max_batch_size())},
+        labels_{*device_, {network.max_batch_size()}},
+        in_parts_{network.structure().examples_at_once() < network.max_batch_size()} {}
 
   /// Whether the batch is one for launch. The first full batch is not: when it is done, memory is taken and algorithms
   /// are chosen. Smaller batches are not, nor are those with another number of global examples than was recorded, nor
   /// with another loss scale (the object, not the number, which lies on the device), nor any of a network that takes
-  /// them in parts (freeze_options::micro_batch_size), whose losses the host adds.
+  /// them in parts (compile_options::micro_batch_size), whose losses the host adds.
   [[nodiscard]] bool takes(const const_view& images, label_list labels, const nn::step_options& place) noexcept {
     if (in_parts_ || images.extents() != images_.extents() || static_cast<index_t>(labels.size()) != images.extent(0)) {
       return false;
@@ -81,10 +81,10 @@ class step_recording {
   [[nodiscard]] bool recorded() const noexcept { return graph_ != nullptr; }
 
  private:
-  static Network& checked(Network& network, error_place where) {
-    if (!network.frozen()) {
-      raise<configuration_error>("recorded step", "a frozen network", "one that is still being built",
-                                 "call freeze({.batch_size = ...}) first", where);
+  static Network& checked(Network& network, error_location where) {
+    if (!network.compiled()) {
+      raise<configuration_error>("recorded step", "a compiled network", "one that is still being built",
+                                 "call compile({.max_batch_size = ...}) first", where);
     }
     return network;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a trainer is without its communicator, its synchronization and its update rule.
+// What a trainer is without its communicator, its strategy and its update rule.
 #pragma once
 
 #include <cstdint>      // std::uint64_t
@@ -27,7 +27,7 @@ template <class First, class... Others>
 inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertible_v<First, const fit_options&>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
-///   made(state)                                                   when the synchronization is ready;
+///   made(state)                                                   when the strategy is ready;
 ///   fit(network, update, loader, first_step, callbacks, fit)      which calls fit(update, loader, callbacks);
 ///   evaluation()                                                  the result lives as long as an evaluation takes.
 template <class Recorder>
@@ -57,26 +57,26 @@ class trainer_base {
   ~trainer_base() = default;
 
   /// @throws configuration_error when ranks differ
-  GRADUS_COLD void require_same(comm::any_group& group, const std::string& rule, const std::string& synchronization) {
+  GRADUS_COLD void require_same(comm::any_communicator& group, const std::string& rule, const std::string& strategy) {
     require_same_composition(group, {.network = network_->describe(),
                                      .element = element_name<typename Network::element_type>,
                                      .layout = Network::layout_type::name,
                                      .seed = network_->seed(),
                                      .rule = rule,
-                                     .synchronization = synchronization});
+                                     .strategy = strategy});
   }
 
   /// Gives the loader this rank's part of each batch. If it is another one, the other ranks hear of it.
   /// @throws configuration_error when the loader was made for another part
   template <class Loader>
-  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader, error_place where) {
+  GRADUS_COLD static void share_batches(comm::any_communicator& group, Loader& loader, error_location where) {
     take_shard(
         group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
         where);
   }
 
   template <class Loader>
-  GRADUS_COLD void fit_on(comm::any_group& group, synchronized_update& update, Loader& loader,
+  GRADUS_COLD void fit_on(comm::any_communicator& group, strategy_update& update, Loader& loader,
                           const fit_options& options, callback_list callbacks) {
     batches_of<Network, Loader> data{*network_, loader};
     loop_.fit(data, update, group,
@@ -93,7 +93,7 @@ class trainer_base {
   }
 
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader) {
     batches_of<Network, Loader> data{*network_, loader};
     return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()));
   }

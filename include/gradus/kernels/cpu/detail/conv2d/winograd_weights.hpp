@@ -15,7 +15,7 @@
 namespace gradus::kernels::detail {
 
 /// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied place by place, added over
-/// the tiles, and turned into gradients of taps.
+/// the tiles, and transposed into gradients of taps.
 class winograd_weight_sums {
  public:
   /// @param channels  input channels of a block at most

@@ -26,15 +26,15 @@ struct product_side {
 /// of terms meet rows of terms as dot products, or rows of columns as sums of multiples of rows. How the work is cut
 /// depends on the shape alone, so the sums do not depend on the number of threads.
 template <class Element>
-class thin_product {
+class matrix_vector_product {
   using real = computed<Element>;  // of sums, and of what is multiplied
 
  public:
   static constexpr index_t most_vectors = 6;  ///< with more, tiles are faster
   static constexpr index_t least_terms = 64;  ///< with fewer, the sum of a vector's lanes costs too much
 
-  thin_product(const tile_kernels<real>& kernels, const product_side& vectors, const product_side& matrix,
-               index_t terms)
+  matrix_vector_product(const tile_kernels<real>& kernels, const product_side& vectors, const product_side& matrix,
+                        index_t terms)
       : kernels_{kernels}, vectors_{vectors}, matrix_{matrix}, terms_{terms} {
     blocks_ = ceil_div(matrix.count, matrix.term_step == 1 ? most_rows : most_columns);
     if (matrix.term_step != 1) {

@@ -188,7 +188,7 @@ GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Elemen
 
 /// Where gradients go: to dx with its epilogue or, unless `sums` is null, as they are to `sums`.
 template <class Element>
-struct slope_target {
+struct gradient_target {
   Element* dx = nullptr;
   backward_epilogue<Element> epilogue{};
   computed<Element>* sums = nullptr;
@@ -196,8 +196,8 @@ struct slope_target {
 
 /// Stores a gradient with its epilogue.
 template <class Packet, class Element>
-GRADUS_ALWAYS_INLINE void store_slope(Element* dx, typename Packet::type value,
-                                      const backward_epilogue<Element>& epilogue, index_t i) noexcept {
+GRADUS_ALWAYS_INLINE void store_gradient(Element* dx, typename Packet::type value,
+                                         const backward_epilogue<Element>& epilogue, index_t i) noexcept {
   if (epilogue.accumulate) {
     value += Packet::load(dx + i);
   }
@@ -222,11 +222,11 @@ struct input_row {
 /// The gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of sums what the inputs
 /// have, as this entry of window (p, q), of the outputs from place i on.
 template <class Element, class Add>
-GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, const slope_target<Element>& to,
-                                       const Add& add_window) noexcept {
+GRADUS_NEVER_INLINE void gradients_of_row(const input_row& given, const gradient_target<Element>& to,
+                                          const Add& add_window) noexcept {
   // Copies, so that they can be in registers.
   const input_row row = given;
-  const slope_target<Element> target = to;
+  const gradient_target<Element> target = to;
   const Add add = add_window;
   const pool_axis& columns = row.columns;
   pool_range q{0, 0};
@@ -256,7 +256,7 @@ GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, const slope_targe
                                 if (target.sums != nullptr) {
                                   Packet::store(target.sums + place, sum[j]);
                                 } else {
-                                  store_slope<Packet>(target.dx, sum[j], target.epilogue, place);
+                                  store_gradient<Packet>(target.dx, sum[j], target.epilogue, place);
                                 }
                               }
                             });

@@ -127,7 +127,7 @@ inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* fro
     }
     return;
   }
-  // Pairs of some columns, as they lie, and then turned.
+  // Pairs of some columns, as they lie, and then transposed.
   constexpr index_t height = 16;
   constexpr index_t length = 64;
   alignas(64) std::array<float, static_cast<std::size_t>(height * length)> rows;

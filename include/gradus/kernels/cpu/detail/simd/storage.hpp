@@ -82,7 +82,7 @@ void read_transposed(const tile_kernels<computed<Element>>& kernels, const Eleme
   if constexpr (real_element<Element>) {
     kernels.transpose(from, step, columns, count, width, to);
   } else {
-    // A few rows at a time are widened as they lie, and then turned.
+    // A few rows at a time are widened as they lie, and then transposed.
     constexpr index_t height = 16;
     constexpr index_t length = 64;
     alignas(64) computed<Element> rows[height * length];

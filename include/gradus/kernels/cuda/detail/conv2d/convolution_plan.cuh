@@ -341,7 +341,7 @@ class convolution_plans {
  public:
   explicit convolution_plans(const cuda&) {}
 
-  /// The plan of a shape that a network is being frozen for: measured, if the device's options say so.
+  /// The plan of a shape that a network is being compiled for: measured, if the device's options say so.
   GRADUS_COLD convolution_plan& prepare(cuda& device, const convolution_call& call) {
     std::unique_ptr<convolution_plan>& place = plans_[call.key()];
     if (place == nullptr) {

@@ -69,7 +69,7 @@ template <class Layout>
     const auto i = static_cast<std::size_t>(axis);
     if (dense[axis] > std::numeric_limits<int>::max() || strides[i] > std::numeric_limits<int>::max()) {
       gradus::raise<shape_error>("cudnn", "extents and strides of at most 2147483647 elements", to_string(shape),
-                                 "train in parts: freeze_options has a number of examples that are computed at once");
+                                 "train in parts: compile_options has a number of examples that are computed at once");
     }
     result.extents[i] = static_cast<int>(dense[axis]);
     result.strides[i] = static_cast<int>(strides[i]);
