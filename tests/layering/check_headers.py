@@ -7,7 +7,8 @@ may include. Further: the module line in the head of a header names its folder; 
 component, and the component's own headers, are included by that component alone; included files exist; no cycles
 between headers; no header is longer than 800 lines. What a header uses of the standard library or of Eigen it includes
 itself: a name `std::x` comes from a header after which some include of the tree has it in its comment, as in
-`#include <span>  // std::span`.
+`#include <span>  // std::span`. Every header includes another one of the library, so that the first that is read to its
+end is core/config.hpp, which refuses compilers that are too old.
 """
 
 import pathlib
@@ -15,6 +16,7 @@ import re
 import sys
 
 LONGEST_HEADER = 800  # lines
+FIRST_HEADER = "gradus/core/config.hpp"  # the only one that includes no other
 
 # component: (its headers, the third-party headers that only they may include)
 COMPONENTS = {
@@ -149,6 +151,8 @@ def check(root):
             if component is not None and own != component and component not in USES.get(own, ()):
                 complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
             graph[header].append(target)
+        if not graph[header] and header != FIRST_HEADER and "#pragma once" in lines:
+            complaints.append(f"{header}: include \"{FIRST_HEADER}\", which refuses compilers that are too old")
 
     complaints += missing_includes({header: (include / header).read_text() for header in graph})
     finished = set()
