@@ -35,7 +35,7 @@ namespace gradus::conformance {
 
 using namespace std::chrono_literals;
 
-/// Contribution of a rank to element i: distinct between neighbours and ranks, never zero, and small enough that sums
+/// Contribution of a rank to element i: distinct between neighbors and ranks, never zero, and small enough that sums
 /// and products of four are exact in every element type.
 template <class Element>
 Element contribution(int rank, std::size_t i, comm::reduction operation) {

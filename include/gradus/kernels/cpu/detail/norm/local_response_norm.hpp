@@ -152,7 +152,7 @@ void respond_gradients_pixel(const response<computed<Element>>& rule, index_t ch
   });
 }
 
-// Planes: `pixels` neighbours of every channel, `stride` elements from one channel to the next.
+// Planes: `pixels` neighbors of every channel, `stride` elements from one channel to the next.
 
 /// d = k + alpha * sum of squares around channel c, for one packet of pixels.
 template <class Packet, class Element>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Pixels of a few channels, transposed so that the channels are neighbours, and back.
+// Pixels of a few channels, transposed so that the channels are neighbors, and back.
 #pragma once
 
 #include <type_traits>  // std::remove_const_t

@@ -14,7 +14,7 @@
 
 namespace gradus::kernels::detail {
 
-/// Two packets of neighbours as a packet of the even and a packet of the odd ones, and back.
+/// Two packets of neighbors as a packet of the even and a packet of the odd ones, and back.
 template <class Packet>
 struct pairs {
   using type = typename Packet::type;
@@ -53,7 +53,7 @@ struct pairs {
   type odd;
 };
 
-/// A plane of whole windows, rows of which are neighbours.
+/// A plane of whole windows, rows of which are neighbors.
 struct halved_plane {
   index_t in_height;
   index_t in_width;
