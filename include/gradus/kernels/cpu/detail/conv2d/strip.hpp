@@ -123,9 +123,9 @@ class spread_strip {
  private:
   const correlation& c_;
   index_t rows_;   // of a phase
-  index_t phase_;  // elements of a phase, of a column of taps, of a channel
-  index_t tap_;
-  index_t plane_;
+  index_t phase_;  // elements of a phase
+  index_t tap_;    // elements of a column of taps
+  index_t plane_;  // elements of a channel
 };
 
 }  // namespace gradus::kernels::detail

@@ -341,8 +341,8 @@ struct panel_rows {
   index_t packed_terms = 0;  ///< not 0: `a` holds tile after tile, each as these terms x its rows; a_row counts up
   index_t skipped = 0;       ///< terms of each panel before those of the segments
   index_t b_step = 0;        ///< not 0: one full panel that is not packed, its terms these elements apart
-  index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile;
-                             ///< else the sums that the next tile begins with are,
+  /// Not 0: elements between the rows; the next tile's rows are prefetched. 0: the next tile's initial sums are.
+  index_t ahead = 0;
   const Element* next = nullptr;  ///< or, where not null, these lines of the cache, little by little by all tiles
   index_t next_lines = 0;
 };
