@@ -24,7 +24,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Copies images into images with zeros around them, and omits what does not fit.
+/// Copies images into larger ones with zeros around them, and omits pixels outside them.
 template <class Layout, class E>
 __global__ void pad_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
                            const E* x, E* y) {
