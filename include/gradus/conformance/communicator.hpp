@@ -70,12 +70,13 @@ Element expected_value(int ranks, std::size_t i, comm::reduction operation) {
   return value;
 }
 
-/// Numbers of elements: empty, small, and around typical chunk sizes.
+/// Numbers of elements in the cases of collectives.
 inline constexpr std::array sizes{0, 1, 2, 3, 4, 5, 7, 31, 97, 1009, 4099};
+/// The reductions in the cases of all_reduce.
 inline constexpr std::array reductions{comm::reduction::sum, comm::reduction::product, comm::reduction::minimum,
                                        comm::reduction::maximum};
 
-/// "all_reduce of 7 float": a name for messages.
+/// A name for messages: "all_reduce of 7 float32".
 template <class Element>
 std::string label(std::string_view what, std::size_t size) {
   return std::string{what} + " of " + std::to_string(size) + " " + std::string{gradus::element_name<Element>};
@@ -95,6 +96,7 @@ std::vector<Element> repeated(std::size_t size, std::size_t period, const Value&
   return values;
 }
 
+/// A period of `contribution` and of its reductions over any ranks, in elements.
 inline constexpr std::size_t contribution_period = std::size_t{29} * 3;
 
 /// The contributions of a rank to the elements [0, size).

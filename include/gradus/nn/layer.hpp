@@ -79,10 +79,10 @@ struct forward_arguments {
   std::span<const image_view<const Element, Layout, Device>> inputs;
   image_view<Element, Layout, Device> output;
   const Element* residual;  ///< of the output's shape, or null; only if traits().fuses_residual
-  std::span<const parameter_memory<parameter_element_t<Element>>> parameters;
-  std::span<parameter_element_t<Element>* const> buffers;
-  std::span<std::byte> state;
-  std::span<std::byte> workspace;
+  std::span<const parameter_memory<parameter_element_t<Element>>> parameters;  ///< in the order of parameters()
+  std::span<parameter_element_t<Element>* const> buffers;                      ///< in the order of buffers()
+  std::span<std::byte> state;                                                  ///< layer_memory::state bytes
+  std::span<std::byte> workspace;  ///< at least layer_memory::workspace bytes
   const step_context& context;
 };
 

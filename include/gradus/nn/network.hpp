@@ -163,6 +163,7 @@ class network final : public network_base<Element, Device> {
   /// @param observer  called during the step; may be null
   /// @return the sums of losses and of correct predictions
   /// @throws shape_error when shapes disagree or a label is not a class
+  /// @throws configuration_error unless the network is compiled and has a loss
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
                                 const step_options& options = {}, step_hooks* observer = nullptr,
                                 error_location where = error_location::current()) {
@@ -170,13 +171,15 @@ class network final : public network_base<Element, Device> {
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
-  /// @throws shape_error when the batch is larger than what the network computes at once
+  /// @throws shape_error when the shape differs, or the batch is larger than the network computes at once
+  /// @throws configuration_error unless the network is compiled
   const_view forward(const const_view& images, error_location where = error_location::current()) {
     return view_of(this->score({images.data(), images.extents()}, where));
   }
 
   /// The sums of losses and of correct predictions over a batch, outside training.
   /// @throws shape_error when shapes disagree or a label is not a class
+  /// @throws configuration_error unless the network is compiled and has a loss
   kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
                               error_location where = error_location::current()) {
     return this->sum_losses({images.data(), images.extents()}, labels, where);

@@ -97,7 +97,7 @@ class network_base {
   [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
   /// The number of layers.
   [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
-  /// The name of a layer. @pre layer < layers()
+  /// The name of a layer. @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
   /// The graph of layers, values and parameters, without memory.
   [[nodiscard]] const graph& structure() const noexcept { return graph_; }

@@ -11,8 +11,10 @@ namespace gradus::nn {
 
 /// The network calls these functions during a training step; derive and override the ones that you need.
 ///
-/// Calls are made by the thread that runs the network, in the order of the layers. The network waits for each call to
-/// return. For layers that run in parallel on streams, all calls are made when the last of these layers is done.
+/// Calls are made by the thread that runs the network, in the order of the layers (in backward: the
+/// reverse order). The network waits for each call to
+/// return. For layers that run in parallel (cpu_options::inter_op_threads), before_layer is called for all of them
+/// before the first one runs, and the other functions when the last one is done.
 class step_hooks {
  public:
   step_hooks() = default;
@@ -22,9 +24,6 @@ class step_hooks {
   /// Called before a layer runs.
   /// @param layer  index of the layer, in the order of network::add
   /// @param which  pass::forward, or pass::backward_data for the whole backward pass of the layer
-  ///
-  /// For layers that run in parallel (cpu_options::inter_op_threads), before_layer is called for all of them before the
-  /// first one runs.
   virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
   /// Called after a layer has run; the parameters are those of before_layer.
   virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}

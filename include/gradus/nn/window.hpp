@@ -53,9 +53,13 @@ class padding {
 
   /// The rule; the four extents below are 0 unless it is explicit_amount.
   [[nodiscard]] constexpr kind rule() const noexcept { return rule_; }
+  /// Elements added above the image.
   [[nodiscard]] constexpr index_t top() const noexcept { return top_; }
+  /// Elements added below the image.
   [[nodiscard]] constexpr index_t bottom() const noexcept { return bottom_; }
+  /// Elements added to the left of the image.
   [[nodiscard]] constexpr index_t left() const noexcept { return left_; }
+  /// Elements added to the right of the image.
   [[nodiscard]] constexpr index_t right() const noexcept { return right_; }
 
  private:

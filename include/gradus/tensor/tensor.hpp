@@ -58,9 +58,11 @@ class tensor {
     }
   }
 
+  /// A deep copy.
   tensor(const tensor& other) : view_{other.device(), allocate(other.device(), other.extents()), other.extents()} {
     device().copy(data(), other.data(), bytes());
   }
+  /// Takes the memory of `other`, which can then only be destroyed and assigned to.
   tensor(tensor&& other) noexcept
       : view_{std::exchange(other.view_, view_type{other.device(), nullptr, gradus::extents<Rank>{}})} {}
   tensor& operator=(tensor other) noexcept {

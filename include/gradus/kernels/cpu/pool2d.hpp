@@ -132,8 +132,8 @@ struct pool_forward {
   std::uint8_t* choice;  ///< null: not needed
 };
 
-/// Computes row p of the outputs. call.x points at pixel (0, 0) of the image, even if that is outside the band; call.y
-/// and call.choice point at the beginning of the row.
+/// Computes row p of the outputs. call.x is the address of pixel (0, 0) of the image, which may be outside a transposed
+/// band; call.y and call.choice point to the beginning of the row.
 template <class Element>
 GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t p, index_t lanes,
                                   index_t in_h, index_t in_w, index_t out_w) {

@@ -21,8 +21,8 @@ namespace gradus::nn {
 ///   y      | output  | (N, C, H, W)
 ///
 /// Gradients for g = dL/dy:
-///   dL/dx(c) = g(c) / s(c)^beta - 2 * alpha * beta * x(c) * sum of g(j) * x(j) / s(j)^(beta + 1) over |j - c| <=
-///   radius
+///   dL/dx(c) = g(c) / s(c)^beta
+///              - 2 * alpha * beta * x(c) * sum of g(j) * x(j) / s(j)^(beta + 1) over |j - c| <= radius
 ///
 /// `alpha` multiplies the sum, as in TensorFlow; PyTorch's alpha is (2 * radius + 1) times this one.
 /// @throws configuration_error (network::add) when radius is negative or k is not above 0

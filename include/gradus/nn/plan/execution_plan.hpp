@@ -16,6 +16,7 @@ namespace gradus::nn {
 
 /// A layer graph as input of the planner. Value 0 is the network's input; node i makes value i + 1 from earlier values.
 struct graph_description {
+  /// A layer.
   struct node {
     dynamic_array<std::size_t> inputs;  ///< values
     layer_traits traits;
@@ -37,12 +38,14 @@ struct graph_description {
 /// one gradient; these writes keep the order of time because steps wait for each other. A step waits only for steps of
 /// earlier branches.
 struct stream_schedule {
+  /// The times [first_time, last_time] and their branches, as a range of `branches`.
   struct region {
     std::size_t first_time = 0;
     std::size_t last_time = 0;
     std::size_t first_branch = 0;
     std::size_t branches = 0;
   };
+  /// A step of a branch, and the steps that it waits for, as a range of stream_schedule::waits.
   struct step {
     std::size_t time = 0;
     std::size_t first_wait = 0;
@@ -60,12 +63,12 @@ struct stream_schedule {
 ///
 /// Time runs from 0 to 2 * nodes: node i runs forward at i, the loss at `nodes`, node i backward at 2 * nodes - i.
 /// Values that share memory share a slot: a flattened image, a ReLU in place, a sum that the layer before it adds. The
-/// gradient of a sum is the gradient of its terms: where a term has no other gradient before it, the two share memory.
+/// gradient of a sum is the gradient of its terms: where it is the first contribution to the gradient
+/// of a term, the two share memory.
 struct execution_plan {
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-  /// Who does a task after a layer has run backward: the layer, or the network right after it; otherwise no one needs
-  /// to.
+  /// Who does a task of a layer's backward pass: the layer, the network right after it, or neither.
   enum class duty : unsigned char { nobody, layer, network };
 
   /// The gradient of a value at a layer that reads it, or at the loss.
@@ -86,6 +89,7 @@ struct execution_plan {
     duty mask = duty::nobody;
   };
 
+  /// What is planned for a layer.
   struct node {
     bool forward = true;                                             ///< runs in the forward pass
     bool backward = true;                                            ///< runs in the backward pass
@@ -98,6 +102,7 @@ struct execution_plan {
     std::size_t recompute_count = 0;  ///< again just before this one runs backward, and their number
   };
 
+  /// The memory of one or more values and of their gradient.
   struct slot {
     std::size_t producer = none;  ///< the node that writes it first; none for the input
     bool relu = false;            ///< holds the output of a ReLU
@@ -134,7 +139,7 @@ struct memory_forecast {
 struct value_lifetime {
   std::size_t bytes = 0;
   std::size_t first = 0;                              ///< written by its producer
-  std::size_t forward_last = 0;                       ///< last use before the loss
+  std::size_t forward_last = 0;                       ///< last use up to the loss
   std::size_t backward_first = execution_plan::none;  ///< first and last use after the loss
   std::size_t backward_last = 0;
   // Set by the recompute rule:

@@ -56,13 +56,14 @@ struct compile_options {
   micro_batches micro_batch_size = {};
   recomputation recompute = {};               ///< true: less memory; cheap layers run twice in a training step
   branch_parallelism parallel_branches = {};  ///< true: branches run in parallel on the streams of the device
-  plan_optimizations optimizations = {};      ///< all on
+  plan_optimizations optimizations = {};      ///< all are on by default
 };
 
 /// The layers, the values that they read, and the offsets of their parameters and buffers. Value 0 is the network's
 /// input, value i + 1 the output of layer i.
 class graph {
  public:
+  /// A layer with its inputs, parameters and buffers.
   struct node {
     std::string name;
     std::unique_ptr<layer_base> layer;
