@@ -11,10 +11,9 @@ namespace gradus::nn {
 
 /// The network calls these functions during a training step; derive and override the ones that you need.
 ///
-/// Calls are made by the thread that runs the network, in the order of the layers (in backward: the
-/// reverse order). The network waits for each call to
-/// return. For layers that run in parallel (cpu_options::inter_op_threads), before_layer is called for all of them
-/// before the first one runs, and the other functions when the last one is done.
+/// The thread that runs the network makes the calls, in the order of the layers (in backward: in reverse order), and
+/// waits for each call to return. For layers that run in parallel (cpu_options::inter_op_threads), it calls
+/// before_layer for all of them before the first one runs, and the other functions when the last one is done.
 class step_hooks {
  public:
   step_hooks() = default;

@@ -63,8 +63,8 @@ struct stream_schedule {
 ///
 /// Time runs from 0 to 2 * nodes: node i runs forward at i, the loss at `nodes`, node i backward at 2 * nodes - i.
 /// Values that share memory share a slot: a flattened image, a ReLU in place, a sum that the layer before it adds. The
-/// gradient of a sum is the gradient of its terms: where it is the first contribution to the gradient
-/// of a term, the two share memory.
+/// gradient of a sum is the gradient of its terms: where it is the first contribution to the gradient of a term, the
+/// two share memory.
 struct execution_plan {
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
@@ -80,9 +80,9 @@ struct execution_plan {
   ///                  | network: it equals the output's gradient        |
   ///   the scores     | the loss                                        | the network
   ///
-  /// The gradient is not written where no parameter needs it, or where it begins as the gradient of the layer's
-  /// output in the same memory. If the value is the output of a ReLU that runs in place, the last writer of the
-  /// gradient masks it. So the output gradient that a layer receives is complete and masked.
+  /// The gradient is not written where no parameter needs it, or where it begins as the gradient of the layer's output
+  /// in the same memory. If the value is the output of a ReLU that runs in place, the last writer of the gradient masks
+  /// it. So the output gradient that a layer receives is complete and masked.
   struct gradient_target {
     duty write = duty::nobody;
     bool accumulate = false;  ///< an earlier writer has written a part of it
