@@ -256,7 +256,7 @@ void rounded_sums_have_the_same_bits_everywhere(Communicator& world) {
 
 /// No rank leaves a barrier before all ranks have entered it.
 template <class Communicator>
-void nobody_leaves_a_barrier_before_all_have_come(Communicator& world) {
+void no_rank_leaves_a_barrier_before_all_have_entered(Communicator& world) {
   for (int late = 0; late < world.size(); ++late) {
     if (world.rank() == late) {
       std::this_thread::sleep_for(3ms);
@@ -266,7 +266,7 @@ void nobody_leaves_a_barrier_before_all_have_come(Communicator& world) {
     comm::barrier(world).wait();
     const std::int64_t left = std::chrono::steady_clock::now().time_since_epoch().count();
     comm::all_reduce(world, came, comm::reduction::maximum).wait();
-    require(came[0] <= left, "a rank left before another came");
+    require(came[0] <= left, "a rank left the barrier before another entered it");
   }
 }
 
@@ -404,7 +404,7 @@ void duplicates_are_independent(Communicator& world) {
     }
     messages[1].wait();
     messages[0].wait();
-    require(values[0] == 1.0F && values[1] == 2.0F, "a message met another channel's");
+    require(values[0] == 1.0F && values[1] == 2.0F, "a message arrived on another duplicate");
   }
   // A move changes nothing for other ranks. A moved-from communicator raises an error that says so.
   Communicator moved{std::move(other)};
@@ -430,7 +430,7 @@ void dropped_requests_complete(Communicator& world) {
     require(pending.test(), "a moved-from request is complete");  // NOLINT(bugprone-use-after-move)
   }
   const auto expected = expected_values<float>(world.size(), a.size());
-  require(same(a, expected) && same(b, expected), "a dropped request left its buffer unfinished");
+  require(same(a, expected) && same(b, expected), "a dropped request did not complete");
 }
 
 /// Invalid ranks, roots, sizes, tags and time limits raise errors.
@@ -534,8 +534,8 @@ std::vector<test_case<Communicator>> conformance_cases() {
 #endif
   cases.push_back(
       {"rounded_sums_have_the_same_bits_everywhere", &rounded_sums_have_the_same_bits_everywhere<Communicator>});
-  cases.push_back(
-      {"nobody_leaves_a_barrier_before_all_have_come", &nobody_leaves_a_barrier_before_all_have_come<Communicator>});
+  cases.push_back({"no_rank_leaves_a_barrier_before_all_have_entered",
+                   &no_rank_leaves_a_barrier_before_all_have_entered<Communicator>});
   cases.push_back({"messages_arrive", &messages_arrive<Communicator>});
   cases.push_back({"messages_match_by_tag_and_order", &messages_match_by_tag_and_order<Communicator>});
   cases.push_back({"many_requests_are_under_way", &many_requests_are_under_way<Communicator>});

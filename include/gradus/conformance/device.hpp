@@ -48,7 +48,7 @@ void copies_arrive_in_order(Device& device) {
     require(back == values, "a copy of " + size + " differs");
     device.copy_to_host(back.data(), a, count);
     device.synchronize();
-    require(back == std::vector<std::byte>(count), "fill_zero leaves something of " + size);
+    require(back == std::vector<std::byte>(count), "fill_zero did not clear all of " + size);
     device.deallocate(a, count);
     device.deallocate(b, count);
   }

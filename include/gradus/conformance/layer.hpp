@@ -96,8 +96,7 @@ class contract_check {
 
   /// Checks gradients of inputs and parameters against central differences of sum(output * output_gradient), in double.
   void check_gradients() {
-    static_assert(sizeof(Element) == 8,
-                  "gradus::conformance: finite differences of other types than double say little");
+    static_assert(sizeof(Element) == 8, "gradus::conformance: finite differences need double");
     if (traits_.aliases_input) {
       return;
     }
@@ -220,7 +219,7 @@ class contract_check {
       result.buffers.push_back(buffer.get());
     }
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      require(same_bits(used.inputs[k].get(), inputs_[k]), "forward leaves its inputs alone");
+      require(same_bits(used.inputs[k].get(), inputs_[k]), "forward does not change its inputs");
     }
     return result;
   }
@@ -266,8 +265,8 @@ class contract_check {
     for (const auto& gradient : used.parameter_gradients) {
       result.parameters.push_back(gradient.get());
     }
-    require(same_bits(output_gradient.get(), output_gradient_), "backward leaves the gradient of its output alone");
-    require(same_bits(state.get(), after.state), "backward leaves the state alone");
+    require(same_bits(output_gradient.get(), output_gradient_), "backward does not change the gradient of its output");
+    require(same_bits(state.get(), after.state), "backward does not change the state");
     return result;
   }
 
@@ -282,7 +281,7 @@ class contract_check {
       require(same_bits(again.output, first_.output), "a second forward pass makes the same output");
       require(same_bits(again.state, first_.state), "a second forward pass leaves the same state");
       for (std::size_t b = 0; b < first_.buffers.size(); ++b) {
-        require(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass leaves buffers alone");
+        require(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass does not change buffers");
       }
     }
     if (traits_.fuses_residual) {
@@ -326,7 +325,7 @@ class contract_check {
       for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
         require(all_finite(got.parameters[p]), "backward writes all gradients of parameters");
         require(same_bits(got.parameters[p], expected.parameters[p]),
-                "gradients of parameters do not depend on what else is wanted");
+                "gradients of parameters do not depend on which other gradients are needed");
       }
     };
     std::vector<request> choices{nothing, {}, {.accumulate = true}};
@@ -360,7 +359,8 @@ class contract_check {
     const elements old = old_gradient(expected.size(), place);
     const elements relu_output = mask(expected.size(), place);
     if (!asked.wanted) {
-      require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())), "what is not wanted is not written");
+      require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())),
+              "a gradient that is not needed is not written");
       return;
     }
     close(got, combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &relu_output : nullptr),

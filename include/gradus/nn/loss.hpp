@@ -76,7 +76,7 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
   for (const std::int32_t label : labels) {
     if (label < 0 || label >= classes) {
       raise<shape_error>(kind, {"labels in [0, ", classes, ")"}, {label},
-                         "the last layer has one score a class: compare its out_features with the data set");
+                         "the last layer needs one score for each class: compare its out_features with the data set");
     }
   }
 }

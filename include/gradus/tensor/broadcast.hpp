@@ -155,14 +155,16 @@ template <class Value, int Rank, unsigned Mask, class Prototype>
 [[nodiscard]] auto bind_along(std::string_view operation, along_vector<Value, Rank, Mask> node,
                               const Prototype& prototype) {
   constexpr int rank = Prototype::rank;
-  static_assert(Rank == 0 || Rank == rank,
-                "gradus: per_channel stands beside images; per_row and per_column beside tensors of rank 2");
-  static_assert(Mask <= all_axes<rank>, "gradus: along<axes...> names an axis that the tensor beside it does not have");
+  static_assert(
+      Rank == 0 || Rank == rank,
+      "gradus: per_channel needs images in the same expression; per_row and per_column need a tensor of rank 2");
+  static_assert(Mask <= all_axes<rank>,
+                "gradus: along<axes...> names an axis that the tensor in the same expression does not have");
   const auto expected = extents_of<Mask>(prototype.extents());
   if (node.value.extents() != expected) {
     raise<shape_error>(
         operation,
-        "values of shape " + to_string(expected) + " beside a tensor of shape " + to_string(prototype.extents()),
+        "values of shape " + to_string(expected) + " for a tensor of shape " + to_string(prototype.extents()),
         to_string(node.value.extents()));
   }
   return broadcast<Value, rank, typename Prototype::layout_type, Mask>{std::move(node.value), prototype.extents()};

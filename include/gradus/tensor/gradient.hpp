@@ -34,11 +34,10 @@ using gradient_of =
     tensor<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
 
 [[noreturn]] GRADUS_COLD inline void refuse_unread(std::size_t position, std::size_t count) {
-  raise<configuration_error>(
-      "gradients", "tensors that the loss depends on",
-      {"a loss that has no derivative by tensor ", position + 1, " of ", count},
-      "give the object that stands in the loss: a tensor is recognised by its memory, and a copy "
-      "has other memory; conditions of where() have no derivative");
+  raise<configuration_error>("gradients", "tensors that the loss depends on",
+                             {"a loss that has no derivative by tensor ", position + 1, " of ", count},
+                             "pass the object that the loss reads: a tensor is recognized by its memory, and a copy "
+                             "has other memory; conditions of where() have no derivative");
 }
 
 /// The tensors to differentiate by, and the adjoints that have reached each of them.

@@ -163,7 +163,7 @@ void normalize(cpu& device, const batch_norm_split& split, const Element* x, Ele
 inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) {
   if (given < wanted) {
     raise<shape_error>("batch_norm", "a workspace of " + std::to_string(wanted) + " bytes", std::to_string(given),
-                       "ask batch_norm_workspace_bytes with the largest batch");
+                       "call batch_norm_workspace_bytes with the largest batch");
   }
 }
 

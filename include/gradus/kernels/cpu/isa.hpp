@@ -69,7 +69,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
     if (name == name_of(which)) {
       if (!is_available(which)) {
         raise<configuration_error>(asked_by, "an instruction set of this processor", std::string{name},
-                                   "leave it out to use the best that the processor has");
+                                   "omit it to use the best instruction set of the processor");
       }
       return which;
     }

@@ -86,7 +86,7 @@ class loss_memory {
       if (looks % 4096 == 0) {
         const cudaError_t status = cudaStreamQuery(stream_);
         if (status != cudaErrorNotReady) {
-          check_cuda(status, "a recorded training step");
+          check_cuda(status, "a captured training step");
           break;  // all work is done
         }
       }

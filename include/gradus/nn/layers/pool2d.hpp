@@ -89,7 +89,7 @@ GRADUS_COLD inline kernels::pool2d_geometry pool_geometry(std::string_view kind,
   const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
                      (window.out_width - 1) * stride.width - window.pad_left >= in.width;
   if (before || after) {
-    raise<configuration_error>(kind, "windows that each hold at least one element of the image",
+    raise<configuration_error>(kind, "kernel positions that each cover at least one element of the image",
                                "padding as large as the kernel");
   }
   return geometry;

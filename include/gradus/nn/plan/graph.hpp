@@ -102,7 +102,7 @@ class graph {
     for (const value input : inputs) {
       if (!owns(input)) {
         raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
-                                   "pass what input() or add(...) of this network returned", where);
+                                   "pass a value that input() or add(...) of this network returned", where);
       }
       input_shapes.push_back(shapes_[input.index]);
     }
@@ -137,7 +137,8 @@ class graph {
   GRADUS_COLD void require_scores(value scores, error_location where) const {
     require_building("network.loss", where);
     if (has_loss_) {
-      raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
+      raise<configuration_error>("network.loss", "one loss", "a second one",
+                                 "add the losses before you pass them to network.loss", where);
     }
     if (!owns(scores) || scores.index == 0) {
       raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
@@ -232,7 +233,7 @@ class graph {
   [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_location where = error_location::current()) const {
     if (!owns(v)) {
       raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
-                                 "pass what input() or add(...) of this network returned", where);
+                                 "pass a value that input() or add(...) of this network returned", where);
     }
     return shapes_[v.index];
   }
@@ -304,7 +305,7 @@ class graph {
       append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
       text += '\n';
     }
-    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
+    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
     return text;
   }
 

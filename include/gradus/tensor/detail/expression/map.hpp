@@ -207,7 +207,7 @@ struct common_element {
     }
     return k;
   }();
-  static_assert(!is_number[chosen], "gradus: an operation on numbers alone: give it a tensor");
+  static_assert(!is_number[chosen], "gradus: an operation on numbers only: give it a tensor");
   using type = typename element<typename nth<chosen, Nodes...>::type>::type;
 
   static constexpr std::array<bool, sizeof...(Nodes)> same{
@@ -273,8 +273,9 @@ template <class Operation, std::size_t First, class... Nodes>
 [[nodiscard]] auto make_map_along(Nodes... nodes) {
   constexpr unsigned all = (0U | ... | along_axes<Nodes>::mask);
   constexpr int rank = std::max({along_axes<Nodes>::rank...});
-  static_assert(((along_axes<Nodes>::rank == 0 || along_axes<Nodes>::rank == rank) && ...),
-                "gradus: per_channel stands beside images; per_row and per_column beside tensors of rank 2");
+  static_assert(
+      ((along_axes<Nodes>::rank == 0 || along_axes<Nodes>::rank == rank) && ...),
+      "gradus: per_channel needs images in the same expression; per_row and per_column need a tensor of rank 2");
   using scalar = typename common_element<First, Nodes...>::type;
   constexpr std::array<bool, sizeof...(Nodes)> is_one{is_along<Nodes>...};
   constexpr auto one = static_cast<std::size_t>(std::find(is_one.begin(), is_one.end(), true) - is_one.begin());

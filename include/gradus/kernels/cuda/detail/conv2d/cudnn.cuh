@@ -31,7 +31,7 @@ namespace gradus::kernels::detail {
   gradus::raise<device_error>(call, cudnnGetErrorString(CUDNN_STATUS_SUCCESS),
                               {cudnnGetErrorString(status), said[0] == '\0' ? "" : ", ", said},
                               status == CUDNN_STATUS_NOT_INITIALIZED
-                                  ? "cuDNN found no card and driver that it works with: nvidia-smi lists them"
+                                  ? "cuDNN found no GPU and driver that it supports: nvidia-smi lists them"
                                   : "the failure may belong to earlier work on the device; CUDNN_LOGLEVEL_DBG=3 in the "
                                     "environment makes cuDNN say more",
                               where);
@@ -69,7 +69,7 @@ template <class Layout>
     const auto i = static_cast<std::size_t>(axis);
     if (dense[axis] > std::numeric_limits<int>::max() || strides[i] > std::numeric_limits<int>::max()) {
       gradus::raise<shape_error>("cudnn", "extents and strides of at most 2147483647 elements", to_string(shape),
-                                 "train in parts: compile_options has a number of examples that are computed at once");
+                                 "train in micro-batches: set compile_options::micro_batch_size");
     }
     result.extents[i] = static_cast<int>(dense[axis]);
     result.strides[i] = static_cast<int>(strides[i]);
