@@ -25,7 +25,7 @@ class GradusConan(ConanFile):
         "system_eigen": [True, False],  # Eigen from the system, not from Conan
     }
     default_options = {"with_gzip": False, "with_jpeg": False, "system_eigen": False}
-    # The component gradus::mpi takes the MPI of the machine: a cluster has its own.
+    # The component gradus::conformance needs nothing more. gradus::mpi takes the MPI of the machine: a cluster has its own.
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
 

@@ -30,7 +30,7 @@
 #include "gradus/comm/mpi.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/gradus.hpp"
-#include "gradus/parallel/bucket_order.hpp"
+#include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "gradus/parallel/network_segments.hpp"
 #include "model.hpp"
 #include "one_of.hpp"

@@ -19,7 +19,7 @@
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/train/recorded_step.cuh"
+#include "gradus/train/captured_step.cuh"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include "gradus/data/cuda_loader.cuh"
 #include "gradus/kernels/cuda.cuh"
 #include "gradus/layout/layouts.hpp"
-#include "gradus/train/recorded_network.cuh"
+#include "gradus/train/captured_network.cuh"
 #include "training_in.hpp"
 
 namespace driver {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "gradus/parallel/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
 
 namespace driver {
 

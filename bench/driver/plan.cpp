@@ -4,12 +4,13 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "gradus/core/unoptimized.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
-#include "gradus/parallel/bucket_order.hpp"
-#include "gradus/parallel/placement.hpp"
-#include "gradus/parallel/simulated_step.hpp"
-#include "gradus/parallel/step_graph.hpp"
+#include "gradus/parallel/transfer_order/bucket_order.hpp"
+#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "plan.hpp"
 #include "servers.hpp"
 #include "training.hpp"
@@ -211,7 +212,11 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   if (chosen.order != transfer_order::none) {
     std::printf("Order:       %s\n", name_of(chosen.order));
   }
-  std::printf("Ranks:       %d\nThreads:     %d per rank\n==========\n", about.ranks, about.threads);
+  std::printf("Ranks:       %d\nThreads:     %d per rank\n", about.ranks, about.threads);
+  if (const char* const note = gradus::detail::note_of_unoptimized(); note != nullptr && chosen.device != "cuda") {
+    std::printf("Note:        %s\n", note);
+  }
+  std::printf("==========\n");
   std::fflush(stdout);
 }
 

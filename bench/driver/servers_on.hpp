@@ -5,8 +5,8 @@
 
 #include <cstdio>
 
-#include "gradus/parallel/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "servers.hpp"
 
 namespace driver {

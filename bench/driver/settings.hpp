@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gradus/comm/detail/wait.hpp"
+#include "gradus/comm/wait.hpp"
 #include "gradus/core/index.hpp"
 
 namespace driver {

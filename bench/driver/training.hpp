@@ -7,16 +7,16 @@
 #include <memory>
 #include <string>
 
-#include "gradus/comm/any_group.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/nn/graph.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/schedule.hpp"
-#include "gradus/parallel/step_graph.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
-#include "gradus/train/detail/loop.hpp"
-#include "gradus/train/detail/parts.hpp"
-#include "gradus/train/detail/step_update.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/step_update.hpp"
 #include "input.hpp"
 #include "settings.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "build_model.hpp"
 #include "gradus/data/parallel_loader.hpp"
-#include "gradus/train/detail/trainer_base.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/traced.hpp"
 #include "training.hpp"
 #include "update.hpp"

@@ -12,16 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "gradus/comm/any_group.hpp"
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/parallel/step_graph.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
-#include "gradus/train/detail/parts.hpp"
-#include "gradus/train/detail/step_update.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/step_update.hpp"
 #include "gradus/train/traced.hpp"
 #include "input.hpp"
 #include "marks.hpp"

@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "gradus/parallel/bucket_order.hpp"
-#include "gradus/parallel/order.hpp"
+#include "gradus/parallel/transfer_order/bucket_order.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
 #include "rules_on.hpp"
 #include "update.hpp"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gradus/kernels/conv2d.hpp"
-#include "gradus/train/detail/loop.hpp"
-#include "gradus/train/detail/parts.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
 #include "marks.hpp"
 #include "result.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "gradus/comm/agreement.hpp"                  // comm::require_agreement
 #include "gradus/comm/all_reduce_rule.hpp"            // comm::parse_all_reduce_spec
-#include "gradus/comm/any_group.hpp"                  // comm::any_group, comm::group_of
+#include "gradus/comm/any_communicator.hpp"                  // comm::any_group, comm::group_of
 #include "gradus/comm/collectives.hpp"                // comm::collectives
 #include "gradus/comm/command_line.hpp"               // comm::agree, comm::command_line
 #include "gradus/comm/communicator.hpp"               // comm::communicator, comm::all_reduce, ...
@@ -43,7 +43,7 @@
 #include "gradus/parallel/all_reduce.hpp"             // parallel::all_reduce
 #include "gradus/parallel/compressed_all_reduce.hpp"  // parallel::compressed_all_reduce
 #include "gradus/parallel/sharded_update.hpp"         // parallel::sharded_update
-#include "gradus/parallel/synchronization.hpp"        // parallel::synchronization
+#include "gradus/parallel/strategy.hpp"        // parallel::synchronization
 #include "gradus/tensor/copy.hpp"                     // to, copy
 #include "gradus/tensor/expressions.hpp"              // operators, sum, matmul, assign, gradients, ...
 #include "gradus/tensor/tensor.hpp"                   // tensor, image_tensor

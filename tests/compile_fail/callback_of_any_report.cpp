@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // EXPECT_ERROR: gradus: say which report the function takes
-#include "gradus/train/detail/parts.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
 
 #ifdef GRADUS_TEST_GOOD_TWIN
 inline constexpr auto callback = [](const gradus::train::step_report&) {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // EXPECT_ERROR: gradus: the callback's on_epoch would never be called
-#include "gradus/train/detail/parts.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
 
 struct takes_a_number {
   void on_step(const gradus::train::step_report& step);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // EXPECT_ERROR: gradus: nothing of the callback would ever be called
-#include "gradus/train/detail/parts.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
 
 struct misspelt {
 #ifdef GRADUS_TEST_GOOD_TWIN

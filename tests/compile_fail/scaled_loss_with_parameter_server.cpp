@@ -5,7 +5,7 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
 #include "gradus/train/trainer.hpp"
 
 #ifdef GRADUS_TEST_GOOD_TWIN

@@ -16,7 +16,7 @@
 #include "gradus/optim/cuda_passes.cuh"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/parallel/sharded_update.hpp"
-#include "gradus/train/recorded_network.cuh"
+#include "gradus/train/captured_network.cuh"
 #include "training_runs.hpp"
 
 namespace {

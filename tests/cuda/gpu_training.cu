@@ -22,8 +22,8 @@
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/scaled_loss.hpp"
 #include "gradus/tensor/cuda.cuh"
-#include "gradus/train/recorded_network.cuh"
-#include "gradus/train/recorded_step.cuh"
+#include "gradus/train/captured_network.cuh"
+#include "gradus/train/captured_step.cuh"
 #include "half_squares.hpp"
 #include "training_runs.hpp"
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <limits>
 
-#include "gradus/kernels/cuda/convolution_plan.cuh"
+#include "gradus/kernels/cuda/detail/conv2d/convolution_plan.cuh"
 #include "gradus/nn/window.hpp"
 
 namespace {

@@ -7,8 +7,8 @@
 
 #include "archetypes.hpp"                     // archetypes::device
 #include "gradus/device/thrust_device.cuh"    // thrust_device
-#include "gradus/tensor/thrust_evaluate.cuh"  // evaluate_to
-#include "gradus/tensor/thrust_reduce.cuh"    // reduce
+#include "gradus/tensor/detail/thrust/evaluate.cuh"  // evaluate_to
+#include "gradus/tensor/detail/thrust/reduce.cuh"    // reduce
 
 class thrust_host : public archetypes::device, public gradus::detail::thrust_device {
  public:

@@ -20,7 +20,7 @@
 
 #include "../support/communicators_mpi.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/trace/chrome.hpp"
-#include "gradus/trace/detail/json.hpp"
+#include "gradus/trace/detail/file/json.hpp"
 #include "gradus/trace/timeline.hpp"
 
 namespace {

@@ -5,7 +5,8 @@
 The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
 may include. Further: the module line in the head of a header names its folder; third-party headers of an optional
 component, and the component's own headers, are included by that component alone; included files exist; no cycles
-between headers; no header is longer than 800 lines. What a header uses of the standard library or of Eigen it includes
+between headers; no header is longer than 800 lines. What declares names in namespaces `detail` only stands in a folder
+`detail/IDEA/`, nothing public stands there, and no module includes what another one has there. What a header uses of the standard library or of Eigen it includes
 itself: a name `std::x` comes from a header after which some include of the tree has it in its comment, as in
 `#include <span>  // std::span`.
 """
@@ -14,16 +15,18 @@ import pathlib
 import re
 import sys
 
+from declarations import public_and_private
+
 LONGEST_HEADER = 800  # lines
 
 # component: (its headers, the third-party headers that only they may include)
 COMPONENTS = {
-    "mpi": (r"gradus/comm/mpi[^/]*\.hpp", r"mpi\.h"),
+    "mpi": (r"gradus/comm/(detail/)?mpi[^/]*(/.*)?\.hpp", r"mpi\.h"),
     "gzip": (r"gradus/((data|trace)/gzip|data/record_file)[^/]*\.hpp", r"zlib\.h"),
     "jpeg": (r"gradus/data/jpeg[^/]*\.hpp", r"turbojpeg\.h"),
     "nvtx": (r"gradus/trace/nvtx[^/]*\.hpp", r"nvtx3/.*"),
     "cuda": (r"gradus/(device/cuda|kernels/cuda).*|gradus/.*\.cuh", r"cud.*|cub/.*|thrust/.*|cublas.*"),
-    "nccl": (r"gradus/comm/nccl[^/]*", r"nccl\.h|cud.*"),
+    "nccl": (r"gradus/comm/(detail/)?nccl.*", r"nccl\.h|cud.*"),
 }
 USES = {"nccl": {"cuda"}}  # component: others whose headers it may include
 
@@ -122,6 +125,14 @@ def check(root):
         elif not umbrella and re.match(r"// Module: (\w+)\.", head).group(1) != module:
             complaints.append(f"{header}: lies in '{module}' but its head says '{head[3:]}'")
         graph[header] = []
+        in_detail = "detail" in parts[:-1]
+        public, private = public_and_private(path.read_text())
+        if in_detail and public:
+            complaints.append(f"{header}: a public name in a folder 'detail': {public[0][:80]}")
+        if in_detail and not re.search(r"/detail/\w+/", "/" + header):
+            complaints.append(f"{header}: a private header stands in detail/IDEA/, not in detail/")
+        if not in_detail and private and not public:
+            complaints.append(f"{header}: declares private names only: it belongs into {module}/detail/IDEA/")
         for number, line in enumerate(lines, 1):
             match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
             if match is None:
@@ -148,6 +159,8 @@ def check(root):
             own = component_of(header)
             if component is not None and own != component and component not in USES.get(own, ()):
                 complaints.append(f"{place}: {target} belongs to the component '{component}': include it by choice")
+            if "/detail/" in target and target_module != module:
+                complaints.append(f"{place}: '{module}' may not include the private header {target}")
             graph[header].append(target)
 
     complaints += missing_includes({header: (include / header).read_text() for header in graph})

@@ -54,6 +54,10 @@ BAD = [
     ("device/cpu.hpp", "#pragma once\n#include <vector>\nstd::vector<int> sizes;\n", "name it in the comment"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>  // std::span\nstd::vector<int> sizes;\n", "std::vector: include"),
     ("layout/layouts.hpp", "#pragma once\nEigen::Index columns;\n", "Eigen is used and not included"),
+    ("core/text.hpp", "namespace gradus::detail { int size = 1; }\n", "declares private names only"),
+    ("core/detail/text/text.hpp", "namespace gradus { struct text {}; }\n", "a public name in a folder 'detail'"),
+    ("core/detail/text.hpp", "namespace gradus::detail { int size = 1; }\n", "stands in detail/IDEA/"),
+    ("device/cpu.hpp", '#include "gradus/core/detail/text/text.hpp"\n', "may not include the private header"),
 ]
 
 

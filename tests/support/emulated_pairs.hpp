@@ -3,9 +3,9 @@
 // Tiles of pairs of bfloat16 without the instruction that they are for: what any processor can test of them.
 #pragma once
 
-#include "gradus/kernels/cpu/simd_pairs.hpp"
+#include "gradus/kernels/cpu/detail/simd/pairs.hpp"
 #define GRADUS_PAIRS_NAMESPACE emulated_pairs
-#include "gradus/kernels/cpu/simd_pairs_body.hpp"
+#include "gradus/kernels/cpu/detail/simd/pairs_body.hpp"
 
 /// The portable kernels with tiles of pairs of 16 lanes.
 [[nodiscard]] inline const gradus::kernels::detail::tile_kernels<float>& emulated_pair_kernels() {

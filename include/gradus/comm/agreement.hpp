@@ -16,9 +16,9 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/comm/any_group.hpp"     // any_group, group_of
+#include "gradus/comm/any_communicator.hpp"     // any_group, group_of
 #include "gradus/comm/communicator.hpp"  // communicator
-#include "gradus/comm/detail/wait.hpp"   // ranks_text
+#include "gradus/comm/wait.hpp"   // ranks_text
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/error.hpp"         // configuration_error
 #include "gradus/core/random.hpp"        // hash_text
@@ -168,10 +168,10 @@ GRADUS_COLD inline void require_agreement(any_group& group, std::string_view wha
   const std::uint64_t digest[] = {gradus::detail::hash_text(packed), packed.size()};
   std::memcpy(mine.data(), digest, digest_bytes);
   group.all_gather(mine, digests, where);
-  const auto size_of = [&](std::size_t rank) {
+  const auto size_of = [&](std::size_t rank) -> std::size_t {
     std::uint64_t size = 0;
     std::memcpy(&size, digests.data() + digest_bytes * rank + sizeof(size), sizeof(size));
-    return static_cast<std::size_t>(size);
+    return size;
   };
   bool same = true;
   std::size_t longest = 0;

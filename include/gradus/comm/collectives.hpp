@@ -6,6 +6,7 @@
 
 #include <algorithm>        // std::max
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint64_t, std::uint8_t
 #include <cstring>          // std::memcpy
@@ -20,9 +21,9 @@
 #include "gradus/comm/agreement.hpp"                    // require_agreement
 #include "gradus/comm/all_reduce_rule.hpp"              // all_reduce_rule, choose, describe
 #include "gradus/comm/communicator.hpp"                 // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"                  // call
-#include "gradus/comm/detail/collective_schedules.hpp"  // the algorithms
-#include "gradus/comm/detail/schedule_run.hpp"          // schedule_run, schedule_runs
+#include "gradus/comm/call.hpp"                  // call
+#include "gradus/comm/detail/schedule/collectives.hpp"  // the algorithms
+#include "gradus/comm/detail/schedule/run.hpp"          // schedule_run, schedule_runs
 #include "gradus/comm/self.hpp"                         // self
 #include "gradus/core/error.hpp"                        // configuration_error, shape_error
 #include "gradus/core/index.hpp"                        // index_t
@@ -224,6 +225,11 @@ class collectives {
                        {"segment_bytes", std::to_string(options_.segment_bytes)},
                        {"node_of_rank", nodes}});
     own_ = std::make_unique<parts>(base_.duplicate(), options_);
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, collectives&> collectives(Argument&& world) : collectives{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   [[nodiscard]] int rank() const noexcept { return base_.rank(); }

@@ -13,9 +13,9 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_group.hpp"     // any_group, group_of
+#include "gradus/comm/any_communicator.hpp"     // any_group, group_of
 #include "gradus/comm/communicator.hpp"  // explain_communicator
-#include "gradus/comm/detail/wait.hpp"   // ranks_text
+#include "gradus/comm/wait.hpp"   // ranks_text
 #include "gradus/core/config.hpp"        // GRADUS_COLD
 #include "gradus/core/text.hpp"          // append, text
 #include "gradus/core/vector.hpp"        // vector

@@ -6,18 +6,33 @@
 
 #include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::convertible_to, std::movable, std::same_as
+#include <iterator>         // std::data
 #include <source_location>  // std::source_location
 #include <span>             // std::span
 #include <string_view>      // std::string_view
-#include <type_traits>      // std::is_const_v
+#include <type_traits>      // std::is_const_v, std::is_lvalue_reference_v, std::remove_pointer_t
 #include <utility>          // std::declval
 
-#include "gradus/comm/detail/checks.hpp"  // require_blocks, require_open, require_peer, require_root
-#include "gradus/comm/detail/wait.hpp"    // default_time_limit
+#include "gradus/comm/detail/request/checks.hpp"  // require_blocks, require_open, require_peer, require_root
+#include "gradus/comm/wait.hpp"    // default_time_limit
 #include "gradus/comm/reduction.hpp"      // reduction
 #include "gradus/comm/request.hpp"        // request
 
 namespace gradus::comm {
+
+namespace detail {
+
+/// Says that a communicator of a name is not copied. Always true when it compiles.
+template <class Argument>
+consteval bool explain_not_copied() {
+  static_assert(!std::is_lvalue_reference_v<Argument>,
+                "gradus: a communicator is not copied: a function takes it as comm::threads& world (or auto& world), "
+                "and what is built on it takes it over: write std::move(world), or world.duplicate() to go on using "
+                "world");
+  return true;
+}
+
+}  // namespace detail
 
 template <class C>
 concept has_communicator_name = requires {
@@ -107,6 +122,8 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
 ///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and
 ///      so do this rank's. An operation that could complete may complete.
+///  12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it has
+///      not taken part throw communication_error that names it; what it sent before can still be received.
 /// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
 /// other's memory, `make_window(std::span<Element>)`, see makes_windows.
 /// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any
@@ -157,7 +174,9 @@ consteval bool explain_communicator() {
 namespace detail {
 
 template <class Range>
-using span_of = decltype(std::span{std::declval<Range>()});
+using data_of = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
+template <class Range>
+using span_of = decltype(std::span<data_of<Range>>{std::declval<Range>()});
 template <class Range>
 using element_of = typename span_of<Range>::value_type;
 

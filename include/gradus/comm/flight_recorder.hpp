@@ -15,7 +15,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/communicator.hpp"  // communicator
-#include "gradus/comm/detail/call.hpp"   // call
+#include "gradus/comm/call.hpp"   // call
 #include "gradus/comm/recorded.hpp"      // recorded
 #include "gradus/comm/self.hpp"          // self
 #include "gradus/core/error.hpp"         // configuration_error

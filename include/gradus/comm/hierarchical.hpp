@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::int64_t
 #include <memory>           // std::make_unique, std::unique_ptr
@@ -14,7 +15,7 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"       // communicator, reduction, register_memory, registration_of, request
-#include "gradus/comm/detail/two_levels.hpp"  // two_level_queue, two_level_run
+#include "gradus/comm/detail/schedule/two_levels.hpp"  // two_level_queue, two_level_run
 #include "gradus/core/config.hpp"             // GRADUS_COLD
 #include "gradus/core/error.hpp"              // configuration_error
 #include "gradus/core/index.hpp"              // index_t
@@ -66,6 +67,11 @@ class hierarchical {
                std::source_location where = std::source_location::current())
       : parts_{std::make_unique<parts>(std::move(local), std::move(across), std::move(whole), options)} {
     check(where);
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, hierarchical&> hierarchical(Argument&& world) : hierarchical{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   [[nodiscard]] int rank() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.rank(); }

@@ -9,7 +9,9 @@
 #include <algorithm>        // std::min
 #include <chrono>           // std::chrono::milliseconds
 #include <climits>          // INT_MAX
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::uint64_t
 #include <cstring>          // std::memcpy
 #include <exception>        // std::exception
 #include <memory>           // std::make_unique, std::unique_ptr
@@ -19,22 +21,27 @@
 #include <utility>          // std::forward, std::move
 
 #include "gradus/comm/communicator.hpp"     // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"      // call
-#include "gradus/comm/mpi_element.hpp"      // mpi_element, mpi_element_of
+#include "gradus/comm/call.hpp"      // call
+#include "gradus/comm/detail/mpi/element.hpp"      // mpi_element, mpi_element_of
 #include "gradus/comm/mpi_environment.hpp"  // mpi_environment
-#include "gradus/comm/mpi_operation.hpp"    // mpi_channel, mpi_operation
-#include "gradus/comm/mpi_process.hpp"      // check_mpi
+#include "gradus/comm/detail/mpi/operation.hpp"    // mpi_channel, mpi_operation
+#include "gradus/comm/detail/mpi/process.hpp"      // check_mpi
 #include "gradus/core/config.hpp"           // GRADUS_COLD
 #include "gradus/core/error.hpp"            // configuration_error
 #include "gradus/core/index.hpp"            // index_t
 
 namespace gradus::comm {
 
+namespace detail {
+class mpi_shared_channel;
+}
+
 /// A rank among the processes of an MPI job. The collectives are the MPI library's own.
 ///
 /// Every wait polls MPI, so that it has a time limit and ends when another rank fails; an error code of MPI becomes a
 /// communication_error with MPI's words. When the time limit is over the message says what the other ranks wait for and
-/// which do not answer. MPI cannot take back a collective or a send that has begun: after a failure the process makes
+/// which do not answer. A rank that waits for one whose communicator has been destroyed gets communication_error that
+/// names it. MPI cannot take back a collective or a send that has begun: after a failure the process makes
 /// no more MPI calls on its communicators, and ends by MPI_Abort (see mpi_environment).
 ///
 /// Whether all ranks get the same bits is up to the MPI library: MPICH and Open MPI give the same bits on all ranks for
@@ -51,10 +58,23 @@ class mpi {
   /// The ranks of `ranks`, on a channel of its own: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
   GRADUS_COLD mpi(mpi_environment& environment, MPI_Comm ranks) {
+    detail::mpi_process& process = *environment.process_;
+    const std::uint64_t number = process.number_channel(ranks);
+    int rank = 0;
+    int size = 1;
+    if (ranks != MPI_COMM_NULL) {
+      MPI_Comm_rank(ranks, &rank);
+      MPI_Comm_size(ranks, &size);
+    }
+    auto membership = process.join(number, rank, size);  // before MPI_Comm_dup lets any rank go on, and leave
     MPI_Comm own = MPI_COMM_NULL;
-    detail::check_mpi(environment.process_->enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi",
-                      "MPI_Comm_dup");
-    channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own);
+    detail::check_mpi(process.enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi", "MPI_Comm_dup");
+    channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, mpi&> mpi(Argument&& world) : mpi{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   mpi(mpi&&) noexcept = default;
@@ -133,11 +153,14 @@ class mpi {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::mpi_operation& operation = channel_->fresh({.kind = detail::call_kind::duplicate}, limit_);
     request pending{operation};
+    // Before any rank can have left the duplicate.
+    auto membership = channel_->process().join(channel_->membership().channel_of_duplicate(), rank(), size());
     operation.add("MPI_Comm_idup",
                   [&](MPI_Request* handle) { return MPI_Comm_idup(native(), &operation.new_communicator(), handle); });
     pending.wait();
     mpi copy;
-    copy.channel_ = std::make_unique<detail::mpi_channel>(channel_->shared_process(), operation.new_communicator());
+    copy.channel_ = std::make_unique<detail::mpi_channel>(channel_->shared_process(), operation.new_communicator(),
+                                                          std::move(membership));
     copy.limit_ = limit_;
     copy.largest_count_ = largest_count_;
     return copy;
@@ -151,6 +174,7 @@ class mpi {
 
  private:
   friend class mpi_shared;
+  friend class detail::mpi_shared_channel;
 
   mpi() noexcept = default;
 

@@ -11,7 +11,7 @@
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/mpi_process.hpp"  // check_mpi, mpi_process
+#include "gradus/comm/detail/mpi/process.hpp"  // check_mpi, mpi_process
 #include "gradus/core/config.hpp"       // GRADUS_COLD
 
 namespace gradus::comm {
@@ -41,6 +41,9 @@ struct mpi_options {
 /// Errors of MPI on MPI_COMM_WORLD and MPI_COMM_SELF are returned, not fatal: a program that calls MPI itself has to
 /// look at what calls return.
 ///
+/// Destroyed by all ranks: without a failure the destructor waits for those of the other ranks, as MPI_Finalize does,
+/// and learns of their failures meanwhile.
+///
 /// If MPI runs already (another library has begun it), it is left running and its error handlers are left alone, and an
 /// exception does not end the job.
 class mpi_environment {
@@ -62,6 +65,9 @@ class mpi_environment {
       process_->fail("an exception ended its program");
     }
     process_->look_for_notices(std::string_view{"the end of its program"});
+    if (!process_->failed()) {
+      process_->meet_at_end();
+    }
     if (!owner_) {
       if (!process_->failed()) {
         process_->end();

@@ -9,6 +9,7 @@
 #include <algorithm>        // std::max
 #include <array>            // std::array
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::int64_t
 #include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
@@ -18,15 +19,15 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"            // call
-#include "gradus/comm/detail/wait.hpp"            // ranks_text
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/wait.hpp"            // ranks_text
 #include "gradus/comm/mpi.hpp"                    // mpi
 #include "gradus/comm/mpi_environment.hpp"        // mpi_environment
-#include "gradus/comm/mpi_process.hpp"            // check_mpi
-#include "gradus/comm/mpi_registered_memory.hpp"  // mpi_registered_memory, mpi_registration
-#include "gradus/comm/mpi_shared_channel.hpp"     // mpi_shared_channel
-#include "gradus/comm/mpi_shared_memory.hpp"      // mpi_shared_pool
-#include "gradus/comm/mpi_shared_steps.hpp"       // reduce_shared, shared_task
+#include "gradus/comm/detail/mpi/process.hpp"            // check_mpi
+#include "gradus/comm/detail/mpi/registered_memory.hpp"  // mpi_registered_memory, mpi_registration
+#include "gradus/comm/detail/mpi_shared/channel.hpp"     // mpi_shared_channel
+#include "gradus/comm/detail/mpi_shared/memory.hpp"      // mpi_shared_pool
+#include "gradus/comm/detail/mpi_shared/steps.hpp"       // reduce_shared, shared_task
 #include "gradus/core/config.hpp"                 // GRADUS_COLD
 #include "gradus/core/element.hpp"                // element_name
 #include "gradus/core/error.hpp"                  // configuration_error
@@ -78,6 +79,11 @@ class mpi_shared {
   mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {},
              std::source_location where = std::source_location::current())
       : channel_{open(mpi{environment, ranks}, options, where)} {}
+
+  template <class Argument>
+  requires std::same_as<Argument, mpi_shared&> mpi_shared(Argument&& world) : mpi_shared{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
+  }
 
   /// The ranks of a job by nodes; see split_by_node.
   struct split;

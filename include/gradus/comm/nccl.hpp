@@ -19,10 +19,10 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"    // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"     // call
-#include "gradus/comm/host_link.hpp"       // host_link, host_ranks_of
-#include "gradus/comm/id_file.hpp"         // read_id_file, write_id_file
-#include "gradus/comm/nccl_operation.hpp"  // nccl_channel, nccl_operation
+#include "gradus/comm/call.hpp"     // call
+#include "gradus/comm/detail/nccl/host_link.hpp"       // host_link, host_ranks_of
+#include "gradus/comm/detail/nccl/id_file.hpp"         // read_id_file, write_id_file
+#include "gradus/comm/detail/nccl/operation.hpp"  // nccl_channel, nccl_operation
 #include "gradus/core/bfloat16.hpp"        // bfloat16
 #include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"           // configuration_error, raise

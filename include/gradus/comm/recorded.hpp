@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
+#include <concepts>         // std::same_as
 #include <cstddef>          // std::byte
 #include <cstdint>          // std::uint8_t
 #include <exception>        // std::exception
@@ -15,9 +16,9 @@
 #include <utility>          // std::move
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"            // call
-#include "gradus/comm/detail/checks.hpp"          // require_open
-#include "gradus/comm/detail/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/detail/request/checks.hpp"          // require_open
+#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
 #include "gradus/core/element.hpp"                // element_name
 #include "gradus/core/index.hpp"                  // index_t
 
@@ -114,6 +115,11 @@ class recorded {
 
   explicit recorded(Communicator base, std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>())
       : recorded{std::move(base), std::move(recorder), std::make_shared<int>(0)} {}
+
+  template <class Argument>
+  requires std::same_as<Argument, recorded&> recorded(Argument&& world) : recorded{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
+  }
 
   [[nodiscard]] Recorder& recorder() noexcept { return *recorder_; }
 

@@ -111,8 +111,8 @@ GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* sourc
   constexpr index_t block = reduction_block<Element>;
   for (const Element* const end = source + blocks * block; source != end; source += block, target += block) {
     if constexpr (std::same_as<Element, float16>) {  // converted by the block
-      float values[block];
-      float others[block];
+      float values[std::size_t{block}];
+      float others[std::size_t{block}];
       widen(target, values, block);
       widen(source, others, block);
       for (index_t k = 0; k < block; ++k) {
@@ -120,7 +120,7 @@ GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* sourc
       }
       narrow(values, target, block);
     } else {
-      Element values[block];
+      Element values[std::size_t{block}];
       std::memcpy(values, target, sizeof(values));
       for (index_t k = 0; k < block; ++k) {
         values[k] = Combine{}(values[k], source[k]);
@@ -141,8 +141,8 @@ GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const 
   whole_blocks(target, source, blocks);
   if (const index_t rest = count - blocks * block; rest != 0) {
     const std::size_t bytes = static_cast<std::size_t>(rest) * sizeof(Element);
-    Element values[block] = {};
-    Element others[block] = {};
+    Element values[std::size_t{block}] = {};
+    Element others[std::size_t{block}] = {};
     std::memcpy(values, target + blocks * block, bytes);
     std::memcpy(others, source + blocks * block, bytes);
     whole_blocks(values, others, 1);
@@ -174,7 +174,7 @@ void reduce_contributions(reduction operation, int ranks, index_t begin, index_t
   constexpr index_t piece = 2048 / static_cast<index_t>(sizeof(Element));  // stays in the first-level cache
   for (; i < end; i += piece) {
     const index_t count = std::min(piece, end - i);
-    Element values[piece];
+    Element values[std::size_t{piece}];
     std::memcpy(values, source(0) + i, static_cast<std::size_t>(count) * sizeof(Element));
     for (int rank = 1; rank < ranks; ++rank) {
       accumulate(operation, values, source(rank) + i, count);

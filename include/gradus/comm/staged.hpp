@@ -192,6 +192,11 @@ class staged {
   staged(Communicator hosts, Staging memory)
       : channel_{std::make_unique<detail::staged_channel<Staging>>(std::move(memory))}, hosts_{std::move(hosts)} {}
 
+  template <class Argument>
+  requires std::same_as<Argument, staged&> staged(Argument&& world) : staged{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
+  }
+
   [[nodiscard]] int rank() const noexcept { return hosts_.rank(); }
   [[nodiscard]] int size() const noexcept { return hosts_.size(); }
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return hosts_.time_limit(); }

@@ -6,6 +6,7 @@
 
 #include <atomic>     // std::atomic
 #include <chrono>     // std::chrono::milliseconds
+#include <concepts>   // std::same_as
 #include <cstddef>    // std::size_t
 #include <exception>  // std::current_exception, std::exception_ptr, std::rethrow_exception, std::uncaught_exceptions
 #include <memory>     // std::addressof, std::make_shared, std::shared_ptr
@@ -14,13 +15,13 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 #include <thread>           // std::thread
-#include <type_traits>      // std::invoke_result_t, std::is_void_v, std::remove_reference_t
+#include <type_traits>      // std::invoke_result_t, std::is_invocable_v, std::is_void_v, std::remove_reference_t
 #include <utility>          // std::exchange, std::move
 #include <vector>           // std::vector
 
 #include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/detail/call.hpp"            // call
-#include "gradus/comm/detail/thread_channel.hpp"  // thread_channel
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/detail/threads/channel.hpp"  // thread_channel
 #include "gradus/comm/thread_window.hpp"          // thread_window
 #include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/error.hpp"                  // configuration_error
@@ -56,6 +57,11 @@ class threads {
       ranks.push_back(threads{channel, rank, default_time_limit});
     }
     return ranks;
+  }
+
+  template <class Argument>
+  requires std::same_as<Argument, threads&> threads(Argument&& world) : threads{std::move(world)} {
+    static_assert(detail::explain_not_copied<Argument>());
   }
 
   threads(threads&& other) noexcept
@@ -271,8 +277,9 @@ class rank_threads {
       body_(object_, world);
     } catch (...) {
       failures_[static_cast<std::size_t>(rank)] = std::current_exception();
-      fail_with_current_exception(world);
-      first_failed_ = world.failed_rank();
+      threads own{channel_, rank, default_time_limit};  // the body may have moved from `world`
+      fail_with_current_exception(own);
+      first_failed_ = own.failed_rank();
     }
     gradus::detail::ranks_in_process() = before;
   }
@@ -286,24 +293,11 @@ class rank_threads {
   std::atomic<int> first_failed_{-1};
 };
 
-}  // namespace detail
-
-/// Calls function(communicator) on `size` ranks, each on a thread of its own, the calling thread being rank 0.
-///
-/// @code
-///   comm::run_ranks(4, [](comm::threads& world) {
-///     std::vector<float> values(1000, static_cast<float>(world.rank()));
-///     comm::all_reduce(world, values).wait();
-///   });
-/// @endcode
-///
-/// @return  nothing if the function returns nothing, else a std::vector of the results in the order of the ranks
-/// @throws  what the first rank that failed threw. The other ranks' pending and later operations throw
-///          communication_error that names this rank and the reason, so that all of them end.
+/// run_ranks of a function that can be called.
 template <class Function>
-auto run_ranks(int size, Function&& function, std::source_location where = std::source_location::current()) {
+auto call_on_ranks(int size, Function& function, std::source_location where) {
   using result = std::invoke_result_t<Function&, threads&>;
-  detail::rank_threads ranks{size, where};
+  rank_threads ranks{size, where};
   const auto run = [&ranks](auto& body) {
     using type = std::remove_reference_t<decltype(body)>;
     ranks.run([](void* object, threads& world) { (*static_cast<type*>(object))(world); },
@@ -321,6 +315,30 @@ auto run_ranks(int size, Function&& function, std::source_location where = std::
       values.push_back(std::move(*each));
     }
     return values;
+  }
+}
+
+}  // namespace detail
+
+/// Calls function(communicator) on `size` ranks, each on a thread of its own, the calling thread being rank 0.
+///
+/// @code
+///   comm::run_ranks(4, [](comm::threads& world) {
+///     std::vector<float> values(1000, static_cast<float>(world.rank()));
+///     comm::all_reduce(world, values).wait();
+///   });
+/// @endcode
+///
+/// @return  nothing if the function returns nothing, else a std::vector of the results in the order of the ranks
+/// @throws  what the first rank that failed threw. The other ranks' pending and later operations throw
+///          communication_error that names this rank and the reason, so that all of them end.
+template <class Function>
+auto run_ranks(int size, Function&& function, std::source_location where = std::source_location::current()) {
+  static_assert(std::is_invocable_v<Function&, threads&>,
+                "gradus: run_ranks calls function(world) with a comm::threads&: write comm::run_ranks(4, "
+                "[&](gradus::comm::threads& world) { ... });");
+  if constexpr (std::is_invocable_v<Function&, threads&>) {
+    return detail::call_on_ranks(size, function, where);
   }
 }
 

@@ -4,7 +4,31 @@
 // Module: core. Depends on: std.
 #pragma once
 
-#include <cassert>  // assert
+// Every header of gradus includes another one first, and so this one before it declares anything: an old compiler says
+// what is missing instead of thousands of consequences. #error does not end a compilation; a missing file does.
+#if (defined(__clang__) && !defined(__apple_build_version__) && __clang_major__ < 15) || \
+    (defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 11)
+#error "gradus needs g++ 11, clang 15 or a newer compiler: choose it with CXX=g++-12 or -DCMAKE_CXX_COMPILER=g++-12"
+#include <the error above ends the compilation>
+#elif __cplusplus < 202002L
+#error "gradus needs C++20: compile with -std=c++20, or with CMake link gradus::gradus, which asks for it"
+#include <the error above ends the compilation>
+#elif !__has_include(<source_location>)
+#error "gradus needs <source_location>: a C++ library as new as that of g++ 11 or LLVM 16"
+#include <the error above ends the compilation>
+#endif
+
+// g++ before 13 warns of the deliberately undefined operands in its own AVX-512 functions, which Eigen calls
+// (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593). What counts is where they are first included.
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#endif
+
+#include <cassert>      // assert
+#include <type_traits>  // std::remove_cvref_t
 
 /// Checks a precondition of an unchecked access in debug builds; costs nothing with NDEBUG.
 #define GRADUS_ASSERT(condition) assert(condition)
@@ -30,4 +54,28 @@
 #define GRADUS_KEEP_LOOP _Pragma("unroll 1")  // a loop that is rare: small code instead of fast code
 #else
 #define GRADUS_KEEP_LOOP
+#endif
+
+/// Lanes of two vectors by their numbers, constants: first those of `a`, then those of `b`.
+#if defined(__clang__) || !defined(__GNUC__) || __GNUC__ >= 12
+#define GRADUS_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // g++ 11. No function returns the vector: g++ would warn of its calling convention.
+#define GRADUS_SHUFFLE(a, b, ...)                                          \
+  __extension__({                                                          \
+    ::gradus::detail::shuffled<decltype((a)[0]), __VA_ARGS__> shuffled_in; \
+    shuffled_in.from(a, b);                                                \
+    shuffled_in.lanes;                                                     \
+  })
+namespace gradus::detail {
+template <class Element, int... Lane>
+struct shuffled {
+  typedef std::remove_cvref_t<Element> type __attribute__((vector_size(sizeof...(Lane) * sizeof(Element))));
+  type lanes;
+  template <class Vector>
+  GRADUS_ALWAYS_INLINE void from(const Vector& a, const Vector& b) noexcept {
+    constexpr int count = sizeof(a) / sizeof(a[0]);
+    lanes = type{(Lane < count ? a[Lane % count] : b[Lane % count])...};
+  }
+};
+}  // namespace gradus::detail
 #endif

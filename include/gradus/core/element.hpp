@@ -8,6 +8,8 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus {
 
 /// The name of an element type as NumPy and safetensors users know it; empty for a type that is not an element.

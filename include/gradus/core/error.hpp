@@ -18,8 +18,7 @@ namespace gradus {
 /// program for every place that can fail.
 class error_place {
  public:
-  constexpr error_place(const std::source_location& where) noexcept
-      : error_place{where.file_name(), static_cast<unsigned>(where.line())} {}
+  constexpr error_place(const std::source_location& where) noexcept : error_place{where.file_name(), where.line()} {}
 
   /// The place that calls it; as a default argument, the place that calls the function.
   [[nodiscard]] static constexpr error_place current(const char* file = __builtin_FILE(),
@@ -29,6 +28,13 @@ class error_place {
 
   [[nodiscard]] constexpr const char* file_name() const noexcept { return file_; }
   [[nodiscard]] constexpr unsigned line() const noexcept { return line_; }
+
+  /// Whether it is a line of the headers of the library: they all are in the folder that this one is in.
+  [[nodiscard]] GRADUS_COLD bool in_library() const noexcept {
+    constexpr std::string_view here{__builtin_FILE()};
+    constexpr std::string_view folder = here.substr(0, here.size() - std::string_view{"core/error.hpp"}.size());
+    return std::string_view{file_}.starts_with(folder);
+  }
 
  private:
   constexpr error_place(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
@@ -81,7 +87,9 @@ class error : public std::runtime_error {
  public:
   explicit error(detail::message operation, detail::message expected, detail::message actual, detail::message hint = {},
                  error_place where = error_place::current())
-      : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)} {}
+      : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)}, place_{where} {}
+
+  [[nodiscard]] error_place place() const noexcept { return place_; }
 
   /// what() without the place.
   [[nodiscard]] std::string_view message() const noexcept {
@@ -92,8 +100,33 @@ class error : public std::runtime_error {
   /// Makes what() read "operation: message() [file:line]": for a caller who knows more, and rethrows.
   GRADUS_COLD void add_context(detail::message operation, error_place where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
+    place_ = where;
   }
+
+  /// Makes the place that of the call by which a program came into the library, if it is a line of the library so far.
+  /// A line of the program stays: it is nearer to the mistake.
+  GRADUS_COLD void place_at_call(error_place call) {
+    if (place_.in_library() && !call.in_library()) {
+      std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
+      place_ = call;
+    }
+  }
+
+ private:
+  error_place place_;
 };
+
+/// Returns function(). An error of the library that leaves it has the place of the call: what a public function does
+/// that takes `error_place where = error_place::current()` as its last parameter.
+template <class Function>
+decltype(auto) at_call(error_place call, const Function& function) {
+  try {
+    return function();
+  } catch (error& failure) {
+    failure.place_at_call(call);
+    throw;
+  }
+}
 
 /// Two shapes that had to agree did not, or a shape is impossible.
 class shape_error : public error {

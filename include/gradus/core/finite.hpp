@@ -7,6 +7,8 @@
 #include <bit>      // std::bit_cast
 #include <cstdint>  // std::uint32_t, std::uint64_t
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus::detail {
 
 /// Not infinite and no NaN. By the bits: with -ffast-math compilers take std::isfinite to be true always.

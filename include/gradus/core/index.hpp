@@ -6,6 +6,8 @@
 
 #include <cstddef>  // std::ptrdiff_t
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus {
 
 /// Indices, extents and counts of elements. Signed, so that differences are ordinary arithmetic.

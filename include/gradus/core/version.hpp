@@ -10,6 +10,8 @@
 
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus {
 
 /// The version as "major.minor.patch".

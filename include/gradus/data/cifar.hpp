@@ -11,7 +11,7 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"        // format_error, raise
+#include "gradus/core/error.hpp"        // at_call, error_place, format_error, raise
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_source
@@ -80,22 +80,24 @@ class cifar_reader {
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when the normalisation makes no sense
 [[nodiscard]] inline image_dataset load_cifar(const std::string& directory, cifar_kind kind, split part,
-                                              normalisation values = {}) {
-  detail::cifar_reader reader{kind};
-  const auto add = [&](std::string_view name) {
-    file_source source{detail::file_in(directory, name)};
-    reader.read(source);
-  };
-  if (kind == cifar_kind::cifar100) {
-    add(part == split::training ? "train.bin" : "test.bin");
-  } else if (part == split::test) {
-    add("test_batch.bin");
-  } else {
-    for (int i = 1; i <= 5; ++i) {
-      add(gradus::detail::text({"data_batch_", i, ".bin"}));
+                                              normalisation values = {}, error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    detail::cifar_reader reader{kind};
+    const auto add = [&](std::string_view name) {
+      file_source source{detail::file_in(directory, name)};
+      reader.read(source);
+    };
+    if (kind == cifar_kind::cifar100) {
+      add(part == split::training ? "train.bin" : "test.bin");
+    } else if (part == split::test) {
+      add("test_batch.bin");
+    } else {
+      for (int i = 1; i <= 5; ++i) {
+        add(gradus::detail::text({"data_batch_", i, ".bin"}));
+      }
     }
-  }
-  return std::move(reader).result(std::move(values));
+    return std::move(reader).result(std::move(values));
+  });
 }
 
 }  // namespace gradus::data

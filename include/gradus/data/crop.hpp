@@ -42,8 +42,8 @@ struct crop {
     const double aspect = std::exp((2 * number() - 1) * std::log(4.0 / 3.0));
     const double down = number();
     const double right = number();
-    const auto w = static_cast<index_t>(std::lround(std::sqrt(part * aspect)));
-    const auto h = static_cast<index_t>(std::lround(std::sqrt(part / aspect)));
+    const index_t w = std::lround(std::sqrt(part * aspect));
+    const index_t h = std::lround(std::sqrt(part / aspect));
     if (w >= 1 && h >= 1 && w <= width && h <= height) {
       return {.left = std::min(static_cast<index_t>(right * static_cast<double>(width - w + 1)), width - w),
               .top = std::min(static_cast<index_t>(down * static_cast<double>(height - h + 1)), height - h),
@@ -63,7 +63,7 @@ struct crop {
   const double scale = 0.875 * std::min(static_cast<double>(width) / static_cast<double>(result_width),
                                         static_cast<double>(height) / static_cast<double>(result_height));
   const auto part = [&](index_t result, index_t whole) {
-    return std::clamp(static_cast<index_t>(std::lround(scale * static_cast<double>(result))), index_t{1}, whole);
+    return std::clamp<index_t>(std::lround(scale * static_cast<double>(result)), 1, whole);
   };
   const index_t w = part(result_width, width);
   const index_t h = part(result_height, height);

@@ -10,8 +10,9 @@
 #include <cstring>  // std::memcpy
 #include <memory>   // std::addressof
 
+#include "gradus/core/error.hpp"            // at_call, error, error_place
 #include "gradus/core/index.hpp"            // index_t
-#include "gradus/data/loader.hpp"           // loader
+#include "gradus/data/loader.hpp"           // explain_kept_by_loader, loader
 #include "gradus/data/parallel_loader.hpp"  // parallel_loader, reader_options
 #include "gradus/device/cuda.cuh"           // cuda
 #include "gradus/device/cuda_memory.cuh"    // detail::pinned_range, pinned_memory
@@ -58,9 +59,6 @@ class cuda_batches : private loader_host, public Base {
         labels_{device, {places, this->largest_batch()}} {
     device.synchronize();  // the memory is there for both streams
   }
-  /// The data set must outlive the loader: give it a name.
-  template <class Dataset, class... Reading>
-  cuda_batches(cuda& device, const Dataset&& set, const loader_options& options, const Reading&... reading) = delete;
 
   ~cuda_batches() { abandon(); }
 
@@ -74,7 +72,14 @@ class cuda_batches : private loader_host, public Base {
   /// there; it is valid until the next call of next or start_epoch.
   /// @throws what next of the loader of the host throws
   /// @throws device_error when a copy, or earlier work of the device, failed
-  [[nodiscard]] const batch_type* next() {
+  [[nodiscard]] const batch_type* next(error_place where = error_place::current()) {
+    return at_call(where, [&] { return advance(); });
+  }
+
+ private:
+  static constexpr index_t places = 2;
+
+  const batch_type* advance() {
     device_->activate();
     if (!on_the_way_) {
       copy_next();
@@ -101,9 +106,6 @@ class cuda_batches : private loader_host, public Base {
     }
     return std::addressof(given_);
   }
-
- private:
-  static constexpr index_t places = 2;
 
   /// Large memory of the host is pinned where it lies, because cpu gives it pages of its own. Small memory shares them
   /// with others, which may be pinned too: batches are then copied to memory that is.
@@ -189,7 +191,24 @@ class cuda_batches : private loader_host, public Base {
 template <class Element, class Layout>
 class loader<Element, Layout, cuda> final
     : public detail::cuda_batches<Element, Layout, detail::batch_memory<Element>> {
-  using detail::cuda_batches<Element, Layout, detail::batch_memory<Element>>::cuda_batches;
+  using base = detail::cuda_batches<Element, Layout, detail::batch_memory<Element>>;
+
+ public:
+  /// As the loader of the host.
+  template <class Dataset>
+  loader(cuda& device, const Dataset& set, const loader_options& options,
+         error_place where = error_place::current()) try
+      : base{device, set, options} {
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
+  /// The device and the data set must outlive the loader.
+  template <class Argument, class Dataset>
+  requires detail::not_kept_by_loader<Argument, Dataset, cuda> loader(Argument&& device, Dataset&& set,
+                                                                      const loader_options& options)
+      : loader{const_cast<cuda&>(device), set, options} {
+    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
+  }
 };
 
 /// The same for a parallel_loader:
@@ -203,11 +222,20 @@ class parallel_loader<Element, Layout, cuda> final
  public:
   /// As the loader, and as parallel_loader of the host.
   template <class Dataset>
-  parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
-      : base{device, set, options, reading} {}
-  template <class Dataset>
-  parallel_loader(cuda& device, const Dataset&& set, const loader_options& options,
-                  const reader_options& reading = {}) = delete;
+  parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
+                  error_place where = error_place::current()) try
+      : base{device, set, options, reading} {
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
+  /// The device and the data set must outlive the loader.
+  template <class Argument, class Dataset>
+  requires detail::not_kept_by_loader<Argument, Dataset, cuda> parallel_loader(Argument&& device, Dataset&& set,
+                                                                               const loader_options& options,
+                                                                               const reader_options& reading = {})
+      : parallel_loader{const_cast<cuda&>(device), set, options, reading} {
+    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
+  }
 };
 
 }  // namespace gradus::data

@@ -13,12 +13,12 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"        // configuration_error, format_error, shape_error
+#include "gradus/core/error.hpp"        // at_call, configuration_error, error, error_place, format_error, shape_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/finite.hpp"       // is_finite
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/vector.hpp"       // vector
-#include "gradus/data/detail/hash.hpp"  // hash_bytes
+#include "gradus/data/detail/loader/hash.hpp"  // hash_bytes
 
 namespace gradus::data {
 
@@ -91,7 +91,8 @@ class image_dataset {
   /// @throws format_error when a label is out of range
   /// @throws configuration_error when classes < 1 or the normalisation makes no sense
   GRADUS_COLD image_dataset(const image_extents& shape, std::vector<std::uint8_t> pixels,
-                            std::vector<std::int32_t> labels, int classes, normalisation values = {})
+                            std::vector<std::int32_t> labels, int classes, normalisation values = {},
+                            error_place where = error_place::current()) try
       : shape_{shape},
         pixels_{std::move(pixels)},
         labels_{std::move(labels)},
@@ -101,6 +102,8 @@ class image_dataset {
     check_labels();
     make_tables();
     hash_ = hash_content();
+  } catch (error& failure) {
+    failure.place_at_call(where);
   }
 
   [[nodiscard]] index_t size() const noexcept { return shape_.n; }
@@ -137,15 +140,19 @@ class image_dataset {
 
   /// The same images with other numbers.
   /// @throws configuration_error when the normalisation makes no sense
-  [[nodiscard]] image_dataset with(normalisation values) const& {
-    image_dataset copy{*this};
-    return std::move(copy).with(std::move(values));
+  [[nodiscard]] image_dataset with(normalisation values, error_place where = error_place::current()) const& {
+    return at_call(where, [&] {
+      image_dataset copy{*this};
+      return std::move(copy).with(std::move(values));
+    });
   }
-  [[nodiscard]] image_dataset with(normalisation values) && {
-    normalisation_ = std::move(values);
-    make_tables();
-    hash_ = hash_content();
-    return std::move(*this);
+  [[nodiscard]] image_dataset with(normalisation values, error_place where = error_place::current()) && {
+    return at_call(where, [&] {
+      normalisation_ = std::move(values);
+      make_tables();
+      hash_ = hash_content();
+      return std::move(*this);
+    });
   }
 
  private:
@@ -162,7 +169,7 @@ class image_dataset {
 
   GRADUS_COLD void check_sizes() const {
     if (shape_.n < 0 || shape_.c < 1 || shape_.h < 1 || shape_.w < 1) {
-      raise<shape_error>("image_dataset", "at least one channel, row and column", to_string(shape_));
+      raise<shape_error>("image_dataset", "at least 0 images of at least 1 channel, row and column", to_string(shape_));
     }
     if (static_cast<index_t>(pixels_.size()) != shape_.size()) {
       raise<shape_error>("image_dataset", {shape_.size(), " pixels as in ", to_string(shape_)}, {pixels_.size()});

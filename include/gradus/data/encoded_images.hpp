@@ -14,7 +14,7 @@
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/core/error.hpp"        // format_error, raise
+#include "gradus/core/error.hpp"        // error, error_place, format_error, raise
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/random.hpp"       // hash_text, mix_bits
 #include "gradus/data/byte_source.hpp"  // file_source
@@ -50,7 +50,8 @@ class class_folders final : public encoded_images {
  public:
   /// @param endings  for example {".jpeg", ".jpg"}
   /// @throws format_error when the folder cannot be read or holds no such image
-  explicit class_folders(const std::string& folder, const std::vector<std::string>& endings = {".jpeg", ".jpg"}) {
+  explicit class_folders(const std::string& folder, const std::vector<std::string>& endings = {".jpeg", ".jpg"},
+                         error_place where = error_place::current()) try {
     namespace fs = std::filesystem;
     std::error_code failure;
     std::vector<fs::path> paths;
@@ -101,6 +102,8 @@ class class_folders final : public encoded_images {
                                   {"a folder for each class with files that end in ", known},
                                   {paths.size(), " folders without any"});
     }
+  } catch (error& failure) {
+    failure.place_at_call(where);
   }
 
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(files_.size()); }

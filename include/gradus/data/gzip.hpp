@@ -16,7 +16,7 @@
 #include <string_view>  // std::string_view
 
 #include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // format_error, device_error
+#include "gradus/core/error.hpp"        // at_call, device_error, error_place, format_error
 #include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_exists, file_in, file_source
 #include "gradus/data/idx.hpp"          // idx_array, read_idx
@@ -140,11 +140,14 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist(const std::string& directory, split part,
-                                                          const mnist_options& options = {}) {
-  const auto names = detail::names_of(part);
-  const auto images = open_file(detail::plain_or_gzip(directory, names.images));
-  const auto labels = open_file(detail::plain_or_gzip(directory, names.labels));
-  return detail::make_mnist(*images, *labels, options);
+                                                          const mnist_options& options = {},
+                                                          error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const auto names = detail::names_of(part);
+    const auto images = open_file(detail::plain_or_gzip(directory, names.images));
+    const auto labels = open_file(detail::plain_or_gzip(directory, names.labels));
+    return detail::make_mnist(*images, *labels, options);
+  });
 }
 
 }  // namespace gradus::data

@@ -14,7 +14,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // format_error
+#include "gradus/core/error.hpp"        // at_call, error_place, format_error
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/core/text.hpp"         // text
 #include "gradus/data/byte_source.hpp"  // byte_source, file_source
@@ -97,53 +97,59 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// that never ends one byte more than declared is read.
 /// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
 ///         options.maximum_bytes, or has fewer or more bytes than it declares
-[[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {}) {
-  const std::string operation = gradus::detail::text({"read_idx '", source.name(), "'"});
-  std::array<std::uint8_t, 4> magic{};
-  detail::read_idx_header(source, magic);
-  idx_array array;
-  array.extents = std::vector<index_t>(detail::check_idx_magic(operation, magic));
-  std::uint64_t declared = 1;
-  for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
-    std::array<std::uint8_t, 4> bytes{};
-    detail::read_idx_header(source, bytes);
-    const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
-                                 std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
-    if (extent == 0) {
-      raise<format_error>(operation, "extents of at least 1", {"extent 0 of axis ", axis});
+[[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {},
+                                                    error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const std::string operation = gradus::detail::text({"read_idx '", source.name(), "'"});
+    std::array<std::uint8_t, 4> magic{};
+    detail::read_idx_header(source, magic);
+    idx_array array;
+    array.extents = std::vector<index_t>(detail::check_idx_magic(operation, magic));
+    std::uint64_t declared = 1;
+    for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
+      std::array<std::uint8_t, 4> bytes{};
+      detail::read_idx_header(source, bytes);
+      const std::uint64_t extent = std::uint64_t{bytes[0]} << 24U | std::uint64_t{bytes[1]} << 16U |
+                                   std::uint64_t{bytes[2]} << 8U | std::uint64_t{bytes[3]};
+      if (extent == 0) {
+        raise<format_error>(operation, "extents of at least 1", {"extent 0 of axis ", axis});
+      }
+      array.extents[axis] = static_cast<index_t>(extent);
+      if (extent > options.maximum_bytes / declared) {
+        raise<format_error>(operation, {"at most ", options.maximum_bytes, " bytes of values"},
+                            "a header that declares more", "raise idx_options::maximum_bytes if the file is right");
+      }
+      declared *= extent;
     }
-    array.extents[axis] = static_cast<index_t>(extent);
-    if (extent > options.maximum_bytes / declared) {
-      raise<format_error>(operation, {"at most ", options.maximum_bytes, " bytes of values"},
-                          "a header that declares more", "raise idx_options::maximum_bytes if the file is right");
+    constexpr std::uint64_t first_piece = std::uint64_t{1} << 20U;  // bytes
+    auto& values = array.values;
+    while (values.size() < declared) {
+      const std::size_t begin = values.size();
+      const std::uint64_t piece = std::min(declared - begin, std::max<std::uint64_t>(first_piece, begin));
+      values.resize(begin + static_cast<std::size_t>(piece));
+      const std::size_t got = source.read(std::span{values}.subspan(begin));
+      if (got < piece) {
+        raise<format_error>(operation, {declared, " bytes of values as its header declares"}, {begin + got},
+                            "the file was not copied completely");
+      }
     }
-    declared *= extent;
-  }
-  constexpr std::uint64_t first_piece = std::uint64_t{1} << 20U;  // bytes
-  auto& values = array.values;
-  while (values.size() < declared) {
-    const std::size_t begin = values.size();
-    const std::uint64_t piece = std::min(declared - begin, std::max<std::uint64_t>(first_piece, begin));
-    values.resize(begin + static_cast<std::size_t>(piece));
-    const std::size_t got = source.read(std::span{values}.subspan(begin));
-    if (got < piece) {
-      raise<format_error>(operation, {declared, " bytes of values as its header declares"}, {begin + got},
-                          "the file was not copied completely");
+    std::array<std::uint8_t, 1> more{};
+    if (source.read(more) != 0) {
+      raise<format_error>(operation, {"the end after ", declared, " bytes of values"}, "more bytes",
+                          "the header and the content do not belong together");
     }
-  }
-  std::array<std::uint8_t, 1> more{};
-  if (source.read(more) != 0) {
-    raise<format_error>(operation, {"the end after ", declared, " bytes of values"}, "more bytes",
-                        "the header and the content do not belong together");
-  }
-  return array;
+    return array;
+  });
 }
 
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
-[[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {}) {
-  file_source source{path};
-  return read_idx(source, options);
+[[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {},
+                                                    error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    file_source source{path};
+    return read_idx(source, options);
+  });
 }
 
 }  // namespace gradus::data

@@ -9,6 +9,7 @@
 
 #include <algorithm>    // std::find, std::max
 #include <cmath>        // std::isfinite
+#include <concepts>     // std::derived_from
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::int32_t, std::uint8_t, std::uint64_t
 #include <limits>       // std::numeric_limits
@@ -21,10 +22,11 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, error, format_error, raise
+#include "gradus/core/error.hpp"           // configuration_error, error, error_place, format_error, raise
 #include "gradus/core/extents.hpp"         // image_extents
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/random.hpp"          // mix_bits, random_stream
+#include "gradus/core/reference.hpp"       // explain_kept
 #include "gradus/data/crop.hpp"            // central_crop, crop, pixel_image, random_crop, resample
 #include "gradus/data/dataset.hpp"         // augmenting data sets, normalisation
 #include "gradus/data/encoded_images.hpp"  // encoded_images
@@ -55,8 +57,8 @@ class jpeg_decoder {
     int width = 0;
     int height = 0;
     int subsampling = 0;
-    if (tjDecompressHeader3(handle_.get(), bytes.data(), static_cast<unsigned long>(bytes.size()), &width, &height,
-                            &subsampling, &color_space_) != 0) {
+    if (tjDecompressHeader3(handle_.get(), bytes.data(), bytes.size(), &width, &height, &subsampling, &color_space_) !=
+        0) {
       refuse(name);
     }
     if (width < 1 || height < 1) {
@@ -91,8 +93,8 @@ class jpeg_decoder {
     const bool inks = color_space_ == TJCS_CMYK || color_space_ == TJCS_YCCK;
     const std::size_t count = static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
     pixels_.resize(count * (inks ? 4 : 3));
-    if (tjDecompress2(handle_.get(), bytes.data(), static_cast<unsigned long>(bytes.size()), pixels_.data(), width, 0,
-                      height, inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
+    if (tjDecompress2(handle_.get(), bytes.data(), bytes.size(), pixels_.data(), width, 0, height,
+                      inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
       refuse(name);
     }
     if (inks) {
@@ -146,7 +148,8 @@ class jpeg_dataset {
  public:
   /// @param images  must outlive the data set
   /// @throws configuration_error when options make no sense
-  explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {})
+  explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {},
+                        error_place where = error_place::current()) try
       : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
     if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
       gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
@@ -163,6 +166,15 @@ class jpeg_dataset {
       }
     }
     hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
+
+  template <class Argument>
+  requires(std::derived_from<Argument, encoded_images>) explicit jpeg_dataset(Argument&& images,
+                                                                              const jpeg_options& options = {})
+      : jpeg_dataset{static_cast<const encoded_images&>(images), options} {
+    static_assert(gradus::detail::explain_kept<Argument>());
   }
 
   [[nodiscard]] index_t size() const { return images_->size(); }

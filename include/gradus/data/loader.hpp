@@ -4,16 +4,19 @@
 // Module: data. Depends on: tensor.
 #pragma once
 
-#include <concepts>  // std::same_as
-#include <cstdint>   // std::int32_t, std::uint64_t
-#include <memory>    // std::addressof
-#include <span>      // std::span
+#include <concepts>     // std::same_as
+#include <cstdint>      // std::int32_t, std::uint64_t
+#include <memory>       // std::addressof
+#include <span>         // std::span
+#include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 
 #include "gradus/core/config.hpp"               // GRADUS_COLD
 #include "gradus/core/element.hpp"              // explain_network_element
+#include "gradus/core/error.hpp"                // at_call, error, error_place
 #include "gradus/core/index.hpp"                // index_t
-#include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
-#include "gradus/data/detail/loader_base.hpp"   // loader_options
+#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
+#include "gradus/data/detail/loader/loader_base.hpp"   // loader_options
+#include "gradus/core/reference.hpp"            // explain_kept_device, not_kept
 #include "gradus/device/cpu.hpp"                // cpu
 #include "gradus/layout/layout_policy.hpp"      // explain_layout_policy
 #include "gradus/layout/mapping.hpp"            // dense_strides
@@ -32,6 +35,21 @@ struct batch {
 
 namespace detail {
 
+/// A temporary data set, or a device that is const or a temporary.
+template <class Argument, class Dataset, class Device>
+concept not_kept_by_loader = std::same_as<std::remove_cvref_t<Argument>, Device> &&
+    (gradus::detail::not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
+
+/// Says which argument of a loader is not kept. Always true when it compiles.
+template <class Argument, class Dataset>
+consteval bool explain_kept_by_loader() {
+  static_assert(gradus::detail::explain_kept_device<Argument>());
+  static_assert(std::is_lvalue_reference_v<Dataset>,
+                "gradus: the data set is a temporary, gone at the end of this statement, and the loader reads from it: "
+                "write const auto images = ...; on a line before and pass images");
+  return true;
+}
+
 /// The batches of a loader in their layout. @tparam Filled  what fills them: of the element type alone
 template <class Element, class Layout, class Filled>
 class laid_out : public Filled {
@@ -47,8 +65,8 @@ class laid_out : public Filled {
   /// @throws configuration_error when no epoch was started
   /// @throws format_error when the data set gives a label that is out of range
   /// @throws what the data set threw when it was read; again in every call, until an epoch is started
-  [[nodiscard]] const batch_type* next() {
-    const filled_batch<Element>* const filled = this->next_filled();
+  [[nodiscard]] const batch_type* next(error_place where = error_place::current()) {
+    const filled_batch<Element>* const filled = at_call(where, [&] { return this->next_filled(); });
     if (filled == nullptr) {
       return nullptr;
     }
@@ -86,12 +104,20 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   /// @throws configuration_error when the set is empty or options make no sense
   /// @throws device_error when there is not enough memory
   template <class Dataset>
-  GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options)
-      : detail::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options,
-                                                                         &dense_strides<Layout, 4>} {}
-  /// The data set must outlive the loader: give it a name.
-  template <class Dataset>
-  loader(cpu& device, const Dataset&& set, const loader_options& options) = delete;
+  GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options,
+                     error_place where = error_place::current()) try
+      : detail
+    ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {}
+  catch (error& failure) {
+    failure.place_at_call(where);
+  }
+  /// The device and the data set must outlive the loader.
+  template <class Argument, class Dataset>
+  requires detail::not_kept_by_loader<Argument, Dataset, cpu> loader(Argument&& device, Dataset&& set,
+                                                                     const loader_options& options)
+      : loader{const_cast<cpu&>(device), set, options} {
+    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
+  }
 };
 
 }  // namespace gradus::data

@@ -12,7 +12,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // format_error, configuration_error
+#include "gradus/core/error.hpp"        // at_call, configuration_error, error_place, format_error
 #include "gradus/core/extents.hpp"      // image_extents
 #include "gradus/core/index.hpp"        // index_t
 #include "gradus/data/byte_source.hpp"  // byte_source, file_in, file_source
@@ -84,11 +84,14 @@ constexpr mnist_names names_of(split part) noexcept {
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
-                                                                const mnist_options& options = {}) {
-  const auto names = detail::names_of(part);
-  file_source images{detail::file_in(directory, names.images)};
-  file_source labels{detail::file_in(directory, names.labels)};
-  return detail::make_mnist(images, labels, options);
+                                                                const mnist_options& options = {},
+                                                                error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const auto names = detail::names_of(part);
+    file_source images{detail::file_in(directory, names.images)};
+    file_source labels{detail::file_in(directory, names.labels)};
+    return detail::make_mnist(images, labels, options);
+  });
 }
 
 }  // namespace gradus::data

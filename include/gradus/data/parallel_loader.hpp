@@ -12,12 +12,12 @@
 #include <type_traits>  // std::is_same_v
 
 #include "gradus/core/element.hpp"              // explain_network_element, parameter_element_t
-#include "gradus/core/error.hpp"                // configuration_error, raise
+#include "gradus/core/error.hpp"                // configuration_error, error, error_place, raise
 #include "gradus/core/extents.hpp"              // image_extents
 #include "gradus/core/index.hpp"                // index_t
 #include "gradus/core/vector.hpp"               // vector
 #include "gradus/data/dataset.hpp"              // explain_dataset
-#include "gradus/data/detail/batch_memory.hpp"  // batch_memory, filled_batch
+#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
 #include "gradus/data/loader.hpp"               // batch, loader_options
 #include "gradus/data/sampler.hpp"              // sample
 #include "gradus/device/cpu.hpp"                // cpu
@@ -195,15 +195,24 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   /// @throws configuration_error when the set is empty or options make no sense
   /// @throws device_error when there is not enough memory
   template <class Dataset>
-  parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {})
-      : detail::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options,
-                                                                             &dense_strides<Layout, 4>, reading} {
-    static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
+  parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
+                  error_place where = error_place::current()) try
+      : detail
+    ::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options, &dense_strides<Layout, 4>,
+                                                                   reading} {
+      static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
+    }
+  catch (error& failure) {
+    failure.place_at_call(where);
   }
-  /// The data set must outlive the loader: give it a name.
-  template <class Dataset>
-  parallel_loader(cpu& device, const Dataset&& set, const loader_options& options,
-                  const reader_options& reading = {}) = delete;
+  /// The device and the data set must outlive the loader.
+  template <class Argument, class Dataset>
+  requires detail::not_kept_by_loader<Argument, Dataset, cpu> parallel_loader(Argument&& device, Dataset&& set,
+                                                                              const loader_options& options,
+                                                                              const reader_options& reading = {})
+      : parallel_loader{const_cast<cpu&>(device), set, options, reading} {
+    static_assert(detail::explain_kept_by_loader<Argument, Dataset>());
+  }
 };
 
 }  // namespace gradus::data

@@ -21,7 +21,7 @@
 #include <vector>       // std::vector
 
 #include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, format_error, raise
+#include "gradus/core/error.hpp"           // configuration_error, error, error_place, format_error, raise
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/core/random.hpp"          // mix_bits
 #include "gradus/core/vector.hpp"          // vector
@@ -96,7 +96,8 @@ class record_writer {
   /// @param classes  labels are in [0, classes)
   /// @throws configuration_error when classes < 1
   /// @throws format_error when the file cannot be written
-  record_writer(std::string path, int classes) : path_{std::move(path)}, classes_{classes} {
+  record_writer(std::string path, int classes, error_place where = error_place::current()) try
+      : path_{std::move(path)}, classes_{classes} {
     if (classes < 1) {
       gradus::raise<configuration_error>("record_writer", "classes of at least 1", {classes});
     }
@@ -106,6 +107,8 @@ class record_writer {
       refuse();
     }
     write({reinterpret_cast<const std::uint8_t*>(record_format::head.data()), record_format::head.size()});
+  } catch (error& failure) {
+    failure.place_at_call(where);
   }
 
   /// Appends an image.
@@ -191,7 +194,7 @@ class record_writer {
 class record_file final : public encoded_images {
  public:
   /// @throws format_error when the file cannot be read, is no record file, was not finished, or has a damaged index
-  explicit record_file(const std::string& path) : path_{path} {
+  explicit record_file(const std::string& path, error_place where = error_place::current()) try : path_{path} {
     { const file_source must_exist{path}; }
     errno = 0;
     file_.reset(std::fopen(path.c_str(), "rb"));
@@ -200,6 +203,8 @@ class record_file final : public encoded_images {
     }
     const std::uint64_t bytes = size_of_file();
     read_index(bytes);
+  } catch (error& failure) {
+    failure.place_at_call(where);
   }
 
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(entries_.size()); }
@@ -284,7 +289,7 @@ class record_file final : public encoded_images {
                  {count, " records from ", index, " on, ", classes, " classes, in a file of ", file_bytes, " bytes"}));
     }
     classes_ = static_cast<int>(classes);
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(index_end - index));
+    std::vector<std::uint8_t> bytes(index_end - index);
     read_at(index, bytes);
     const std::uint32_t crc = detail::checksum(0, bytes);
     if (crc != detail::get_number(foot.data() + 20, 4)) {

@@ -128,7 +128,7 @@ class sampler {
     const random_stream stream{random_stream{options_.seed, "shuffle"}.bits(epoch), "order"};
     for (std::uint64_t i = order_.size() - 1; i > 0; --i) {
       const std::uint64_t j = stream.below(i + 1, i);
-      std::swap(order_[static_cast<std::size_t>(i)], order_[static_cast<std::size_t>(j)]);
+      std::swap(order_[i], order_[j]);
     }
   }
 

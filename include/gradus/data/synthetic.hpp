@@ -12,7 +12,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/core/error.hpp"    // configuration_error
+#include "gradus/core/error.hpp"    // configuration_error, error_place
 #include "gradus/core/extents.hpp"  // image_extents
 #include "gradus/core/index.hpp"    // index_t
 #include "gradus/core/random.hpp"   // random_stream
@@ -64,10 +64,11 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 /// Makes images: example i has label i % classes, and is the pattern of its class in noise of about the same strength.
 /// Every example is a function of (seed, first + i) and the shape.
 /// @throws configuration_error when options make no sense
-[[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {}) {
-  const auto require = [](bool holds, const char* name, index_t value, index_t least) {
+[[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {},
+                                                  error_place where = error_place::current()) {
+  const auto require = [&](bool holds, const char* name, index_t value, index_t least) {
     if (!holds) {
-      raise<configuration_error>("make_synthetic", {name, " of at least ", least}, {value});
+      raise<configuration_error>("make_synthetic", {name, " of at least ", least}, {value}, {}, where);
     }
   };
   require(options.examples >= 1, "examples", options.examples, 1);

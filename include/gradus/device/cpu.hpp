@@ -16,7 +16,7 @@
 #endif
 
 #include "gradus/core/config.hpp"             // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"              // configuration_error, device_error
+#include "gradus/core/error.hpp"              // configuration_error, device_error, error, error_place
 #include "gradus/core/index.hpp"              // index_t
 #include "gradus/core/vector.hpp"             // vector
 #include "gradus/device/device_policy.hpp"    // device_policy
@@ -55,13 +55,15 @@ class cpu : public kernels::overload_set {
   static constexpr std::size_t alignment = 64;  // bytes: a cache line, an AVX-512 register
 
   /// @throws configuration_error when a number of threads, or their product, is out of [0, 4096]
-  GRADUS_COLD explicit cpu(cpu_options options = {})
+  GRADUS_COLD explicit cpu(cpu_options options = {}, error_place where = error_place::current()) try
       : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)},
         allows_winograd_{options.allow_winograd} {
     for (int lane = 0; options.inter_op_threads > 1 && lane < options.inter_op_threads; ++lane) {
       lanes_.push_back(
           cpu{{.intra_op_threads = threads() / options.inter_op_threads, .allow_winograd = options.allow_winograd}});
     }
+  } catch (error& failure) {
+    failure.place_at_call(where);
   }
 
   /// Threads that share one operation that runs alone, the caller included.

@@ -16,7 +16,7 @@
 #include <utility>      // std::as_const
 
 #include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error
+#include "gradus/core/error.hpp"            // configuration_error, error, error_place
 #include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/cuda_error.cuh"     // detail::check_cuda
 #include "gradus/device/cuda_memory.cuh"    // detail::cuda_memory_pool
@@ -68,8 +68,11 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   static constexpr bool host_memory = false;
 
   /// @throws device_error when there is no such card or no driver
-  GRADUS_COLD explicit cuda(const cuda_options& options = {})
-      : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {}
+  GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_place where = error_place::current()) try
+      : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
   /// @pre nothing uses `other`
   cuda(cuda&& other) noexcept = default;
   cuda& operator=(cuda&&) = delete;

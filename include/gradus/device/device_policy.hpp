@@ -8,6 +8,8 @@
 #include <cstddef>      // std::ptrdiff_t, std::size_t
 #include <string_view>  // std::string_view
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus {
 
 namespace kernels {

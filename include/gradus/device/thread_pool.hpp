@@ -257,7 +257,8 @@ class thread_pool {
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
       return;
     }
-    for (int processor = 0, found = 0; processor < CPU_SETSIZE; ++processor) {
+    int found = 0;
+    for (std::size_t processor = 0; processor < CPU_SETSIZE; ++processor) {
       if (CPU_ISSET(processor, &allowed) && found++ == position) {
         cpu_set_t one;
         CPU_ZERO(&one);

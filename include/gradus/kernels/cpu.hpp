@@ -4,6 +4,7 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include "gradus/core/unoptimized.hpp"                 // a program with slow kernels notes it
 #include "gradus/kernels/cpu/batch_norm.hpp"           // batch_norm_forward_training, batch_norm_backward, ...
 #include "gradus/kernels/cpu/concat.hpp"               // copy_channels
 #include "gradus/kernels/cpu/conv2d.hpp"               // conv2d_forward, conv2d_backward_data, conv2d_backward_weights

@@ -4,6 +4,8 @@
 // Module: kernels. Depends on: tensor.
 #pragma once
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus::kernels {
 
 // Every device D in the library overloads, for network elements E, over `count` elements in memory order; output and

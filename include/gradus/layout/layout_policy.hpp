@@ -9,6 +9,8 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::bool_constant, std::remove_cvref_t
 
+#include "gradus/core/config.hpp"  // the compilers that will do
+
 namespace gradus {
 
 /// The axes of an image batch in their logical order: image, channel, row, column.

@@ -4,6 +4,7 @@
 // Module: models. Depends on: nn.
 #pragma once
 
+#include "gradus/core/error.hpp"     // at_call, error_place
 #include "gradus/core/index.hpp"     // index_t
 #include "gradus/models/blocks.hpp"  // block_builder
 
@@ -12,39 +13,43 @@ namespace gradus::models {
 /// Adds AlexNet for images of 227 x 227, in the one-column form without response normalisation (Krizhevsky: "One weird
 /// trick for parallelizing convolutional neural networks", 2014).
 template <class Network>
-void alexnet(Network& net, index_t classes = 1001) {
-  block_builder build{net, normalization{}};
-  nn::value x = build.input();
-  x = build.convolution(x, {.out_channels = 64, .kernel = {11, 11}, .stride = {4, 4}, .pad = nn::padding::valid()});
-  x = build.max_pool(x, 3, 2);
-  x = build.convolution(x, {.out_channels = 192, .kernel = {5, 5}});
-  x = build.max_pool(x, 3, 2);
-  x = build.convolutions(x, {{.out_channels = 384, .kernel = {3, 3}},
-                             {.out_channels = 384, .kernel = {3, 3}},
-                             {.out_channels = 256, .kernel = {3, 3}}});
-  x = build.max_pool(x, 3, 2);
-  x = build.dropout(build.dense(x, 4096), 0.5);
-  x = build.dropout(build.dense(x, 4096), 0.5);
-  build.classify(x, classes);
+void alexnet(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+  at_call(where, [&] {
+    block_builder build{net, normalization{}};
+    nn::value x = build.input();
+    x = build.convolution(x, {.out_channels = 64, .kernel = {11, 11}, .stride = {4, 4}, .pad = nn::padding::valid()});
+    x = build.max_pool(x, 3, 2);
+    x = build.convolution(x, {.out_channels = 192, .kernel = {5, 5}});
+    x = build.max_pool(x, 3, 2);
+    x = build.convolutions(x, {{.out_channels = 384, .kernel = {3, 3}},
+                               {.out_channels = 384, .kernel = {3, 3}},
+                               {.out_channels = 256, .kernel = {3, 3}}});
+    x = build.max_pool(x, 3, 2);
+    x = build.dropout(build.dense(x, 4096), 0.5);
+    x = build.dropout(build.dense(x, 4096), 0.5);
+    build.classify(x, classes);
+  });
 }
 
 /// Adds OverFeat's accurate model for images of 231 x 231 (Sermanet et al. 2014, as in tf_cnn_benchmarks).
 /// With 1001 classes: 145,924,969 parameters.
 template <class Network>
-void overfeat(Network& net, index_t classes = 1001) {
-  block_builder build{net, normalization{}};
-  nn::value x = build.input();
-  x = build.convolution(x, {.out_channels = 96, .kernel = {11, 11}, .stride = {4, 4}, .pad = nn::padding::valid()});
-  x = build.max_pool(x, 2, 2);
-  x = build.convolution(x, {.out_channels = 256, .kernel = {5, 5}, .pad = nn::padding::valid()});
-  x = build.max_pool(x, 2, 2);
-  x = build.convolutions(x, {{.out_channels = 512, .kernel = {3, 3}},
-                             {.out_channels = 1024, .kernel = {3, 3}},
-                             {.out_channels = 1024, .kernel = {3, 3}}});
-  x = build.max_pool(x, 2, 2);
-  x = build.dense(x, 3072);
-  x = build.dense(x, 4096);
-  build.classify(x, classes);
+void overfeat(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+  at_call(where, [&] {
+    block_builder build{net, normalization{}};
+    nn::value x = build.input();
+    x = build.convolution(x, {.out_channels = 96, .kernel = {11, 11}, .stride = {4, 4}, .pad = nn::padding::valid()});
+    x = build.max_pool(x, 2, 2);
+    x = build.convolution(x, {.out_channels = 256, .kernel = {5, 5}, .pad = nn::padding::valid()});
+    x = build.max_pool(x, 2, 2);
+    x = build.convolutions(x, {{.out_channels = 512, .kernel = {3, 3}},
+                               {.out_channels = 1024, .kernel = {3, 3}},
+                               {.out_channels = 1024, .kernel = {3, 3}}});
+    x = build.max_pool(x, 2, 2);
+    x = build.dense(x, 3072);
+    x = build.dense(x, 4096);
+    build.classify(x, classes);
+  });
 }
 
 }  // namespace gradus::models

@@ -12,7 +12,7 @@
 
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // text
-#include "gradus/nn/graph.hpp"        // input_list
+#include "gradus/nn/plan/graph.hpp"        // input_list
 #include "gradus/nn/initializer.hpp"  // he_truncated_normal
 #include "gradus/nn/layers.hpp"       // conv2d, batch_norm, relu, ...
 #include "gradus/nn/loss.hpp"         // softmax_cross_entropy

@@ -4,6 +4,7 @@
 // Module: models. Depends on: nn.
 #pragma once
 
+#include "gradus/core/error.hpp"     // at_call, error_place
 #include "gradus/core/index.hpp"     // index_t
 #include "gradus/core/text.hpp"      // text
 #include "gradus/models/blocks.hpp"  // block_builder
@@ -40,26 +41,28 @@ nn::value add_googlenet_module(Builder& build, nn::value x, const googlenet_modu
 /// Adds GoogLeNet for images of 224 x 224, without the auxiliary classifiers and without response normalisation
 /// (Szegedy et al.: "Going deeper with convolutions", 2015, table 1; as in tf_cnn_benchmarks).
 template <class Network>
-void googlenet(Network& net, index_t classes = 1001) {
-  block_builder build{net, normalization{}};
-  nn::value x = build.input();
-  x = build.convolution(x, {.out_channels = 64, .kernel = {7, 7}, .stride = {2, 2}});
-  x = build.max_pool(x, 3, 2, nn::padding::same());
-  x = build.convolutions(x, {{.out_channels = 64}, {.out_channels = 192, .kernel = {3, 3}}});
-  x = build.max_pool(x, 3, 2, nn::padding::same());
-  x = detail::add_googlenet_module(build, x, {"3a", 64, 96, 128, 16, 32, 32});
-  x = detail::add_googlenet_module(build, x, {"3b", 128, 128, 192, 32, 96, 64});
-  x = build.max_pool(x, 3, 2, nn::padding::same());
-  x = detail::add_googlenet_module(build, x, {"4a", 192, 96, 208, 16, 48, 64});
-  x = detail::add_googlenet_module(build, x, {"4b", 160, 112, 224, 24, 64, 64});
-  x = detail::add_googlenet_module(build, x, {"4c", 128, 128, 256, 24, 64, 64});
-  x = detail::add_googlenet_module(build, x, {"4d", 112, 144, 288, 32, 64, 64});
-  x = detail::add_googlenet_module(build, x, {"4e", 256, 160, 320, 32, 128, 128});
-  x = build.max_pool(x, 3, 2, nn::padding::same());
-  x = detail::add_googlenet_module(build, x, {"5a", 256, 160, 320, 32, 128, 128});
-  x = detail::add_googlenet_module(build, x, {"5b", 384, 192, 384, 48, 128, 128});
-  x = build.average_pool(x, 7, 1);
-  build.classify(x, classes);
+void googlenet(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+  at_call(where, [&] {
+    block_builder build{net, normalization{}};
+    nn::value x = build.input();
+    x = build.convolution(x, {.out_channels = 64, .kernel = {7, 7}, .stride = {2, 2}});
+    x = build.max_pool(x, 3, 2, nn::padding::same());
+    x = build.convolutions(x, {{.out_channels = 64}, {.out_channels = 192, .kernel = {3, 3}}});
+    x = build.max_pool(x, 3, 2, nn::padding::same());
+    x = detail::add_googlenet_module(build, x, {"3a", 64, 96, 128, 16, 32, 32});
+    x = detail::add_googlenet_module(build, x, {"3b", 128, 128, 192, 32, 96, 64});
+    x = build.max_pool(x, 3, 2, nn::padding::same());
+    x = detail::add_googlenet_module(build, x, {"4a", 192, 96, 208, 16, 48, 64});
+    x = detail::add_googlenet_module(build, x, {"4b", 160, 112, 224, 24, 64, 64});
+    x = detail::add_googlenet_module(build, x, {"4c", 128, 128, 256, 24, 64, 64});
+    x = detail::add_googlenet_module(build, x, {"4d", 112, 144, 288, 32, 64, 64});
+    x = detail::add_googlenet_module(build, x, {"4e", 256, 160, 320, 32, 128, 128});
+    x = build.max_pool(x, 3, 2, nn::padding::same());
+    x = detail::add_googlenet_module(build, x, {"5a", 256, 160, 320, 32, 128, 128});
+    x = detail::add_googlenet_module(build, x, {"5b", 384, 192, 384, 48, 128, 128});
+    x = build.average_pool(x, 7, 1);
+    build.classify(x, classes);
+  });
 }
 
 }  // namespace gradus::models

@@ -6,6 +6,7 @@
 
 #include <string>  // std::string
 
+#include "gradus/core/error.hpp"     // at_call, error_place
 #include "gradus/core/index.hpp"     // index_t
 #include "gradus/core/text.hpp"      // text
 #include "gradus/models/blocks.hpp"  // block_builder, normalization
@@ -192,14 +193,14 @@ class inception4_builder {
 /// Adds Inception-v3 for images of 299 x 299, without the auxiliary classifier (Szegedy et al.: "Rethinking the
 /// inception architecture", 2016; as in tf_cnn_benchmarks). With 1001 classes: 23,819,401 parameters.
 template <class Network>
-void inception3(Network& net, index_t classes = 1001) {
-  detail::inception3_builder<Network>{net}.run(classes);
+void inception3(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+  at_call(where, [&] { detail::inception3_builder<Network>{net}.run(classes); });
 }
 
 /// Adds Inception-v4 for images of 299 x 299 (Szegedy et al.: "Inception-v4, Inception-ResNet", 2017, figures 3 to 9).
 template <class Network>
-void inception4(Network& net, index_t classes = 1001) {
-  detail::inception4_builder<Network>{net}.run(classes);
+void inception4(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+  at_call(where, [&] { detail::inception4_builder<Network>{net}.run(classes); });
 }
 
 }  // namespace gradus::models

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/error.hpp"   // at_call, error_place
 #include "gradus/core/index.hpp"   // index_t
 #include "gradus/nn/layers.hpp"    // conv2d, relu, max_pool2d, flatten, dense, dropout
 #include "gradus/nn/loss.hpp"      // softmax_cross_entropy
@@ -24,20 +25,22 @@ struct mnist_options {
 /// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
 /// @throws shape_error when the images are smaller than 4 x 4
 template <class Network>
-GRADUS_COLD void mnist(Network& net, const mnist_options& options = {}) {
-  nn::value x = net.input();
-  x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
-  x = net.add("relu1", nn::relu{}, x);
-  x = net.add("pool1", nn::max_pool2d{}, x);
-  x = net.add("conv2", nn::conv2d{.out_channels = 64, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
-  x = net.add("relu2", nn::relu{}, x);
-  x = net.add("pool2", nn::max_pool2d{}, x);
-  x = net.add("flatten", nn::flatten{}, x);
-  x = net.add("hidden", nn::dense{.out_features = options.hidden_features}, x);
-  x = net.add("relu3", nn::relu{}, x);
-  x = net.add("dropout", nn::dropout{.rate = options.dropout_rate}, x);
-  x = net.add("scores", nn::dense{.out_features = options.classes}, x);
-  net.loss(nn::softmax_cross_entropy{}, x);
+GRADUS_COLD void mnist(Network& net, const mnist_options& options = {}, error_place where = error_place::current()) {
+  at_call(where, [&] {
+    nn::value x = net.input();
+    x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+    x = net.add("relu1", nn::relu{}, x);
+    x = net.add("pool1", nn::max_pool2d{}, x);
+    x = net.add("conv2", nn::conv2d{.out_channels = 64, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+    x = net.add("relu2", nn::relu{}, x);
+    x = net.add("pool2", nn::max_pool2d{}, x);
+    x = net.add("flatten", nn::flatten{}, x);
+    x = net.add("hidden", nn::dense{.out_features = options.hidden_features}, x);
+    x = net.add("relu3", nn::relu{}, x);
+    x = net.add("dropout", nn::dropout{.rate = options.dropout_rate}, x);
+    x = net.add("scores", nn::dense{.out_features = options.classes}, x);
+    net.loss(nn::softmax_cross_entropy{}, x);
+  });
 }
 
 }  // namespace gradus::models

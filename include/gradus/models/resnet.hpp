@@ -8,7 +8,7 @@
 #include <cstddef>  // std::size_t
 #include <string>   // std::string
 
-#include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
 #include "gradus/core/index.hpp"      // index_t
 #include "gradus/core/text.hpp"       // text
 #include "gradus/models/blocks.hpp"   // block_builder
@@ -195,22 +195,24 @@ class resnet_builder {
 /// or 25,551,529 (v2).
 /// @throws configuration_error for another depth
 template <class Network>
-void resnet(Network& net, int depth, const resnet_options& options = {}) {
-  std::array<int, 4> blocks{};
-  switch (depth) {
-    case 50:
-      blocks = {3, 4, 6, 3};
-      break;
-    case 101:
-      blocks = {3, 4, 23, 3};
-      break;
-    case 152:
-      blocks = {3, 8, 36, 3};
-      break;
-    default:
-      raise<configuration_error>("models.resnet", "a depth of 50, 101 or 152", {depth});
-  }
-  detail::resnet_builder<Network>{net, options}.imagenet(blocks);
+void resnet(Network& net, int depth, const resnet_options& options = {}, error_place where = error_place::current()) {
+  at_call(where, [&] {
+    std::array<int, 4> blocks{};
+    switch (depth) {
+      case 50:
+        blocks = {3, 4, 6, 3};
+        break;
+      case 101:
+        blocks = {3, 4, 23, 3};
+        break;
+      case 152:
+        blocks = {3, 8, 36, 3};
+        break;
+      default:
+        raise<configuration_error>("models.resnet", "a depth of 50, 101 or 152", {depth});
+    }
+    detail::resnet_builder<Network>{net, options}.imagenet(blocks);
+  });
 }
 
 /// Adds a residual network for images of 32 x 32. With 6 n + 2 layers (20, 32, 44, 56, 110, ...) blocks of two 3 x 3
@@ -224,16 +226,19 @@ void resnet(Network& net, int depth, const resnet_options& options = {}) {
 /// @throws configuration_error for a depth of neither kind
 template <class Network>
 void cifar_resnet(Network& net, int depth,
-                  const resnet_options& options = {.classes = 11, .version = resnet_version::v1}) {
-  detail::resnet_builder<Network> build{net, options};
-  if (depth >= 8 && (depth - 2) % 6 == 0 && depth != 164) {
-    build.cifar((depth - 2) / 6);
-  } else if (depth >= 11 && (depth - 2) % 9 == 0) {
-    build.cifar_bottleneck((depth - 2) / 9);
-  } else {
-    raise<configuration_error>("models.cifar_resnet", "a depth of 6 n + 2 (20, 32, ...) or 9 n + 2 (164, 1001, ...)",
-                               {depth});
-  }
+                  const resnet_options& options = {.classes = 11, .version = resnet_version::v1},
+                  error_place where = error_place::current()) {
+  at_call(where, [&] {
+    detail::resnet_builder<Network> build{net, options};
+    if (depth >= 8 && (depth - 2) % 6 == 0 && depth != 164) {
+      build.cifar((depth - 2) / 6);
+    } else if (depth >= 11 && (depth - 2) % 9 == 0) {
+      build.cifar_bottleneck((depth - 2) / 9);
+    } else {
+      raise<configuration_error>("models.cifar_resnet", "a depth of 6 n + 2 (20, 32, ...) or 9 n + 2 (164, 1001, ...)",
+                                 {depth});
+    }
+  });
 }
 
 }  // namespace gradus::models

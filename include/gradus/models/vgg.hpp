@@ -7,7 +7,7 @@
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/error.hpp"     // configuration_error
+#include "gradus/core/error.hpp"     // at_call, configuration_error, error_place
 #include "gradus/core/index.hpp"     // index_t
 #include "gradus/core/text.hpp"      // text
 #include "gradus/models/blocks.hpp"  // block_builder
@@ -18,35 +18,37 @@ namespace gradus::models {
 /// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters.
 /// @throws configuration_error for another depth
 template <class Network>
-void vgg(Network& net, int depth, index_t classes = 1001) {
-  constexpr std::array<index_t, 5> channels{64, 128, 256, 512, 512};
-  std::array<int, 5> repeats{};
-  switch (depth) {
-    case 11:
-      repeats = {1, 1, 2, 2, 2};
-      break;
-    case 16:
-      repeats = {2, 2, 3, 3, 3};
-      break;
-    case 19:
-      repeats = {2, 2, 4, 4, 4};
-      break;
-    default:
-      raise<configuration_error>("models.vgg", "a depth of 11, 16 or 19", {depth});
-  }
-  block_builder build{net, normalization{}};
-  nn::value x = build.input();
-  for (std::size_t block = 0; block < channels.size(); ++block) {
-    build.begin(gradus::detail::text({"block", block + 1, "_"}));
-    for (int i = 0; i < repeats[block]; ++i) {
-      x = build.convolution(x, {.out_channels = channels[block], .kernel = {3, 3}});
+void vgg(Network& net, int depth, index_t classes = 1001, error_place where = error_place::current()) {
+  at_call(where, [&] {
+    constexpr std::array<index_t, 5> channels{64, 128, 256, 512, 512};
+    std::array<int, 5> repeats{};
+    switch (depth) {
+      case 11:
+        repeats = {1, 1, 2, 2, 2};
+        break;
+      case 16:
+        repeats = {2, 2, 3, 3, 3};
+        break;
+      case 19:
+        repeats = {2, 2, 4, 4, 4};
+        break;
+      default:
+        raise<configuration_error>("models.vgg", "a depth of 11, 16 or 19", {depth});
     }
-    x = build.max_pool(x, 2, 2);
-  }
-  build.begin("head");
-  x = build.dropout(build.dense(x, 4096), 0.5);
-  x = build.dropout(build.dense(x, 4096), 0.5);
-  build.classify(x, classes);
+    block_builder build{net, normalization{}};
+    nn::value x = build.input();
+    for (std::size_t block = 0; block < channels.size(); ++block) {
+      build.begin(gradus::detail::text({"block", block + 1, "_"}));
+      for (int i = 0; i < repeats[block]; ++i) {
+        x = build.convolution(x, {.out_channels = channels[block], .kernel = {3, 3}});
+      }
+      x = build.max_pool(x, 2, 2);
+    }
+    build.begin("head");
+    x = build.dropout(build.dense(x, 4096), 0.5);
+    x = build.dropout(build.dense(x, 4096), 0.5);
+    build.classify(x, classes);
+  });
 }
 
 }  // namespace gradus::models

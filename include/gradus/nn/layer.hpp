@@ -203,10 +203,10 @@ GRADUS_COLD inline void require_at_least(std::string_view kind, std::string_view
   }
 }
 
-/// @throws shape_error when a layer of images is given a vector
+/// @throws shape_error when a layer of images is given a flattened one
 GRADUS_COLD inline void require_image(std::string_view kind, const value_shape& input, std::string_view hint) {
   if (input.flattened) {
-    raise<shape_error>(kind, "an image", {"the vector ", to_string(input)}, hint);
+    raise<shape_error>(kind, "an image", describe(input), hint);
   }
 }
 

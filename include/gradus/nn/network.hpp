@@ -4,28 +4,29 @@
 // Module: nn. Depends on: kernels.
 #pragma once
 
-#include <cstddef>          // std::size_t
-#include <cstdint>          // std::int32_t
-#include <memory>           // std::make_unique, std::unique_ptr
-#include <source_location>  // std::source_location
-#include <span>             // std::span
-#include <string_view>      // std::string_view
-#include <utility>          // std::move
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <span>         // std::span
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
 
 #include "gradus/core/config.hpp"           // GRADUS_COLD
+#include "gradus/core/error.hpp"            // at_call, error, error_place
 #include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/reference.hpp"        // explain_kept_device, not_kept
 #include "gradus/core/vector.hpp"           // vector
 #include "gradus/device/cpu.hpp"            // cpu
 #include "gradus/kernels/cpu.hpp"           // the kernels of the default device
 #include "gradus/layout/layout_policy.hpp"  // explain_layout_policy
 #include "gradus/layout/layouts.hpp"        // nchw
 #include "gradus/layout/mapping.hpp"        // dense_strides
-#include "gradus/nn/graph.hpp"              // input_list, freeze_options
+#include "gradus/nn/plan/graph.hpp"              // input_list, freeze_options
 #include "gradus/nn/layer.hpp"              // layer_passes, layer_memory
 #include "gradus/nn/loss.hpp"               // loss_function
 #include "gradus/nn/network_base.hpp"       // network_base, step_options
 #include "gradus/nn/parameter.hpp"          // parameter
-#include "gradus/nn/step_observer.hpp"      // step_observer
+#include "gradus/nn/step_hooks.hpp"      // step_observer
 #include "gradus/nn/value.hpp"              // value, value_shape
 #include "gradus/tensor/tensor_view.hpp"    // image_view
 
@@ -67,7 +68,18 @@ class network final : public network_base<Element, Device> {
 
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
-  network(Device& device, value_shape input) : base{device, input} {}
+  GRADUS_COLD network(Device& device, value_shape input, error_place where = error_place::current()) try
+      : base{device, input} {
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
+
+  /// The device must outlive the network.
+  template <class Argument>
+  requires gradus::detail::not_kept<Argument, Device> network(Argument&& device, value_shape input)
+      : network{const_cast<Device&>(device), input} {
+    static_assert(gradus::detail::explain_kept_device<Argument>());
+  }
 
   network(network&&) noexcept = default;
   network& operator=(network&&) noexcept = default;
@@ -85,7 +97,11 @@ class network final : public network_base<Element, Device> {
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, const input_list& inputs,
-                        std::source_location where = std::source_location::current()) {
+                        error_place where = error_place::current()) {
+    static_assert(
+        describes_layer<Description>,
+        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
+        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return append(name, made, made, inputs.values(), where);
   }
@@ -93,7 +109,11 @@ class network final : public network_base<Element, Device> {
   /// Appends a layer that reads one value.
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, value input,
-                        std::source_location where = std::source_location::current()) {
+                        error_place where = error_place::current()) {
+    static_assert(
+        describes_layer<Description>,
+        "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
+        "the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
     return append(name, made, made, {&input, 1}, where);
   }
@@ -102,23 +122,31 @@ class network final : public network_base<Element, Device> {
   /// @throws shape_error when the scores have a shape that the loss cannot use
   /// @throws configuration_error when they are not an output of a layer of this network, or it has a loss
   template <class Description>
-  GRADUS_COLD void loss(const Description& description, value scores,
-                        std::source_location where = std::source_location::current()) {
+  GRADUS_COLD void loss(const Description& description, value scores, error_place where = error_place::current()) {
+    static_assert(describes_loss<Description>,
+                  "gradus: not a loss: net.loss takes what ends a network, as in net.loss(nn::softmax_cross_entropy{}, "
+                  "scores); a layer is added by net.add");
     this->building().require_scores(scores, where);
-    auto implementation = std::make_unique<typename Description::template loss<Element, Layout, Device>>(description);
-    implementation->infer(shape(scores));
-    loss_ = std::move(implementation);
+    at_call(where, [&] {
+      auto implementation = std::make_unique<typename Description::template loss<Element, Layout, Device>>(description);
+      implementation->infer(shape(scores));
+      loss_ = std::move(implementation);
+    });
     this->building().end(scores);
   }
 
   /// The shape of one example of a value.
   /// @throws configuration_error when it is not of this network
-  [[nodiscard]] const value_shape& shape(value v) const { return this->structure().shape(v); }
+  [[nodiscard]] const value_shape& shape(value v, error_place where = error_place::current()) const {
+    return this->structure().shape(v, where);
+  }
 
   /// Plans the network, takes its memory, and sets the parameters to their initial values.
   /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
   /// @throws device_error when the memory does not suffice; then it may be frozen with a smaller batch
-  void freeze(const freeze_options& options) { base::freeze(options, &dense_strides<Layout, 4>); }
+  void freeze(const freeze_options& options, error_place where = error_place::current()) {
+    base::freeze(options, &dense_strides<Layout, 4>, where);
+  }
 
   // ---- running
 
@@ -129,23 +157,28 @@ class network final : public network_base<Element, Device> {
   /// @param observer  is told what the step does, or nullptr
   /// @throws shape_error when shapes disagree or a label is no class
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
-                                const step_options& options = {}, step_observer* observer = nullptr) {
-    return this->train({images.data(), images.extents()}, labels, options, observer);
+                                const step_options& options = {}, step_observer* observer = nullptr,
+                                error_place where = error_place::current()) {
+    return this->train({images.data(), images.extents()}, labels, options, observer, where);
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
   /// @throws shape_error when there are more images than are computed at once
-  const_view forward(const const_view& images) { return view_of(this->score({images.data(), images.extents()})); }
+  const_view forward(const const_view& images, error_place where = error_place::current()) {
+    return view_of(this->score({images.data(), images.extents()}, where));
+  }
 
   /// The sums of losses and of right answers over a batch, outside training.
-  kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels) {
-    return this->sum_losses({images.data(), images.extents()}, labels);
+  kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
+                              error_place where = error_place::current()) {
+    return this->sum_losses({images.data(), images.extents()}, labels, where);
   }
 
   /// Runs forward as train_step does and names the first thing that is not finite: for the diagnosis of a loss that is
   /// NaN or infinite. Allocates.
-  [[nodiscard]] non_finite find_non_finite(const const_view& images, const step_options& options) {
-    return base::find_non_finite({images.data(), images.extents()}, options);
+  [[nodiscard]] non_finite find_non_finite(const const_view& images, const step_options& options,
+                                           error_place where = error_place::current()) {
+    return base::find_non_finite({images.data(), images.extents()}, options, where);
   }
 
   // ---- parameters
@@ -153,12 +186,22 @@ class network final : public network_base<Element, Device> {
   /// All parameters, in the order in which backward completes their gradients. @pre frozen
   [[nodiscard]] std::span<const parameter_type> parameters() const noexcept { return parameters_; }
   /// The parameter "layer.name". @throws configuration_error when there is none, or the network is not frozen
-  [[nodiscard]] const parameter_type& find_parameter(std::string_view name) const {
-    (void)this->frozen_memory("network.find_parameter");
-    return parameters_[this->structure().find_parameter(name)];
+  [[nodiscard]] const parameter_type& find_parameter(std::string_view name,
+                                                     error_place where = error_place::current()) const {
+    (void)this->frozen_memory("network.find_parameter", where);
+    return parameters_[this->structure().find_parameter(name, where)];
   }
 
  private:
+  template <class Description>
+  static constexpr bool describes_layer = requires {
+    typename Description::template layer<Element, Layout, Device>;
+  };
+  template <class Description>
+  static constexpr bool describes_loss = requires {
+    typename Description::template loss<Element, Layout, Device>;
+  };
+
   using passes = layer_passes<Element, Layout, Device>;
   using gradient_type = input_gradient<Element, Layout, Device>;
   using typename base::gradient_memory;
@@ -168,7 +211,7 @@ class network final : public network_base<Element, Device> {
 
   /// Takes over `owned`. The layer comes in both of its forms, so that no code of this is compiled for each kind.
   value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
-               const std::source_location& where) {
+               error_place where) {
     return this->building().append(name, std::unique_ptr<layer_base>{owned}, layer, inputs, where);
   }
 

@@ -16,6 +16,7 @@
 
 #include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
+#include "gradus/core/error.hpp"            // at_call, error_place
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/core/text.hpp"             // text
 #include "gradus/core/vector.hpp"           // vector
@@ -23,15 +24,15 @@
 #include "gradus/kernels/conv2d.hpp"        // backward_epilogue, pass
 #include "gradus/kernels/elementwise.hpp"   // copy_or_add, relu_backward
 #include "gradus/kernels/softmax.hpp"       // loss_sums
-#include "gradus/nn/graph.hpp"              // graph, freeze_options
+#include "gradus/nn/plan/graph.hpp"              // graph, freeze_options
 #include "gradus/nn/layer.hpp"              // layer_memory, step_context
-#include "gradus/nn/layer_call.hpp"         // gradient_memory, image_memory, layer_call
-#include "gradus/nn/micro_batch.hpp"        // partial_steps
+#include "gradus/nn/detail/network/layer_call.hpp"         // gradient_memory, image_memory, layer_call
+#include "gradus/nn/plan/micro_batches.hpp"        // partial_steps
 #include "gradus/nn/network_memory.hpp"     // network_memory, buffer
-#include "gradus/nn/pass.hpp"               // pass_steps, region_runner, run_pass
-#include "gradus/nn/plan.hpp"               // execution_plan, memory_forecast, plan_options
-#include "gradus/nn/plan_execution.hpp"     // plan_execution
-#include "gradus/nn/step_observer.hpp"      // step_observer
+#include "gradus/nn/detail/network/run_pass.hpp"               // pass_steps, region_runner, run_pass
+#include "gradus/nn/plan/execution_plan.hpp"               // execution_plan, memory_forecast, plan_options
+#include "gradus/nn/plan/plan_execution.hpp"     // plan_execution
+#include "gradus/nn/step_hooks.hpp"      // step_observer
 #include "gradus/nn/step_options.hpp"       // step_options
 #include "gradus/nn/value.hpp"              // value_shape
 
@@ -63,8 +64,9 @@ class network_base {
   /// What freeze would take, without taking it: also of networks that are larger than the machine. From then on
   /// structure() says where parameters would lie.
   /// @throws configuration_error as freeze does
-  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options) {
-    graph_.freeze(options, sizeof(parameter_element_type));
+  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options,
+                                                     error_place where = error_place::current()) {
+    at_call(where, [&] { graph_.freeze(options, sizeof(parameter_element_type)); });
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
     gradus::detail::vector<layer_memory> needed(layers());
     prepare_plan(options, planning, needed);
@@ -95,7 +97,9 @@ class network_base {
   /// Layers, the values between them, and parameters, without memory.
   [[nodiscard]] const graph& structure() const noexcept { return graph_; }
   /// What a step does. @throws configuration_error unless the network is frozen
-  [[nodiscard]] const execution_plan& plan() const { return frozen_memory("network.plan").plan(); }
+  [[nodiscard]] const execution_plan& plan(error_place where = error_place::current()) const {
+    return frozen_memory("network.plan", where).plan();
+  }
 
   /// Those of a layer in parameters(). @pre frozen
   [[nodiscard]] parameter_range parameters_of(std::size_t layer) const noexcept {
@@ -103,17 +107,22 @@ class network_base {
     return {.first = n.first_parameter, .count = n.parameters.size()};
   }
   /// The flat buffers behind parameters(). @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::span<parameter_element_type> values() { return frozen_memory("network.values").values(); }
-  [[nodiscard]] std::span<parameter_element_type> gradients() { return frozen_memory("network.gradients").gradients(); }
+  [[nodiscard]] std::span<parameter_element_type> values(error_place where = error_place::current()) {
+    return frozen_memory("network.values", where).values();
+  }
+  [[nodiscard]] std::span<parameter_element_type> gradients(error_place where = error_place::current()) {
+    return frozen_memory("network.gradients", where).gradients();
+  }
 
   /// What layers keep from step to step beside parameters. In distributed training each rank has its own.
   /// @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers() const {
-    return frozen_memory("network.buffers").buffers();
+  [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers(
+      error_place where = error_place::current()) const {
+    return frozen_memory("network.buffers", where).buffers();
   }
   /// The flat buffer behind buffers(). @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::span<parameter_element_type> buffer_values() {
-    return frozen_memory("network.buffer_values").buffer_values();
+  [[nodiscard]] std::span<parameter_element_type> buffer_values(error_place where = error_place::current()) {
+    return frozen_memory("network.buffer_values", where).buffer_values();
   }
 
   /// Learnable numbers.
@@ -122,7 +131,9 @@ class network_base {
   [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
   /// Bytes that the frozen network holds: arena, workspace, parameters and gradients.
   /// @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::size_t memory_bytes() const { return frozen_memory("network.memory_bytes").bytes(); }
+  [[nodiscard]] std::size_t memory_bytes(error_place where = error_place::current()) const {
+    return frozen_memory("network.memory_bytes", where).bytes();
+  }
 
   /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals. Equal texts mean networks
   /// that compute the same.
@@ -142,10 +153,10 @@ class network_base {
 
   [[nodiscard]] graph& building() noexcept { return graph_; }
   /// @throws configuration_error unless the network is frozen
-  [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& frozen_memory(
-      std::string_view asked_by) const {
+  [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& frozen_memory(std::string_view asked_by,
+                                                                                           error_place where) const {
     if (memory_ == nullptr) {
-      graph::raise_not_frozen(asked_by);
+      graph::raise_not_frozen(asked_by, where);
     }
     return *memory_;
   }
@@ -153,73 +164,46 @@ class network_base {
 
   /// As network::freeze.
   /// @param strides  of parameters in the layout
-  GRADUS_COLD void freeze(const freeze_options& options, detail::strides_of_extents strides) {
-    graph_.freeze(options, sizeof(parameter_element_type));
-    try {
-      take_memory(options, strides);
-    } catch (...) {
-      graph_.thaw();
-      throw;
-    }
+  GRADUS_COLD void freeze(const freeze_options& options, detail::strides_of_extents strides, error_place where) {
+    at_call(where, [&] {
+      graph_.freeze(options, sizeof(parameter_element_type));
+      try {
+        take_memory(options, strides);
+      } catch (...) {
+        graph_.thaw();
+        throw;
+      }
+    });
   }
 
   /// As network::train_step.
   GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
-                                       step_observer* observer) {
-    check("network.train_step", batch, wanted);
-    if (batch.examples() == 0) {
-      device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
-      if (observer != nullptr) {
-        observer->gradients_ready(0, graph_.parameters().size());
-      }
-      return {};
-    }
-    if (batch.examples() > graph_.examples_at_once()) {
-      parts_of_network parts{*this, batch, wanted};
-      return graph_.options().micro_batch_size.train(
-          parts, {batch.examples(), graph_.examples_at_once(), graph_.parameters()}, options, observer);
-    }
-    return train_at_once(batch, wanted, options, observer);
+                                       step_observer* observer, error_place where) {
+    return at_call(where, [&] { return train(batch, wanted, options, observer); });
   }
 
   /// As network::forward.
-  GRADUS_COLD image_batch score(const image_batch& batch) {
-    graph_.check_batch("network.forward", batch.shape, static_cast<std::size_t>(batch.examples()),
-                       graph_.examples_at_once());
-    const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
-    run_pass(kernels::pass::forward, batch, context, nullptr);
-    return value_of(graph_.scores(), batch);
+  GRADUS_COLD image_batch score(const image_batch& batch, error_place where) {
+    return at_call(where, [&] { return score(batch); });
   }
 
   /// As network::evaluate.
-  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted) {
-    check("network.evaluate", batch, wanted);
-    kernels::loss_sums total;
-    for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
-      const index_t count = at_once(batch, first);
-      total += with_late(run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr));
-    }
-    return total;
+  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted, error_place where) {
+    return at_call(where, [&] {
+      check("network.evaluate", batch, wanted);
+      kernels::loss_sums total;
+      for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
+        const index_t count = at_once(batch, first);
+        total +=
+            with_late(run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr));
+      }
+      return total;
+    });
   }
 
   /// As network::find_non_finite.
-  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
-    if (std::string name = frozen_memory("network.find_non_finite").first_non_finite_parameter(graph_); !name.empty()) {
-      return {gradus::detail::text({"parameter ", name})};
-    }
-    if (!memory_->all_finite(batch.data, batch.shape.size())) {
-      return {"the input"};
-    }
-    std::string place;
-    for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
-      const image_batch part = part_of(batch, first, at_once(batch, first));
-      finder observer{*this, part.examples()};
-      const step_context context = training_context(options);
-      run_pass(kernels::pass::forward, part, context, &observer);
-      place = std::move(observer.place);
-      options.first_example += static_cast<std::uint64_t>(part.examples());
-    }
-    return {std::move(place)};
+  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, const step_options& options, error_place where) {
+    return at_call(where, [&] { return find_non_finite(batch, options); });
   }
 
   // What depends on the layout.
@@ -317,6 +301,52 @@ class network_base {
     const step_context& context_;
   };
 
+  GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
+                                       step_observer* observer) {
+    check("network.train_step", batch, wanted);
+    if (batch.examples() == 0) {
+      device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
+      if (observer != nullptr) {
+        observer->gradients_ready(0, graph_.parameters().size());
+      }
+      return {};
+    }
+    if (batch.examples() > graph_.examples_at_once()) {
+      parts_of_network parts{*this, batch, wanted};
+      return graph_.options().micro_batch_size.train(
+          parts, {batch.examples(), graph_.examples_at_once(), graph_.parameters()}, options, observer);
+    }
+    return train_at_once(batch, wanted, options, observer);
+  }
+
+  GRADUS_COLD image_batch score(const image_batch& batch) {
+    graph_.check_batch("network.forward", batch.shape, static_cast<std::size_t>(batch.examples()),
+                       graph_.examples_at_once());
+    const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
+    run_pass(kernels::pass::forward, batch, context, nullptr);
+    return value_of(graph_.scores(), batch);
+  }
+
+  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
+    const auto& memory = frozen_memory("network.find_non_finite", error_place::current());
+    if (std::string name = memory.first_non_finite_parameter(graph_); !name.empty()) {
+      return {gradus::detail::text({"parameter ", name})};
+    }
+    if (!memory.all_finite(batch.data, batch.shape.size())) {
+      return {"the input"};
+    }
+    std::string place;
+    for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
+      const image_batch part = part_of(batch, first, at_once(batch, first));
+      finder observer{*this, part.examples()};
+      const step_context context = training_context(options);
+      run_pass(kernels::pass::forward, part, context, &observer);
+      place = std::move(observer.place);
+      options.first_example += static_cast<std::uint64_t>(part.examples());
+    }
+    return {std::move(place)};
+  }
+
   void check(std::string_view operation, const image_batch& batch, label_list wanted) const {
     graph_.require_loss(operation);
     graph_.check_batch(operation, batch.shape, wanted.size(), batch_size());
@@ -350,7 +380,7 @@ class network_base {
     most_inputs_ = prepare_plan(options, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
-    regions_ = plan().lanes.regions.empty() ? nullptr : options.parallel_branches.make_runner(plan());
+    regions_ = memory_->plan().lanes.regions.empty() ? nullptr : options.parallel_branches.make_runner(memory_->plan());
     inputs_ = gradus::detail::vector<image_batch>(planning.lanes * most_inputs_);
     input_gradients_ = gradus::detail::vector<gradient_memory>(planning.lanes * most_inputs_);
     memory_taken(planning.lanes * most_inputs_);
@@ -378,7 +408,7 @@ class network_base {
     run_pass(kernels::pass::forward, batch, context, observer);
     const index_t examples = batch.examples();
     const std::size_t scores = graph_.scores();
-    const execution_plan::gradient_target& target = plan().loss_target;
+    const execution_plan::gradient_target& target = memory_->plan().loss_target;
     const double scale = options.loss_scale.factor /
                          static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
     if constexpr (requires { use_loss_scale(*device_, options.loss_scale); }) {
@@ -437,7 +467,7 @@ class network_base {
 
   GRADUS_COLD void forward_layer(std::size_t i, const image_batch& batch, const step_context& context,
                                  std::size_t lane) {
-    const std::size_t residual = plan().nodes[i].residual;
+    const std::size_t residual = memory_->plan().nodes[i].residual;
     run_forward(call_of(i, batch, context, lane),
                 residual == execution_plan::none ? nullptr : value_of(residual, batch).data);
   }
@@ -446,7 +476,7 @@ class network_base {
                                   std::size_t lane) {
     const index_t examples = batch.examples();
     const graph::node& n = graph_.nodes()[i];
-    const execution_plan::node& planned = plan().nodes[i];
+    const execution_plan::node& planned = memory_->plan().nodes[i];
     const layer_call call = call_of(i, batch, context, lane);
     gradient_memory* const input_gradients = input_gradients_.data() + call.place;
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
@@ -479,9 +509,9 @@ class network_base {
   /// Computes again what the backward pass of layer i is the first to read.
   GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t lane) {
     context.again = true;
-    const execution_plan::node& planned = plan().nodes[i];
+    const execution_plan::node& planned = memory_->plan().nodes[i];
     for (std::size_t k = 0; k < planned.recompute_count; ++k) {
-      forward_layer(plan().recomputed[planned.recompute_first + k], batch, context, lane);
+      forward_layer(memory_->plan().recomputed[planned.recompute_first + k], batch, context, lane);
     }
   }
 
@@ -489,7 +519,7 @@ class network_base {
                             step_observer* observer) {
     memory_->begin(which);
     pass_of_network steps{*this, which, batch, context};
-    detail::run_pass(graph_, plan(), regions_.get(), which, steps, observer);
+    detail::run_pass(graph_, memory_->plan(), regions_.get(), which, steps, observer);
   }
 
   /// What runs the layers of a lane.

@@ -21,12 +21,12 @@
 #include "gradus/core/vector.hpp"         // vector
 #include "gradus/kernels/conv2d.hpp"      // kernels::pass
 #include "gradus/layout/layouts.hpp"      // row_major
-#include "gradus/nn/graph.hpp"            // graph
+#include "gradus/nn/plan/graph.hpp"            // graph
 #include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
-#include "gradus/nn/memory_plan.hpp"      // memory_plan
+#include "gradus/nn/plan/memory_plan.hpp"      // memory_plan
 #include "gradus/nn/parameter.hpp"        // assign_logical
-#include "gradus/nn/plan.hpp"             // execution_plan, plan_options
-#include "gradus/nn/plan_execution.hpp"   // plan_execution
+#include "gradus/nn/plan/execution_plan.hpp"             // execution_plan, plan_options
+#include "gradus/nn/plan/plan_execution.hpp"   // plan_execution
 #include "gradus/tensor/tensor.hpp"       // tensor
 #include "gradus/tensor/tensor_view.hpp"  // tensor_view
 

@@ -8,6 +8,7 @@
 #include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 
+#include "gradus/core/config.hpp"   // GRADUS_COLD
 #include "gradus/core/extents.hpp"  // image_extents
 #include "gradus/core/index.hpp"    // index_t
 #include "gradus/core/text.hpp"     // text
@@ -48,6 +49,14 @@ struct value_shape {
     return gradus::detail::text({"(", shape.size(), ")"});
   }
   return gradus::detail::text({"(", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
+}
+
+/// What messages call a value: "the image (4, 5, 6)", "the flattened image (4, 5, 6)" or "the vector (120)".
+[[nodiscard]] GRADUS_COLD inline std::string describe(const value_shape& shape) {
+  if (!shape.flattened) {
+    return (shape.height == 1 && shape.width == 1 ? "the vector " : "the image ") + to_string(shape);
+  }
+  return gradus::detail::text({"the flattened image (", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
 }
 
 }  // namespace gradus::nn

@@ -14,7 +14,7 @@
 #include "gradus/core/loss_scale.hpp"    // loss_scale
 #include "gradus/device/cpu.hpp"         // cpu
 #include "gradus/optim/cpu_passes.hpp"   // apply_momentum, momentum_pass, norm
-#include "gradus/optim/describe.hpp"     // detail::describe
+#include "gradus/optim/detail/rule/describe.hpp"     // detail::describe
 #include "gradus/optim/segment.hpp"      // segment
 #include "gradus/optim/update_rule.hpp"  // update_rule
 #include "gradus/optim/update_step.hpp"  // update_step

@@ -16,7 +16,7 @@
 #include "gradus/core/loss_scale.hpp"       // loss_scale, loss_scale_number, loss_scale_report
 #include "gradus/device/cpu.hpp"            // cpu
 #include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
-#include "gradus/optim/describe.hpp"        // detail::describe
+#include "gradus/optim/detail/rule/describe.hpp"        // detail::describe
 #include "gradus/optim/loss_scaling.hpp"    // finish_loss_scale, loss_scaling, note_not_finite
 #include "gradus/optim/segment.hpp"         // segment
 #include "gradus/optim/update_rule.hpp"     // update_rule

@@ -12,9 +12,9 @@
 #include <utility>      // std::forward, std::move
 
 #include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
 #include "gradus/core/finite.hpp"     // is_finite
-#include "gradus/optim/describe.hpp"  // detail::describe
+#include "gradus/optim/detail/rule/describe.hpp"  // detail::describe
 
 namespace gradus::optim {
 
@@ -62,11 +62,11 @@ class schedule {
   /// @throws configuration_error when the schedule's own check() does
   template <class S>
   requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
-      schedule(S&& rates)
-      : self_{make(std::forward<S>(rates))} {}
+      schedule(S&& rates, error_place where = error_place::current())
+      : self_{at_call(where, [&] { return make(std::forward<S>(rates)); })} {}
 
   /// A constant learning rate. @throws configuration_error when it is negative or not finite
-  schedule(double rate) : schedule{constant{rate}} {}
+  schedule(double rate, error_place where = error_place::current()) : schedule{constant{rate}, where} {}
 
   /// The learning rate after `epoch` passes over the training set.
   [[nodiscard]] double operator()(double epoch) const { return self_->rate(epoch); }

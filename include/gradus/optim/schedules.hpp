@@ -12,10 +12,10 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"      // configuration_error
+#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
 #include "gradus/core/finite.hpp"     // is_finite
 #include "gradus/core/text.hpp"       // text
-#include "gradus/optim/describe.hpp"  // detail::describe
+#include "gradus/optim/detail/rule/describe.hpp"  // detail::describe
 #include "gradus/optim/schedule.hpp"  // constant, schedule, detail::require_rate
 
 namespace gradus::optim {
@@ -180,12 +180,15 @@ struct warm_up {
 
 /// The rate for a batch when `reference` is right for `reference_batch` images: in proportion (Goyal et al. 2017,
 /// section 2.1). Rates above the reference need a warm-up.
-[[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch) {
-  detail::require_rate("linearly_scaled", "reference rate", reference);
-  if (!(reference_batch > 0.0) || !(batch > 0.0)) {
-    raise<configuration_error>("linearly_scaled", "batches above 0", {reference_batch, " and ", batch});
-  }
-  return reference * batch / reference_batch;
+[[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch,
+                                            error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    detail::require_rate("linearly_scaled", "reference rate", reference);
+    if (!(reference_batch > 0.0) || !(batch > 0.0)) {
+      raise<configuration_error>("linearly_scaled", "batches above 0", {reference_batch, " and ", batch});
+    }
+    return reference * batch / reference_batch;
+  });
 }
 
 }  // namespace gradus::optim

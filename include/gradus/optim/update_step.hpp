@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What an update rule is told of the step that it makes.
-// Module: optim. Depends on: std.
+// Module: optim. Depends on: core.
 #pragma once
 
 #include <cstdint>  // std::uint64_t
+
+#include "gradus/core/config.hpp"  // the compilers that will do
 
 namespace gradus::optim {
 

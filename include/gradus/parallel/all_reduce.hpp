@@ -21,8 +21,8 @@
 #include "gradus/core/vector.hpp"                      // vector
 #include "gradus/optim/segment.hpp"                    // optim::segment
 #include "gradus/parallel/bucket.hpp"                  // bucket, describe, make_buckets, make_parts
-#include "gradus/parallel/detail/bucket_exchange.hpp"  // bucket_exchange, gradient_channel
-#include "gradus/parallel/synchronization.hpp"         // flat_parameters, synchronization
+#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"  // bucket_exchange, gradient_channel
+#include "gradus/parallel/strategy.hpp"         // flat_parameters, synchronization
 
 namespace gradus::parallel {
 
@@ -62,7 +62,7 @@ struct all_reduce {
   /// of one step. The trainer completes them before it evaluates, and at the end of every epoch and of fit.
   bool overlap_forward = false;
   /// The order in which parts begin to travel, each once, counted bucket by bucket; empty: as backward completes them.
-  /// See parallel/bucket_order.hpp.
+  /// See parallel/transfer_order/bucket_order.hpp.
   std::vector<std::size_t> order{};
 
   template <class Element, class Communicator>

@@ -16,7 +16,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/communicator.hpp"                // all_reduce
-#include "gradus/comm/detail/watch_copy.hpp"           // watch_copy
+#include "gradus/comm/watch_copy.hpp"           // watch_copy
 #include "gradus/core/bfloat16.hpp"                    // bfloat16
 #include "gradus/core/config.hpp"                      // GRADUS_COLD
 #include "gradus/core/element.hpp"                     // element_name
@@ -24,8 +24,8 @@
 #include "gradus/core/text.hpp"                        // text
 #include "gradus/core/vector.hpp"                      // vector
 #include "gradus/parallel/all_reduce.hpp"              // all_reduce, all_reduce_state
-#include "gradus/parallel/detail/bucket_exchange.hpp"  // gradient_channel
-#include "gradus/parallel/synchronization.hpp"         // synchronization
+#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"  // gradient_channel
+#include "gradus/parallel/strategy.hpp"         // synchronization
 
 namespace gradus::parallel {
 

@@ -15,7 +15,7 @@
 #include "gradus/core/error.hpp"                // configuration_error, raise
 #include "gradus/core/text.hpp"                 // text
 #include "gradus/optim/segment.hpp"             // optim::segment
-#include "gradus/parallel/synchronization.hpp"  // flat_parameters, synchronization
+#include "gradus/parallel/strategy.hpp"  // flat_parameters, synchronization
 
 namespace gradus::parallel {
 

@@ -6,7 +6,7 @@
 
 #include "gradus/core/config.hpp"    // GRADUS_COLD, GRADUS_NEVER_INLINE
 #include "gradus/core/vector.hpp"    // vector
-#include "gradus/nn/graph.hpp"       // nn::graph
+#include "gradus/nn/plan/graph.hpp"       // nn::graph
 #include "gradus/nn/parameter.hpp"   // nn::parameter_description
 #include "gradus/optim/segment.hpp"  // optim::segment
 

@@ -21,10 +21,10 @@
 #include "gradus/optim/segment.hpp"                         // optim::segment
 #include "gradus/parallel/all_reduce.hpp"                   // all_reduce, describe_plan, make_exchange
 #include "gradus/parallel/bucket.hpp"                       // bucket, describe
-#include "gradus/parallel/detail/bucket_exchange.hpp"       // bucket_exchange, gradient_channel
-#include "gradus/parallel/detail/parameter_blocks.hpp"      // append_pieces, as_size, gather_state, parameter_blocks
-#include "gradus/parallel/detail/shared_memory_update.hpp"  // shared_memory_update
-#include "gradus/parallel/synchronization.hpp"              // flat_parameters, synchronization
+#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"       // bucket_exchange, gradient_channel
+#include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"      // append_pieces, as_size, gather_state, parameter_blocks
+#include "gradus/parallel/detail/sharded_update/shared_memory_update.hpp"  // shared_memory_update
+#include "gradus/parallel/strategy.hpp"              // flat_parameters, synchronization
 
 namespace gradus::parallel {
 

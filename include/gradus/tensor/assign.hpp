@@ -8,7 +8,7 @@
 #include <utility>      // std::forward
 
 #include "gradus/core/extents.hpp"       // extents
-#include "gradus/tensor/evaluate.hpp"    // detail::assign_node
+#include "gradus/tensor/detail/expression/evaluate.hpp"    // detail::assign_node
 #include "gradus/tensor/expression.hpp"  // detail::constant
 #include "gradus/tensor/operand.hpp"     // detail::as_node
 #include "gradus/tensor/tensor.hpp"      // tensor

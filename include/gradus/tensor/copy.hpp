@@ -6,10 +6,11 @@
 
 #include <concepts>     // std::same_as
 #include <cstddef>      // std::size_t
-#include <type_traits>  // std::remove_cvref_t
+#include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 #include <utility>      // std::forward
 
 #include "gradus/core/error.hpp"         // shape_error, raise
+#include "gradus/core/reference.hpp"     // explain_kept_device
 #include "gradus/device/cpu.hpp"         // cpu
 #include "gradus/tensor/expression.hpp"  // tensor_operand
 #include "gradus/tensor/operand.hpp"     // as_node, stored
@@ -63,6 +64,13 @@ template <class Device, operand Operand>
   tensor<typename type::value_type, type::rank, typename type::layout_type, Device> result{device, node.extents()};
   copy(result, node);
   return result;
+}
+
+/// The device must outlive the tensor.
+template <class Device, operand Operand>
+requires(!std::is_lvalue_reference_v<Device>) auto to(Device&& device, Operand&& values) {
+  static_assert(detail::explain_kept_device<Device>());
+  return to(device, std::forward<Operand>(values));
 }
 
 }  // namespace gradus

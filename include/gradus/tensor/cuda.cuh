@@ -23,10 +23,10 @@
 #include "gradus/device/cublas.cuh"           // cublas
 #include "gradus/device/cuda.cuh"             // cuda
 #include "gradus/tensor/copy.hpp"             // to
-#include "gradus/tensor/cpu_matmul.hpp"       // matrix_reference
+#include "gradus/tensor/detail/cpu/matmul.hpp"       // matrix_reference
 #include "gradus/tensor/expressions.hpp"      // assign, sum, ...
-#include "gradus/tensor/thrust_evaluate.cuh"  // evaluate_to
-#include "gradus/tensor/thrust_reduce.cuh"    // reduce
+#include "gradus/tensor/detail/thrust/evaluate.cuh"  // evaluate_to
+#include "gradus/tensor/detail/thrust/reduce.cuh"    // reduce
 
 namespace gradus::detail {
 

@@ -23,8 +23,8 @@
 #include "gradus/core/extents.hpp"          // extents
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/layout/mapping.hpp"        // memory_order
-#include "gradus/tensor/packet.hpp"         // detail::load_packet
-#include "gradus/tensor/shared_buffer.hpp"  // detail::shared_buffer
+#include "gradus/tensor/detail/packet/packet.hpp"         // detail::load_packet
+#include "gradus/tensor/detail/expression/shared_buffer.hpp"  // detail::shared_buffer
 #include "gradus/tensor/tensor.hpp"         // tensor
 #include "gradus/tensor/tensor_view.hpp"    // tensor_view
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The mark of expressions, known to tensors without the expressions themselves.
-// Module: tensor. Depends on: std.
+// Module: tensor. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::derived_from
 #include <type_traits>  // std::remove_cvref_t
+
+#include "gradus/core/config.hpp"  // the compilers that will do
 
 namespace gradus {
 

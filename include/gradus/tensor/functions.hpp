@@ -19,8 +19,8 @@
 #include <utility>      // std::forward
 
 #include "gradus/core/element.hpp"        // explain_element
-#include "gradus/tensor/elementwise.hpp"  // detail::make_map
-#include "gradus/tensor/operations.hpp"   // detail::add_operation, ...
+#include "gradus/tensor/detail/expression/map.hpp"  // detail::make_map
+#include "gradus/tensor/detail/expression/operations.hpp"   // detail::add_operation, ...
 
 namespace gradus {
 

@@ -19,7 +19,7 @@
 #include "gradus/core/error.hpp"          // configuration_error, raise
 #include "gradus/tensor/assign.hpp"       // assign
 #include "gradus/tensor/broadcast.hpp"    // broadcast, along
-#include "gradus/tensor/elementwise.hpp"  // map, nth
+#include "gradus/tensor/detail/expression/map.hpp"  // map, nth
 #include "gradus/tensor/functions.hpp"    // the operators
 #include "gradus/tensor/matrix.hpp"       // matmul, transpose
 #include "gradus/tensor/reduction.hpp"    // sum

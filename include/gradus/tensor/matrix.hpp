@@ -13,7 +13,7 @@
 
 #include "gradus/core/error.hpp"         // shape_error
 #include "gradus/layout/mapping.hpp"     // dense_strides, memory_order
-#include "gradus/tensor/cpu_matmul.hpp"  // multiply_matrices, copy_reordered
+#include "gradus/tensor/detail/cpu/matmul.hpp"  // multiply_matrices, copy_reordered
 #include "gradus/tensor/operand.hpp"     // as_node, stored
 
 namespace gradus::detail {

@@ -9,7 +9,7 @@
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t, std::is_lvalue_reference_v
 #include <utility>      // std::forward, std::move
 
-#include "gradus/tensor/evaluate.hpp"    // evaluate_stored
+#include "gradus/tensor/detail/expression/evaluate.hpp"    // evaluate_stored
 #include "gradus/tensor/expression.hpp"  // leaf, tensor_operand
 
 namespace gradus::detail {

@@ -19,8 +19,8 @@
 
 #include "gradus/core/config.hpp"        // GRADUS_HOST_DEVICE
 #include "gradus/core/error.hpp"         // shape_error
-#include "gradus/tensor/cpu_reduce.hpp"  // detail::reduce
-#include "gradus/tensor/evaluate.hpp"    // require_computable
+#include "gradus/tensor/detail/cpu/reduce.hpp"  // detail::reduce
+#include "gradus/tensor/detail/expression/evaluate.hpp"    // require_computable
 #include "gradus/tensor/functions.hpp"   // abs, sqrt, square
 
 namespace gradus::detail {
@@ -96,7 +96,7 @@ struct argmax_kind {
   static constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
   GRADUS_HOST_DEVICE static state initial() noexcept { return {extreme_kind<Element, true>::initial(), nowhere}; }
   GRADUS_HOST_DEVICE static void add(state& best, Element value, index_t place) noexcept {
-    merge(best, state{value, static_cast<std::int64_t>(place)});
+    merge(best, state{value, place});
   }
   GRADUS_HOST_DEVICE static void merge(state& best, const state& other) noexcept {
     if (beats<true>(other.value, best.value) || (!beats<true>(best.value, other.value) && other.place < best.place)) {

@@ -9,8 +9,10 @@
 #include <type_traits>  // std::is_const_v
 #include <utility>      // std::exchange, std::swap
 
+#include "gradus/core/error.hpp"              // at_call, error_place
 #include "gradus/core/extents.hpp"            // extents
 #include "gradus/core/index.hpp"              // index_t
+#include "gradus/core/reference.hpp"          // explain_kept_device, not_kept
 #include "gradus/device/cpu.hpp"              // cpu
 #include "gradus/layout/layouts.hpp"          // row_major
 #include "gradus/tensor/expression_base.hpp"  // expression
@@ -33,8 +35,16 @@ class tensor {
   static constexpr int rank = Rank;
 
   /// A tensor of zeros. @throws device_error when there is not enough memory
-  tensor(Device& device, const gradus::extents<Rank>& shape) : view_{device, allocate(device, shape), shape} {
+  tensor(Device& device, const gradus::extents<Rank>& shape, error_place where = error_place::current())
+      : view_{device, at_call(where, [&] { return allocate(device, shape); }), shape} {
     device.fill_zero(data(), bytes());
+  }
+
+  /// The device must outlive the tensor.
+  template <class Argument>
+  requires detail::not_kept<Argument, Device> tensor(Argument&& device, const gradus::extents<Rank>& shape)
+      : tensor{const_cast<Device&>(device), shape} {
+    static_assert(detail::explain_kept_device<Argument>());
   }
 
   /// The values of an expression of the same element type, rank, layout and device.

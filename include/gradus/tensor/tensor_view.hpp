@@ -12,9 +12,10 @@
 
 #include "gradus/core/config.hpp"           // GRADUS_ASSERT
 #include "gradus/core/element.hpp"          // explain_element
-#include "gradus/core/error.hpp"            // shape_error
+#include "gradus/core/error.hpp"            // error_place, shape_error
 #include "gradus/core/extents.hpp"          // extents
 #include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/reference.hpp"        // explain_kept_device, not_kept
 #include "gradus/device/cpu.hpp"            // cpu
 #include "gradus/device/device_policy.hpp"  // explain_device_policy, has_host_memory
 #include "gradus/layout/layouts.hpp"        // row_major
@@ -45,6 +46,12 @@ class tensor_view {
   /// @pre data points at shape.size() elements in the memory of `device`
   tensor_view(Device& device, Element* data, const extents<Rank>& shape) noexcept
       : device_{&device}, data_{data}, extents_{shape} {}
+  /// The device must outlive the view.
+  template <class Argument>
+  requires detail::not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
+      : tensor_view{const_cast<Device&>(device), data, shape} {
+    static_assert(detail::explain_kept_device<Argument>());
+  }
 
   /// A view that can be written is one that can be read.
   template <class Other>
@@ -106,11 +113,12 @@ class tensor_view {
 
   /// The part with `count` entries of the slowest axis from `begin` on; for a batch: some of its images.
   /// @throws shape_error when it does not lie inside
-  [[nodiscard]] tensor_view slice(index_t begin, index_t count) const requires(Rank > 0) {
+  [[nodiscard]] tensor_view slice(index_t begin, index_t count, error_place where = error_place::current()) const
+      requires(Rank > 0) {
     constexpr int slowest = memory_order<Layout, Rank>[0];
     if (begin < 0 || count < 0 || begin > extents_[slowest] - count) {
       raise<shape_error>("tensor.slice", "a part of the slowest axis of " + to_string(extents_),
-                         std::to_string(count) + " entries from " + std::to_string(begin));
+                         std::to_string(count) + " entries from " + std::to_string(begin), {}, where);
     }
     auto values = extents_.values();
     values[static_cast<std::size_t>(slowest)] = count;
@@ -121,11 +129,12 @@ class tensor_view {
   /// The same elements, in memory order, with other extents.
   /// @throws shape_error when the number of elements differs
   template <int NewRank>
-  [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(const gradus::extents<NewRank>& shape) const
+  [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(
+      const gradus::extents<NewRank>& shape, error_place where = error_place::current()) const
       requires(std::same_as<Layout, row_major>) {
     if (shape.size() != size()) {
       raise<shape_error>("tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),
-                         to_string(shape));
+                         to_string(shape) + ", which has " + std::to_string(shape.size()), {}, where);
     }
     return {*device_, data_, shape};
   }

@@ -21,7 +21,7 @@
 #include "gradus/core/error.hpp"         // configuration_error, device_error, raise
 #include "gradus/core/index.hpp"         // index_t
 #include "gradus/core/text.hpp"          // text
-#include "gradus/trace/detail/json.hpp"  // json_writer, text_sink
+#include "gradus/trace/detail/file/json.hpp"  // json_writer, text_sink
 #include "gradus/trace/recorder.hpp"     // recorder
 #include "gradus/trace/span.hpp"         // category, lane, span
 #include "gradus/trace/timeline.hpp"     // collect, timeline

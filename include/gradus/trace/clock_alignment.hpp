@@ -11,7 +11,7 @@
 
 #include "gradus/comm/communicator.hpp"   // barrier, receive, send
 #include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/trace/detail/clock.hpp"  // steady_nanoseconds
+#include "gradus/trace/detail/recorder/clock.hpp"  // steady_nanoseconds
 
 namespace gradus::trace {
 

@@ -22,9 +22,9 @@
 #include "gradus/core/error.hpp"               // configuration_error, raise
 #include "gradus/core/vector.hpp"              // vector
 #include "gradus/trace/clock_alignment.hpp"    // clock_offset
-#include "gradus/trace/detail/clock.hpp"       // tick_clock
-#include "gradus/trace/detail/name_table.hpp"  // name_table
-#include "gradus/trace/detail/ring.hpp"        // ring
+#include "gradus/trace/detail/recorder/clock.hpp"       // tick_clock
+#include "gradus/trace/detail/recorder/name_table.hpp"  // name_table
+#include "gradus/trace/detail/recorder/ring.hpp"        // ring
 #include "gradus/trace/span.hpp"               // category, lane, name, span
 
 namespace gradus::trace {

@@ -7,7 +7,7 @@
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, std::uint32_t
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/detail/call.hpp"  // call_kind
+#include "gradus/comm/call.hpp"  // call_kind
 
 namespace gradus::trace {
 

@@ -26,9 +26,9 @@
 #include "gradus/core/config.hpp"              // GRADUS_COLD
 #include "gradus/core/error.hpp"               // format_error, raise
 #include "gradus/trace/clock_alignment.hpp"    // clock_alignment, measure_clock
-#include "gradus/trace/detail/clock.hpp"       // steady_nanoseconds
-#include "gradus/trace/detail/name_table.hpp"  // name_table
-#include "gradus/trace/detail/wire.hpp"        // byte_reader, byte_writer, wire_span
+#include "gradus/trace/detail/recorder/clock.hpp"       // steady_nanoseconds
+#include "gradus/trace/detail/recorder/name_table.hpp"  // name_table
+#include "gradus/trace/detail/file/wire.hpp"        // byte_reader, byte_writer, wire_span
 #include "gradus/trace/recorder.hpp"           // recorder, recording
 #include "gradus/trace/span.hpp"               // category, span
 
@@ -173,11 +173,11 @@ namespace detail {
   out.put_text(host.data(), host.size());
   out.put(own.dropped);
   out.put(clock.error());
-  out.put(static_cast<std::uint64_t>(names.texts().size()));
+  out.put<std::uint64_t>(names.texts().size());
   for (const char* const text : names.texts()) {
     out.put_text(text, std::strlen(text));
   }
-  out.put(static_cast<std::uint64_t>(spans.size()));
+  out.put<std::uint64_t>(spans.size());
   for (const wire_span& one : spans) {
     out.put(one);
   }

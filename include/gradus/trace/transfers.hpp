@@ -11,7 +11,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move, std::swap
 
-#include "gradus/comm/detail/call.hpp"       // call, call_kind
+#include "gradus/comm/call.hpp"       // call, call_kind
 #include "gradus/comm/recorded.hpp"          // recorded
 #include "gradus/core/vector.hpp"            // vector
 #include "gradus/trace/clock_alignment.hpp"  // measure_clock
@@ -52,7 +52,7 @@ class message_counts {
 
   static entry& find(gradus::detail::vector<entry>& entries, std::uint64_t key) noexcept {
     const std::size_t mask = entries.size() - 1;
-    auto at = static_cast<std::size_t>((key * 0x9e3779b97f4a7c15U) >> 32U) & mask;
+    std::size_t at = ((key * 0x9e3779b97f4a7c15U) >> 32U) & mask;
     while (entries[at].used && entries[at].key != key) {
       at = (at + 1) & mask;
     }
@@ -173,6 +173,15 @@ template <class Communicator>
 [[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder& to) {
   to.note_clock(measure_clock(communicator, &detail::steady_nanoseconds));
   return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
+}
+
+/// The recorder must outlive the communicator.
+template <class Communicator>
+comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder&& gone) {
+  static_assert(sizeof(Communicator) == 0,
+                "gradus: the recorder is a temporary, gone at the end of this statement, and the traced communicator "
+                "refers to it: write trace::recorder recorder; on a line before and pass recorder");
+  return traced(std::move(communicator), gone);
 }
 
 }  // namespace gradus::trace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Progress of a training for people: a bar on a terminal, a line an epoch elsewhere.
-// Module: train. Depends on: std.
+// Module: train. Depends on: comm.
 #pragma once
 
 #include <algorithm>  // std::clamp
@@ -14,6 +14,7 @@
 
 #include "gradus/comm/command_line.hpp"  // comm::started_by_launcher
 #include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/unoptimized.hpp"   // detail::note_of_unoptimized
 #include "gradus/train/report.hpp"       // epoch_report, run_information, step_report
 
 namespace gradus::train {
@@ -40,13 +41,18 @@ struct progress_options {
 ///   trainer.fit(loader, {.epochs = 2}, train::progress{});
 ///
 /// On a terminal it redraws one line at most ten times a second; elsewhere it writes one line an epoch. A step costs it
-/// the reading of a clock.
+/// the reading of a clock. The first training of a program that was compiled without optimization begins with a line
+/// that says so.
 class progress {
  public:
   explicit progress(progress_options options = {}) : options_{options} {}
 
   void on_start(const run_information& run) {
     run_ = run;
+    if (const char* const note = run.rank == 0 ? gradus::detail::note_of_unoptimized() : nullptr; note != nullptr) {
+      std::fprintf(options_.output, "%s\n", note);
+      std::fflush(options_.output);
+    }
     shown_ = clock::now();
     epoch_began_ = shown_;
   }

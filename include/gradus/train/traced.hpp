@@ -9,11 +9,13 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::is_lvalue_reference_v
 #include <utility>      // std::move
 
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/extents.hpp"               // image_extents
 #include "gradus/core/index.hpp"                 // index_t
+#include "gradus/core/reference.hpp"             // explain_kept
 #include "gradus/core/text.hpp"                  // text
 #include "gradus/core/vector.hpp"                // vector
 #include "gradus/kernels/conv2d.hpp"             // kernels::pass
@@ -21,9 +23,9 @@
 #include "gradus/trace/chrome.hpp"               // write
 #include "gradus/trace/recorder.hpp"             // recorder, scope
 #include "gradus/trace/transfers.hpp"            // traced, transfers
-#include "gradus/train/detail/loop.hpp"          // any_callback, callback_list
-#include "gradus/train/detail/parts.hpp"         // synchronized_update
-#include "gradus/train/detail/trainer_base.hpp"  // training_watch
+#include "gradus/train/detail/trainer/loop.hpp"          // any_callback, callback_list
+#include "gradus/train/detail/trainer/parts.hpp"         // synchronized_update
+#include "gradus/train/detail/trainer/trainer_base.hpp"  // training_watch
 #include "gradus/train/report.hpp"               // epoch_report, run_information, step_report
 
 namespace gradus::train {
@@ -322,6 +324,11 @@ template <class Dataset>
 class traced_set {
  public:
   traced_set(trace::recorder& recorder, const Dataset& set) noexcept : recorder_{&recorder}, set_{&set} {}
+  template <class Argument>
+  requires(!std::is_lvalue_reference_v<Argument>) traced_set(trace::recorder& recorder, Argument&& set)
+      : traced_set{recorder, static_cast<const Argument&>(set)} {
+    static_assert(gradus::detail::explain_kept<Argument>());
+  }
 
   [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }
   [[nodiscard]] image_extents example() const { return set_->example(); }
@@ -353,5 +360,9 @@ class traced_set {
   trace::recorder* recorder_;
   const Dataset* set_;
 };
+
+template <class Dataset>
+requires(!std::is_lvalue_reference_v<Dataset>) traced_set(trace::recorder&, Dataset&&)
+->traced_set<Dataset>;
 
 }  // namespace gradus::train

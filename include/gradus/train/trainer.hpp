@@ -7,31 +7,39 @@
 #include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
-#include "gradus/comm/any_group.hpp"             // comm::group_of
+#include "gradus/comm/any_communicator.hpp"             // comm::group_of
 #include "gradus/comm/communicator.hpp"          // comm::makes_windows
 #include "gradus/core/config.hpp"                // GRADUS_COLD
 #include "gradus/core/element.hpp"               // parameter_element_t
-#include "gradus/core/error.hpp"                 // configuration_error
+#include "gradus/core/error.hpp"                 // at_call, configuration_error, error, error_place
+#include "gradus/core/reference.hpp"             // explain_kept, not_kept
 #include "gradus/device/device_policy.hpp"       // has_host_memory
 #include "gradus/optim/update_rule.hpp"          // elementwise_update_rule, explain_update_rule
 #include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
 #include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
-#include "gradus/parallel/synchronization.hpp"   // explain_synchronization
-#include "gradus/train/detail/parts.hpp"         // callback_of, explain_callback, takes_trainer
-#include "gradus/train/detail/step_update.hpp"   // step_update, trained_parameters_of
-#include "gradus/train/detail/trainer_base.hpp"  // fit_options, trainer_base, training_watch
+#include "gradus/parallel/strategy.hpp"   // explain_synchronization
+#include "gradus/train/detail/trainer/parts.hpp"         // callback_of, explain_callback, takes_trainer
+#include "gradus/train/detail/trainer/step_update.hpp"   // step_update, trained_parameters_of
+#include "gradus/train/detail/trainer/trainer_base.hpp"  // fit_options, trainer_base, training_watch
 #include "gradus/train/report.hpp"               // epoch_report, evaluation_report
 
 namespace gradus::train {
+
+namespace detail {
+
+/// Ranks reach each other's memory, and the parameters are in it.
+template <class Network, class Communicator>
+concept shares_memory = has_host_memory<typename Network::device_type> &&
+    comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>>;
+
+}  // namespace detail
 
 /// The synchronization of a trainer that is given none: where ranks reach each other's memory and the rule says that it
 /// is elementwise, parallel::sharded_update, in one pass over that memory; else parallel::all_reduce. Both leave the
 /// same sums, values and state of the rule on all ranks.
 template <class Network, class Update, class Communicator>
 using default_synchronization =
-    std::conditional_t<has_host_memory<typename Network::device_type> &&
-                           comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>> &&
-                           optim::elementwise_update_rule<Update>,
+    std::conditional_t<detail::shares_memory<Network, Communicator> && optim::elementwise_update_rule<Update>,
                        parallel::sharded_update, parallel::all_reduce>;
 
 /// Trains a network on one or more ranks.
@@ -53,11 +61,12 @@ using default_synchronization =
 /// or a function of a const step_report& or an epoch_report&: [](const epoch_report& epoch) { ... }. What would never
 /// be called does not compile. Networks of float16 are best trained with an optim::scaled_loss as the rule. A step
 /// allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced the
-/// steps are traced (train/traced.hpp); given a recorded_network (train/recorded_network.cuh), a step on a GPU is a
+/// steps are traced (train/traced.hpp); given a recorded_network (train/captured_network.cuh), a step on a GPU is a
 /// graph that is launched.
 template <class Network, class Update, class Communicator,
           class Synchronization = default_synchronization<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network> {
+  static_assert(detail::explain_trainer_arguments<Network, Update, Communicator>());
   using base = detail::trainer_base<Network>;
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
@@ -68,7 +77,9 @@ class trainer final : public detail::trainer_base<Network> {
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
   /// @throws configuration_error when the network is not frozen, the rule makes no sense, or ranks differ
   GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator,
-                      const Synchronization& options = {})
+                      const Synchronization& options = {},
+                      error_place where = error_place::current()) requires(!std::is_const_v<Network> &&
+                                                                           !std::is_const_v<Communicator>) try
       : base{network},
         step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
     this->require_same(step_.group(), rule.description(), step_.description());
@@ -76,6 +87,17 @@ class trainer final : public detail::trainer_base<Network> {
       watch().made(step_.synchronization());
     }
     step_.start();
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
+
+  /// The network and the communicator must outlive the trainer.
+  template <class NetworkArgument, class CommunicatorArgument>
+  requires detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> trainer(
+      NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator,
+      const Synchronization& options = {})
+      : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
+    static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
   }
 
   /// Trains for some epochs. May be called again: steps and epochs go on counting.
@@ -83,17 +105,20 @@ class trainer final : public detail::trainer_base<Network> {
   ///         the batches than this rank's
   /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
   template <class Loader, class... Callbacks>
-  GRADUS_COLD void fit(Loader& loader, const fit_options& options, Callbacks&&... callbacks) {
+  GRADUS_COLD void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
+    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
-    this->share_batches(step_.group(), loader);
-    if constexpr (watched) {
-      watch().fit(this->network(), step_, loader, this->steps(), {adapter<Callbacks>{callbacks, this}.self()...},
-                  [&](detail::synchronized_update& update, auto& input, detail::callback_list list) {
-                    this->fit_on(step_.group(), update, input, options, list);
-                  });
-    } else {
-      this->fit_on(step_.group(), step_, loader, options, {adapter<Callbacks>{callbacks, this}.self()...});
+    if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
+      at_call(options.where, [&] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
     }
+  }
+
+  /// Options come before callbacks.
+  template <class Loader, class... Others>
+  requires(!detail::first_is_fit_options<Others...>) void fit(Loader&& /*loader*/, Others&&... /*others*/) {
+    static_assert(sizeof(Loader) == 0,
+                  "gradus: the second argument of fit is its options: write trainer.fit(loader, {.epochs = 2, "
+                  ".learning_rate = 0.05}, train::progress{});");
   }
 
   /// The mean loss and accuracy over a loader's data set. Every rank that trains must call it: each computes its share
@@ -101,14 +126,12 @@ class trainer final : public detail::trainer_base<Network> {
   /// one model.
   /// @throws configuration_error when the loader was made for another part of the batches than this rank's
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader& loader) {
-    step_.complete_update();
-    this->share_batches(step_.group(), loader);
-    if constexpr (watched) {
-      const auto seen = watch().evaluation();
-      return this->evaluate_on(step_.group(), loader);
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader, error_place where = error_place::current()) {
+    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
+    if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
+      return at_call(where, [&] { return evaluate_with(loader, where); });
     } else {
-      return this->evaluate_on(step_.group(), loader);
+      return {};
     }
   }
 
@@ -123,6 +146,31 @@ class trainer final : public detail::trainer_base<Network> {
   static constexpr bool watched = detail::watched_communicator<Communicator>;
   [[nodiscard]] auto watch() {
     return detail::training_watch<typename Communicator::recorder_type>{step_.communicator().recorder()};
+  }
+
+  template <class Loader>
+  GRADUS_COLD void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
+    this->share_batches(step_.group(), loader, options.where);
+    if constexpr (watched) {
+      watch().fit(this->network(), step_, loader, this->steps(), callbacks,
+                  [&](detail::synchronized_update& update, auto& input, detail::callback_list list) {
+                    this->fit_on(step_.group(), update, input, options, list);
+                  });
+    } else {
+      this->fit_on(step_.group(), step_, loader, options, callbacks);
+    }
+  }
+
+  template <class Loader>
+  GRADUS_COLD evaluation_report evaluate_with(Loader& loader, error_place where) {
+    step_.complete_update();
+    this->share_batches(step_.group(), loader, where);
+    if constexpr (watched) {
+      const auto seen = watch().evaluation();
+      return this->evaluate_on(step_.group(), loader);
+    } else {
+      return this->evaluate_on(step_.group(), loader);
+    }
   }
 
   /// Networks are compared before the synchronization shares memory or sends parameters: ranks whose networks differ
@@ -145,6 +193,14 @@ class trainer final : public detail::trainer_base<Network> {
   detail::step_update<element, device, Update, Communicator, Synchronization> step_;
 };
 
+template <class Network, class Update, class Communicator>
+requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&)
+->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>>;
+template <class Network, class Update, class Communicator, class Synchronization>
+requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&,
+                                                                    const Synchronization&)
+->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>, Synchronization>;
+
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills
 /// epoch_report::evaluation, so put it before callbacks that show it.
 ///
@@ -152,10 +208,17 @@ class trainer final : public detail::trainer_base<Network> {
 template <class Loader>
 class evaluate_every {
  public:
-  explicit evaluate_every(Loader& loader, int every = 1) : loader_{&loader}, every_{every} {
+  explicit evaluate_every(Loader& loader, int every = 1, error_place where = error_place::current())
+      : loader_{&loader}, every_{every} {
     if (every < 1) {
-      raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every});
+      raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every}, {}, where);
     }
+  }
+  /// The loader must outlive the callback.
+  template <class Argument>
+  requires gradus::detail::not_kept<Argument, Loader>
+  explicit evaluate_every(Argument&& loader, int every = 1) : evaluate_every{const_cast<Loader&>(loader), every} {
+    static_assert(gradus::detail::explain_kept<Argument>());
   }
 
   template <class Trainer>
@@ -170,5 +233,9 @@ class evaluate_every {
   Loader* loader_;
   int every_;
 };
+
+template <class Loader>
+requires(!std::is_lvalue_reference_v<Loader>) evaluate_every(Loader&&, int = 1)
+->evaluate_every<Loader>;
 
 }  // namespace gradus::train

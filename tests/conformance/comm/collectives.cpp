@@ -57,6 +57,7 @@ BOOST_AUTO_TEST_CASE(failures) {
   const suite::watchdog guard{std::chrono::seconds{120}};
   on_fresh_ranks(&suite::a_rank_that_fails_is_named<collectives>);
   on_fresh_ranks(&suite::pending_requests_end_when_a_rank_fails<collectives>);
+  on_fresh_ranks(&suite::a_rank_that_leaves_is_named<collectives>);
 }
 
 BOOST_AUTO_TEST_CASE(time_limit) {

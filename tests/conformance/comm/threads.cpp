@@ -23,14 +23,10 @@ void on_fresh_ranks(void (*test)(comm::threads&)) {
 
 BOOST_AUTO_TEST_SUITE(comm_threads_conformance)
 
-BOOST_AUTO_TEST_CASE(collectives_and_messages) {
-  const suite::watchdog guard{std::chrono::seconds{120}};
-  for (const int ranks : {1, 2, 3, 4}) {
-    for (const auto& each : suite::conformance_cases<comm::threads>()) {
-      BOOST_TEST_CONTEXT(each.name << " on " << ranks << " ranks") {
-        BOOST_TEST(suite::failure_of([&] { comm::run_ranks(ranks, each.run); }) == "");
-      }
-    }
+BOOST_AUTO_TEST_CASE(the_suite) {
+  const auto on_ranks = [](int ranks, const auto& body) { comm::run_ranks(ranks, body); };
+  for (const suite::result& each : suite::check_communicator<comm::threads>(on_ranks)) {
+    BOOST_TEST(each.failure == "", each.name << ": " << each.failure);
   }
 }
 
@@ -45,17 +41,9 @@ BOOST_AUTO_TEST_CASE(all_cases_one_after_the_other_on_one_communicator) {
              }) == "");
 }
 
-BOOST_AUTO_TEST_CASE(failures) {
+BOOST_AUTO_TEST_CASE(messages_of_another_size) {
   const suite::watchdog guard{std::chrono::seconds{120}};
-  on_fresh_ranks(&suite::a_rank_that_fails_is_named<comm::threads>);
-  on_fresh_ranks(&suite::pending_requests_end_when_a_rank_fails<comm::threads>);
-  on_fresh_ranks(&suite::a_receive_has_a_time_limit<comm::threads>);
   on_fresh_ranks(&suite::a_message_of_another_size_is_an_error<comm::threads>);
-}
-
-BOOST_AUTO_TEST_CASE(time_limit) {
-  const suite::watchdog guard{std::chrono::seconds{120}};
-  on_fresh_ranks(&suite::a_wait_has_a_time_limit<comm::threads>);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -39,10 +39,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(layers_keep_their_contract, Kind, kinds) {
 
 BOOST_AUTO_TEST_CASE(every_layer_has_a_case) {
   std::set<std::size_t> kinds_of_cases;
-  for (const gradus_test::layer_case& each : gradus_test::layer_cases()) {
+  for (const gradus::conformance::layer_case& each : gradus::conformance::layer_cases()) {
     kinds_of_cases.insert(each.options.index());
   }
-  constexpr std::size_t layers = std::variant_size_v<gradus_test::layer_options>;
+  constexpr std::size_t layers = std::variant_size_v<gradus::conformance::layer_options>;
   BOOST_TEST(kinds_of_cases.size() == layers);
   // The library has no other layers.
   std::size_t declared = 0;

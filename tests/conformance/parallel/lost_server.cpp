@@ -15,8 +15,8 @@
 #include "../../support/waiting.hpp"
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/update_rule.hpp"
-#include "gradus/parallel/distributed_replicated.hpp"
-#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Parameter servers: synchronous training computes what one process computes; other modes do what they say.
-#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
 
 #include <atomic>
 #include <boost/test/unit_test.hpp>
@@ -17,7 +17,7 @@
 #include "../../support/waiting.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/parallel/distributed_replicated.hpp"
+#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/model_averaging.hpp"
 
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gradus/core/random.hpp"
-#include "gradus/parallel/order.hpp"
-#include "gradus/parallel/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
 
 namespace {
 

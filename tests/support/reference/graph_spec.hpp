@@ -11,8 +11,9 @@
 #include <variant>
 #include <vector>
 
+#include "gradus/conformance/layers.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/nn/graph.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/value.hpp"
@@ -22,10 +23,7 @@ namespace gradus_test {
 using gradus::index_t;
 namespace nn = gradus::nn;
 
-/// Every layer of the library.
-using layer_options = std::variant<nn::add, nn::average_pool2d, nn::batch_norm, nn::concat, nn::conv2d, nn::dense,
-                                   nn::dropout, nn::flatten, nn::global_average_pool2d, nn::local_response_norm,
-                                   nn::max_pool2d, nn::pad_channels, nn::relu>;
+using gradus::conformance::layer_options;
 
 /// One layer and the values that it reads: 0 is the input of the network, i + 1 the output of layer i.
 struct layer_spec {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A step with a parameter server allocates nothing, on the worker and on the server.
-#include "gradus/parallel/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <span>

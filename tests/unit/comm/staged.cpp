@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "../../support/communicators.hpp"
-#include "gradus/comm/host_link.hpp"
-#include "gradus/comm/id_file.hpp"
+#include "gradus/comm/detail/nccl/host_link.hpp"
+#include "gradus/comm/detail/nccl/id_file.hpp"
 #include "gradus/comm/staged.hpp"
 #include "gradus/comm/threads.hpp"
 

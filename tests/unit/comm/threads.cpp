@@ -147,6 +147,21 @@ BOOST_AUTO_TEST_CASE(a_rank_that_leaves_early_is_named) {
   BOOST_TEST(failure_on(3, [](comm::threads& world) { comm::barrier(world).wait(); }) == "");
 }
 
+BOOST_AUTO_TEST_CASE(an_exception_of_a_rank_that_moved_its_communicator_is_thrown) {
+  const suite::watchdog guard{300s};
+  for (const int ranks : {1, 3}) {
+    const std::string failure = failure_on(ranks, [](comm::threads& world) {
+      comm::threads own{std::move(world)};
+      comm::barrier(own).wait();
+      if (own.rank() == own.size() - 1) {
+        throw std::runtime_error{"the disk is full"};
+      }
+      comm::barrier(own).wait();
+    });
+    BOOST_TEST(failure == "the disk is full");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(collectives_that_do_not_match_are_named) {
   const suite::watchdog guard{300s};
   const auto failure = [](auto&& of_rank_1) {

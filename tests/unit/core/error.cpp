@@ -2,6 +2,7 @@
 //
 // Errors: what the message says, that it names the caller, and the hierarchy.
 #include <gradus/core/error.hpp>
+#include <gradus/core/extents.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -42,6 +43,45 @@ BOOST_AUTO_TEST_CASE(the_place_is_the_name_of_the_file_alone) {
   const std::string text{gradus::error("a", "b", "c").what()};
   BOOST_TEST(text.find('/') == std::string::npos);
   BOOST_TEST(text.find("[error.cpp:") != std::string::npos);
+}
+
+/// Extents are checked by the library, which knows only its own line.
+[[nodiscard]] gradus::shape_error of_library() {
+  try {
+    static_cast<void>(gradus::extents<1>{-1});
+  } catch (const gradus::shape_error& failure) {
+    return failure;
+  }
+  throw std::logic_error{"no error"};
+}
+
+BOOST_AUTO_TEST_CASE(a_line_of_the_library_gives_way_to_the_call) {
+  gradus::shape_error failure = of_library();
+  BOOST_TEST(failure.place().in_library());
+  BOOST_TEST(std::string{failure.what()}.find("[extents.hpp:") != std::string::npos);
+  const std::string message{failure.message()};
+  const gradus::error_place own = gradus::error_place::current();
+  BOOST_TEST(!own.in_library());
+  const gradus::error_place of_header = failure.place();
+  failure.place_at_call(of_header);
+  BOOST_TEST(failure.place().in_library());
+  failure.place_at_call(own);
+  BOOST_TEST(failure.what() == message + " [error.cpp:" + std::to_string(own.line()) + "]");
+  BOOST_TEST(failure.message() == message);
+  failure.place_at_call(gradus::error_place::current());
+  BOOST_TEST(failure.place().line() == own.line());  // it was a line of the program already
+}
+
+BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_places_its_error) {
+  BOOST_TEST(gradus::at_call(gradus::error_place::current(), [] { return 3; }) == 3);
+  const auto own = gradus::error_place::current();
+  try {
+    gradus::at_call(own, [] { throw of_library(); });
+    BOOST_ERROR("no error");
+  } catch (const gradus::shape_error& failure) {
+    BOOST_TEST(failure.place().line() == own.line());
+  }
+  BOOST_CHECK_THROW(gradus::at_call(own, [] { throw std::logic_error{"another"}; }), std::logic_error);
 }
 
 BOOST_AUTO_TEST_CASE(names_of_files_do_not_command_the_terminal) {

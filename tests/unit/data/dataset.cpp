@@ -71,10 +71,11 @@ BOOST_AUTO_TEST_CASE(says_that_sizes_disagree) {
                          (void)data::image_dataset{{2, 1, 1, 1}, {1, 2}, {0}, 1};
                        }),
                        {"image_dataset", "expected 2 labels", "got 1"});
-  GRADUS_CHECK_MESSAGE(message_of<shape_error>([] {
-                         (void)data::image_dataset{{0, 1, 0, 1}, {}, {}, 1};
-                       }),
-                       {"image_dataset", "expected at least one channel, row and column", "got (0, 1, 0, 1)"});
+  GRADUS_CHECK_MESSAGE(
+      message_of<shape_error>([] {
+        (void)data::image_dataset{{0, 1, 0, 1}, {}, {}, 1};
+      }),
+      {"image_dataset", "expected at least 0 images of at least 1 channel, row and column", "got (0, 1, 0, 1)"});
 }
 
 BOOST_AUTO_TEST_CASE(says_that_a_label_is_out_of_range) {

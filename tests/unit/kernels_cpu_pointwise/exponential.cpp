@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "gradus/kernels/cpu/softmax_loops.hpp"
+#include "gradus/kernels/cpu/detail/softmax/loops.hpp"
 
 namespace {
 

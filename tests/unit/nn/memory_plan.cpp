@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <gradus/core/random.hpp>
-#include <gradus/nn/memory_plan.hpp>
+#include <gradus/nn/plan/memory_plan.hpp>
 
 #include <algorithm>
 #include <vector>

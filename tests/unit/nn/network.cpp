@@ -337,13 +337,35 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
   require_text(message_of([&] {
                  net.add("a", nn::add{}, {x, conv});
                }),
-               "expected two values of one shape, got (1, 4, 4) and (2, 4, 4)");
+               "expected two values of one shape, got the image (1, 4, 4) and the image (2, 4, 4)");
   require_text(message_of([&] { net.add("f", nn::relu{}, nn::value{99}); }), "a value that it did not make");
   require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, conv); }),
-               "a vector with one score a class, got (2, 4, 4)");
+               "expected a vector of scores, one for each class, got the image (2, 4, 4)");
   const nn::value flat = net.add("flat", nn::flatten{}, conv);
   require_text(message_of([&] { net.add("c", nn::conv2d{.out_channels = 1}, flat); }),
-               "expected an image, got the vector (32)");
+               "expected an image, got the flattened image (2, 4, 4)");
+  // Of as many elements, and still not the same shape.
+  const nn::value vector = net.add("vector", nn::dense{.out_features = 32}, flat);
+  require_text(message_of([&] {
+                 net.add("a", nn::add{}, {flat, vector});
+               }),
+               "expected two values of one shape, got the flattened image (2, 4, 4) and the vector (32)");
+  require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, flat); }),
+               "expected a vector of scores, one for each class, got the flattened image (2, 4, 4)");
+  require_text(message_of([&] { net.add("b", nn::batch_norm{}, flat); }),
+               "expected an image, or a vector made by a dense layer, got the flattened image (2, 4, 4)");
+  require_text(message_of([&] {
+                 net.add("c", nn::concat{}, {conv, flat});
+               }),
+               "expected images, got the flattened image (2, 4, 4)");
+  require_text(message_of([&] {
+                 net.add("c", nn::concat{}, {conv, vector});
+               }),
+               "expected images of 4 x 4 pixels, as the first input has, got the vector (32)");
+  require_text(message_of([&] {
+                 nn::network<float>{device, {3, 1, 0}};
+               }),
+               "expected an input of at least 1 channel, row and column, got 3 channels, 1 rows and 0 columns");
   require_text(message_of([&] { net.freeze({.batch_size = 0}); }), "a batch_size of at least 1, got 0");
   require_text(
       message_of([&] {
@@ -351,7 +373,7 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
       }),
       "call freeze");
   net.add("unread", nn::relu{}, conv);
-  const nn::value scores = net.add("scores", nn::dense{.out_features = 3}, flat);
+  const nn::value scores = net.add("scores", nn::dense{.out_features = 3}, vector);
   net.loss(nn::softmax_cross_entropy{}, scores);
   require_text(message_of([&] { net.freeze({.batch_size = 2}); }), "the output of layer 'unread' unused");
 }
@@ -367,7 +389,8 @@ BOOST_AUTO_TEST_CASE(wrong_batches_are_refused) {
   require_text(message_of([&] { (void)net.train_step(large.images, large.labels); }),
                "with n at most 2, got (3, 1, 4, 4)");
   require_text(message_of([&] { (void)net.train_step(wide.images, wide.labels); }), "got (2, 1, 4, 5)");
-  require_text(message_of([&] { (void)net.train_step(good.images, large.labels); }), "one label an image: 2, got 3");
+  require_text(message_of([&] { (void)net.train_step(good.images, large.labels); }),
+               "expected a label for each of 2 images, got 3 labels");
   const std::vector<std::int32_t> labels{0, 3};
   require_text(message_of([&] { (void)net.train_step(good.images, labels); }), "labels in [0, 3), got 3");
   const std::vector<std::int32_t> negative{-1, 0};

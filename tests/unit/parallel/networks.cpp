@@ -17,10 +17,10 @@
 #include "gradus/models/resnet.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/network.hpp"
-#include "gradus/parallel/bucket_order.hpp"
-#include "gradus/parallel/order.hpp"
-#include "gradus/parallel/simulated_step.hpp"
-#include "gradus/parallel/step_graph.hpp"
+#include "gradus/parallel/transfer_order/bucket_order.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/tensor/tensor.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../../support/transfer_orders.hpp"
-#include "gradus/parallel/order.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
 
 namespace {
 

@@ -13,14 +13,14 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/detail/segment_list.hpp"
-#include "gradus/parallel/detail/server_client.hpp"
-#include "gradus/parallel/detail/server_loop.hpp"
-#include "gradus/parallel/detail/variable_store.hpp"
-#include "gradus/parallel/detail/worker_side.hpp"
-#include "gradus/parallel/hosts.hpp"
-#include "gradus/parallel/roles.hpp"
-#include "gradus/parallel/server_plan.hpp"
+#include "gradus/parallel/detail/sharded_update/segment_list.hpp"
+#include "gradus/parallel/detail/parameter_server/client.hpp"
+#include "gradus/parallel/detail/parameter_server/loop.hpp"
+#include "gradus/parallel/detail/parameter_server/variable_store.hpp"
+#include "gradus/parallel/detail/parameter_server/worker_side.hpp"
+#include "gradus/parallel/parameter_server/hosts.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parallel/parameter_server/plan.hpp"
 
 namespace {
 

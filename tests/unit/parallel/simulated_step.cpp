@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../../support/transfer_orders.hpp"
-#include "gradus/parallel/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
 
 namespace {
 

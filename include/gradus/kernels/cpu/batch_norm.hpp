@@ -18,7 +18,7 @@
 #include "gradus/device/cpu.hpp"                    // cpu
 #include "gradus/kernels/batch_norm.hpp"            // batch_norm_affine, batch_norm_saved, ...
 #include "gradus/kernels/conv2d.hpp"                // backward_epilogue
-#include "gradus/kernels/cpu/batch_norm_loops.hpp"  // loops over runs of elements
+#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"  // loops over runs of elements
 #include "gradus/layout/layout_policy.hpp"          // axis, layout_policy
 #include "gradus/tensor/tensor_view.hpp"            // image_view
 

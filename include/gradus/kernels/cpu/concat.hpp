@@ -10,7 +10,7 @@
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
 #include "gradus/kernels/concat.hpp"                  // the declaration for every device
-#include "gradus/kernels/cpu/elementwise_packet.hpp"  // for_each_packet
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // for_each_packet
 #include "gradus/layout/mapping.hpp"                  // memory_order
 #include "gradus/tensor/tensor_view.hpp"              // image_view
 

@@ -13,14 +13,14 @@
 #include "gradus/core/index.hpp"                                       // index_t
 #include "gradus/device/cpu.hpp"                                       // cpu
 #include "gradus/kernels/conv2d.hpp"                                   // conv2d_geometry and what may be fused
-#include "gradus/kernels/cpu/detail/conv2d_narrow_groups.hpp"          // has_narrow_groups, narrow_group_correlations
-#include "gradus/kernels/cpu/detail/conv2d_narrow_groups_weights.hpp"  // narrow_group_weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d_phases.hpp"                 // correlations
-#include "gradus/kernels/cpu/detail/conv2d_pixels.hpp"                 // pixel_correlations
-#include "gradus/kernels/cpu/detail/conv2d_planes.hpp"                 // plane_correlations
-#include "gradus/kernels/cpu/detail/conv2d_weights.hpp"                // weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d_winograd.hpp"               // winograd_correlations
-#include "gradus/kernels/cpu/detail/conv2d_winograd_tiles.hpp"         // gains_by_winograd
+#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"          // has_narrow_groups, narrow_group_correlations
+#include "gradus/kernels/cpu/detail/conv2d/small_groups_weights.hpp"  // narrow_group_weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"                 // correlations
+#include "gradus/kernels/cpu/detail/conv2d/pixels.hpp"                 // pixel_correlations
+#include "gradus/kernels/cpu/detail/conv2d/planes.hpp"                 // plane_correlations
+#include "gradus/kernels/cpu/detail/conv2d/weights.hpp"                // weight_gradients
+#include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"               // winograd_correlations
+#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"         // gains_by_winograd
 #include "gradus/layout/layouts.hpp"                                   // nchw, nhwc
 #include "gradus/tensor/tensor_view.hpp"                               // image_view
 

@@ -15,7 +15,7 @@
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/core/random.hpp"                     // random_stream
 #include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet, for_each_packet
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
 #include "gradus/kernels/dropout.hpp"                 // dropout_threshold
 #include "gradus/layout/layout_policy.hpp"            // axis, layout_policy
 #include "gradus/layout/mapping.hpp"                  // dense_strides

@@ -12,7 +12,7 @@
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
 #include "gradus/kernels/conv2d.hpp"                  // activation
-#include "gradus/kernels/cpu/elementwise_packet.hpp"  // packet, for_each_packet
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
 #include "gradus/kernels/elementwise.hpp"             // the contract
 
 namespace gradus::kernels {

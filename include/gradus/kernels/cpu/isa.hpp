@@ -74,7 +74,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
       return which;
     }
   }
-  raise<configuration_error>(asked_by, "portable, avx2, avx512 or avx512_bf16", "'" + std::string{name} + "'");
+  raise<configuration_error>(asked_by, "portable, avx2, avx512 or avx512_bf16", {"'", name, "'"});
 }
 
 /// What is used when nobody chose: GRADUS_INSTRUCTION_SET, or the best of the processor.

@@ -15,7 +15,7 @@
 #include "gradus/core/index.hpp"                             // index_t
 #include "gradus/device/cpu.hpp"                             // cpu
 #include "gradus/kernels/conv2d.hpp"                         // backward_epilogue
-#include "gradus/kernels/cpu/local_response_norm_loops.hpp"  // respond_pixel, respond_planes, ...
+#include "gradus/kernels/cpu/detail/norm/local_response_norm.hpp"  // respond_pixel, respond_planes, ...
 #include "gradus/kernels/local_response_norm.hpp"            // local_response_norm_parameters
 #include "gradus/layout/layout_policy.hpp"                   // axis, layout_policy
 #include "gradus/tensor/tensor_view.hpp"                     // image_view

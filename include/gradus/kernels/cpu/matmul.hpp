@@ -14,8 +14,8 @@
 #include "gradus/core/element.hpp"                    // network_element, real_element, storage_element
 #include "gradus/core/index.hpp"                      // index_t
 #include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/cpu/detail/matmul_thin.hpp"  // thin_product
-#include "gradus/kernels/cpu/simd_panels.hpp"         // multiply_rows, pack_panel, read_run, scratch
+#include "gradus/kernels/cpu/detail/matmul/matrix_vector.hpp"  // thin_product
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"         // multiply_rows, pack_panel, read_run, scratch
 #include "gradus/kernels/matmul.hpp"                  // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {

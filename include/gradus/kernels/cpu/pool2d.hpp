@@ -6,6 +6,7 @@
 
 #include <algorithm>    // std::max, std::min
 #include <array>        // std::array
+#include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
@@ -14,10 +15,10 @@
 #include "gradus/core/index.hpp"                  // index_t
 #include "gradus/device/cpu.hpp"                  // cpu
 #include "gradus/kernels/conv2d.hpp"              // backward_epilogue
-#include "gradus/kernels/cpu/pool2d_halves.hpp"   // max_halves, ...
-#include "gradus/kernels/cpu/pool2d_runs.hpp"     // max_windows, slopes_of_row, ...
-#include "gradus/kernels/cpu/pool2d_turned.hpp"   // turn, turn_back
-#include "gradus/kernels/cpu/pool2d_windows.hpp"  // pool_axis
+#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"   // max_halves, ...
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"     // max_windows, slopes_of_row, ...
+#include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"   // turn, turn_back
+#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"  // pool_axis
 #include "gradus/kernels/pool2d.hpp"              // pool2d_geometry
 #include "gradus/layout/layout_policy.hpp"        // axis, layout_policy
 #include "gradus/layout/mapping.hpp"              // dense_mapping
@@ -321,12 +322,13 @@ void max_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call
   const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
   const index_t row_stride = plan.rows.stride * plan.columns.kernel;
   slopes_of_row(row, call.target,
-                [=, dy = call.dy, choice = call.choice]<class Packet, int Block>(
+                [=, dy = call.dy, choice = call.choice]<class Packet, std::size_t Block>(
                     Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
                   typename Packet::index_vector mine[Block];
                   Packet::equal_bytes(choice + i, static_cast<int>(first - p * row_stride + s), mine);
+                  constexpr int block{Block};
 #pragma GCC unroll 4
-                  for (int j = 0; j < Block; ++j) {
+                  for (int j = 0; j < block; ++j) {
                     sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
                   }
                 });
@@ -341,14 +343,15 @@ void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& 
   using real = computed<Element>;
   const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
   slopes_of_row(row, call.target,
-                [=, &plan, dy = call.dy]<class Packet, int Block>(Packet, typename Packet::type(&sum)[Block], index_t p,
-                                                                  index_t q, index_t, index_t i) {
+                [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
+                                                                          index_t p, index_t q, index_t, index_t i) {
                   real share = usual;
                   if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
                     share = real{1} / static_cast<real>(plan.rows.window(p).size() * plan.columns.window(q).size());
                   }
+                  constexpr int block{Block};
 #pragma GCC unroll 4
-                  for (int j = 0; j < Block; ++j) {
+                  for (int j = 0; j < block; ++j) {
                     sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
                   }
                 });

@@ -13,7 +13,7 @@
 #include "gradus/core/element.hpp"               // network_element
 #include "gradus/core/index.hpp"                 // index_t
 #include "gradus/device/cpu.hpp"                 // cpu
-#include "gradus/kernels/cpu/softmax_loops.hpp"  // largest_of, exponentials, scale_row
+#include "gradus/kernels/cpu/detail/softmax/loops.hpp"  // largest_of, exponentials, scale_row
 #include "gradus/kernels/softmax.hpp"            // loss_sums
 
 namespace gradus::kernels {

@@ -14,8 +14,8 @@
 #include "gradus/device/cuda.cuh"                // cuda
 #include "gradus/kernels/batch_norm.hpp"         // batch_norm_affine, ...
 #include "gradus/kernels/conv2d.hpp"             // activation, backward_epilogue
-#include "gradus/kernels/cuda/channel_sums.cuh"  // channel_sums, channel_view
-#include "gradus/kernels/cuda/launch.cuh"        // launch, packets
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"  // channel_sums, channel_view
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"        // launch, packets
 #include "gradus/tensor/tensor_view.hpp"         // image_view
 
 namespace gradus::kernels {

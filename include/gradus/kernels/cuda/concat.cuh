@@ -11,7 +11,7 @@
 #include "gradus/core/index.hpp"            // index_t
 #include "gradus/device/cuda.cuh"           // cuda
 #include "gradus/kernels/concat.hpp"        // the declaration for every device
-#include "gradus/kernels/cuda/launch.cuh"   // launch
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"   // launch
 #include "gradus/layout/layout_policy.hpp"  // axis, layout_policy
 #include "gradus/tensor/tensor_view.hpp"    // image_view
 

@@ -14,10 +14,10 @@
 #include "gradus/core/index.hpp"                     // index_t
 #include "gradus/device/cuda.cuh"                    // cuda
 #include "gradus/kernels/conv2d.hpp"                 // conv2d_geometry, the epilogues
-#include "gradus/kernels/cuda/channel_sums.cuh"      // channel_sums
-#include "gradus/kernels/cuda/convolution_plan.cuh"  // convolution_plans
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"      // channel_sums
+#include "gradus/kernels/cuda/detail/conv2d/convolution_plan.cuh"  // convolution_plans
 #include "gradus/kernels/cuda/elementwise.cuh"       // convert
-#include "gradus/kernels/cuda/launch.cuh"            // launch, device_images
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"            // launch, device_images
 #include "gradus/kernels/cuda/matmul.cuh"            // apply_epilogue
 #include "gradus/tensor/tensor_view.hpp"             // image_view
 

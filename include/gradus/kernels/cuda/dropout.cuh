@@ -11,7 +11,7 @@
 #include "gradus/core/random.hpp"          // random_stream
 #include "gradus/device/cuda.cuh"          // cuda
 #include "gradus/device/cuda_step.cuh"     // recorded_numbers
-#include "gradus/kernels/cuda/launch.cuh"  // launch, device_images
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"  // launch, device_images
 #include "gradus/kernels/dropout.hpp"      // dropout_keeps, dropout_threshold
 #include "gradus/layout/layouts.hpp"       // nchw
 #include "gradus/tensor/tensor_view.hpp"   // image_view

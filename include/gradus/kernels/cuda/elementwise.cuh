@@ -13,7 +13,7 @@
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/device/cuda.cuh"          // cuda
 #include "gradus/kernels/conv2d.hpp"       // activation
-#include "gradus/kernels/cuda/launch.cuh"  // launch, load_packet, narrow, widen
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"  // launch, load_packet, narrow, widen
 #include "gradus/kernels/elementwise.hpp"  // the declarations for every device
 
 namespace gradus::kernels {

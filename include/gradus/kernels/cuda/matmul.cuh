@@ -18,9 +18,9 @@
 #include "gradus/core/index.hpp"                 // index_t
 #include "gradus/device/cublas.cuh"              // cublas, check_cublas
 #include "gradus/device/cuda.cuh"                // cuda
-#include "gradus/kernels/cuda/channel_sums.cuh"  // channel_sums
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"  // channel_sums
 #include "gradus/kernels/cuda/elementwise.cuh"   // convert
-#include "gradus/kernels/cuda/launch.cuh"        // launch
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"        // launch
 #include "gradus/kernels/matmul.hpp"             // matmul_shape, matmul_epilogue
 
 namespace gradus::kernels {

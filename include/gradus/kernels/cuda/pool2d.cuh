@@ -11,7 +11,7 @@
 #include "gradus/core/index.hpp"           // index_t
 #include "gradus/device/cuda.cuh"          // cuda
 #include "gradus/kernels/conv2d.hpp"       // backward_epilogue
-#include "gradus/kernels/cuda/launch.cuh"  // launch, device_images, device_epilogue
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"  // launch, device_images, device_epilogue
 #include "gradus/kernels/pool2d.hpp"       // pool2d_geometry
 #include "gradus/tensor/tensor_view.hpp"   // image_view
 

@@ -19,7 +19,7 @@
 #include "gradus/device/cuda_step.cuh"          // recorded_numbers
 #include "gradus/device/cuda_stream.cuh"        // cuda_event
 #include "gradus/kernels/cuda/elementwise.cuh"  // map
-#include "gradus/kernels/cuda/launch.cuh"       // launch
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"       // launch
 #include "gradus/kernels/softmax.hpp"           // loss_sums
 
 namespace gradus::kernels {

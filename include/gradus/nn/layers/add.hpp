@@ -31,7 +31,7 @@ class add_base : public layer_base {
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
     require_inputs(kind(), 2, inputs.size());
     if (inputs[0] != inputs[1]) {
-      raise<shape_error>(kind(), "two values of one shape", {to_string(inputs[0]), " and ", to_string(inputs[1])},
+      raise<shape_error>(kind(), "two values of one shape", {describe(inputs[0]), " and ", describe(inputs[1])},
                          "project the shortcut with a 1 x 1 convolution");
     }
     return inputs[0];

@@ -53,7 +53,7 @@ class batch_norm_base : public layer_base {
       raise<configuration_error>(kind(), "an epsilon above 0", {options_.epsilon});
     }
     if (inputs[0].flattened) {
-      raise<shape_error>(kind(), "an image, or a vector made by a dense layer", "a flattened image",
+      raise<shape_error>(kind(), "an image, or a vector made by a dense layer", describe(inputs[0]),
                          "normalise before nn::flatten");
     }
     shape_ = inputs[0];

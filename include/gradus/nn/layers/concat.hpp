@@ -37,10 +37,11 @@ class concat_base : public layer_base {
     out.channels = 0;
     for (const value_shape& in : inputs) {
       if (in.flattened) {
-        raise<shape_error>(kind(), "images", {"the vector ", to_string(in)}, "concatenate before nn::flatten");
+        raise<shape_error>(kind(), "images", describe(in), "concatenate before nn::flatten");
       }
       if (in.height != out.height || in.width != out.width) {
-        raise<shape_error>(kind(), {"images of one height and width as in ", to_string(inputs[0])}, to_string(in));
+        raise<shape_error>(kind(), {"images of ", out.height, " x ", out.width, " pixels, as the first input has"},
+                           describe(in));
       }
       out.channels += in.channels;
     }

@@ -4,7 +4,7 @@
 #pragma once
 #pragma GCC system_header  // include_next is an extension
 
-#include "gradus/tensor/thrust_reduce.cuh"
+#include "gradus/tensor/detail/thrust/reduce.cuh"
 
 #define __CUDACC__ 1
 #include_next "gradus/tensor/cuda.cuh"

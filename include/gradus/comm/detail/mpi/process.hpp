@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What all MPI communicators of a process share: the first failure, ranks that leave, and the notices about both.
+// Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>        // std::min
+#include <atomic>           // std::atomic
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // offsetof, std::size_t
+#include <cstdint>          // std::int32_t, std::int64_t, std::uint64_t
+#include <cstdio>           // std::fflush
+#include <cstdlib>          // std::abort
+#include <cstring>          // std::memcpy
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr, std::weak_ptr
+#include <mutex>            // std::mutex, std::recursive_mutex, std::scoped_lock, std::unique_lock, std::try_to_lock
+#include <source_location>  // std::source_location
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <thread>           // std::this_thread
+#include <utility>          // std::exchange, std::move
+
+#include "gradus/comm/call.hpp"  // call
+#include "gradus/comm/wait.hpp"  // clock, ranks_text, seconds_text
+#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"        // communication_error
+#include "gradus/core/text.hpp"         // append, text
+#include "gradus/core/vector.hpp"       // vector
+#include "gradus/comm/detail/mpi/membership.hpp"  // departure_notice, mpi_membership
+
+namespace gradus::comm::detail {
+
+/// MPI's words for an error code.
+[[nodiscard]] GRADUS_COLD inline std::string mpi_error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+    return gradus::detail::text({"error code ", code});
+  }
+  return {text, static_cast<std::size_t>(length)};
+}
+
+/// @throws communication_error with MPI's words unless the code says success
+GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
+                                  std::source_location where = std::source_location::current()) {
+  if (code != MPI_SUCCESS) {
+    gradus::raise<communication_error>(operation, {}, {function, ": ", mpi_error_text(code)}, {}, where);
+  }
+}
+
+/// What a rank is at: a call, or something that it does at its end.
+class activity {
+ public:
+  activity(const call& what) noexcept : call_{&what} {}
+  activity(std::string_view text) noexcept : text_{text} {}
+
+  [[nodiscard]] std::string describe() const { return call_ == nullptr ? std::string{text_} : call_->describe(); }
+
+ private:
+  const call* call_ = nullptr;
+  std::string_view text_;
+};
+
+/// The failure of a job as one of its processes knows it, and a separate MPI communicator for short notices about it.
+///
+/// A rank that waits looks for notices about once in a millisecond. After the first failure no operation of the process
+/// touches MPI any more, apart from notices and the end of the job: buffers that MPI still holds are not written to.
+///
+/// A rank that leaves a channel tells every other rank of it how many collectives it has taken part in and which
+/// messages it has exchanged with that rank. A rank that waits for more than that fails in the name of the rank that
+/// left.
+class mpi_process {
+ public:
+  GRADUS_COLD mpi_process() {
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &notices_), "mpi_environment", "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(notices_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(notices_, &rank_);
+    MPI_Comm_size(notices_, &size_);
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    one_thread_at_a_time_ = level != MPI_THREAD_MULTIPLE;
+    MPI_Comm node = MPI_COMM_NULL;
+    int ranks_on_node = 1;
+    if (MPI_Comm_split_type(notices_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+      MPI_Comm_size(node, &ranks_on_node);
+      MPI_Comm_free(&node);
+    }
+    spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
+    answers_ = gradus::detail::vector<std::string>(static_cast<std::size_t>(size_));
+    ended_ = gradus::detail::vector<int>(static_cast<std::size_t>(size_));
+    notices_sent_ = gradus::detail::vector<std::int64_t>(static_cast<std::size_t>(size_));
+  }
+
+  mpi_process(const mpi_process&) = delete;
+  mpi_process& operator=(const mpi_process&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  /// Looks that follow each other at once before a waiting rank gives its processor away.
+  [[nodiscard]] int spins() const noexcept { return spins_; }
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool over() const noexcept { return over_.load(std::memory_order_acquire); }
+
+  /// Calls MPI; from one thread at a time if the MPI library asks for that.
+  template <class Function>
+  auto enter(Function&& function) {
+    const turn mine{*this};
+    return function();
+  }
+
+  /// This rank has failed: tells all others, once.
+  GRADUS_COLD void fail(std::string_view reason) noexcept { fail(reason, rank_); }
+  /// A rank of the world has failed, as this one knows: tells all others, once.
+  GRADUS_COLD void fail(std::string_view reason, int failed_rank) noexcept {
+    if (!record(failed_rank, reason)) {
+      return;
+    }
+    if (over()) {
+      return;
+    }
+    try {
+      for (int other = 0; other < size_; ++other) {
+        if (other != rank_) {
+          post(other, kind::failed, reason, failed_rank);
+        }
+      }
+      flush(std::chrono::milliseconds{1000});
+    } catch (...) {
+      // Without memory or MPI the others learn of it when the job is aborted.
+    }
+  }
+
+  /// An exception has left a communication unfinished that MPI cannot take back. The reason follows by fail(); if the
+  /// program goes on instead, this is the failure.
+  GRADUS_COLD void leave_unfinished(const call& what) noexcept {
+    const std::scoped_lock lock{mutex_};
+    try {
+      unfinished_ = gradus::detail::text({"it left ", what.describe(), " unfinished because of an exception"});
+    } catch (...) {
+      unfinished_ = "?";
+    }
+    has_unfinished_.store(true, std::memory_order_release);
+  }
+
+  /// A number for a channel of `ranks`, which is about to be made. Called by all its ranks.
+  [[nodiscard]] GRADUS_COLD std::uint64_t number_channel(MPI_Comm ranks) {
+    if (ranks == MPI_COMM_NULL) {
+      return 0;
+    }
+    int rank = 0;
+    MPI_Comm_rank(ranks, &rank);
+    std::uint64_t number = 0;
+    if (rank == 0) {
+      number = static_cast<std::uint64_t>(rank_ + 1) << 40U | ++channels_;
+    }
+    check_mpi(enter([&] { return MPI_Bcast(&number, 1, MPI_UINT64_T, 0, ranks); }), "comm::mpi", "MPI_Bcast");
+    return number;
+  }
+
+  /// This rank's part in a channel. Called before any rank can have left the channel: notices of departures from
+  /// channels that this rank is not in are old ones, and are dropped.
+  [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
+    auto joined = std::make_shared<mpi_membership>(channel, rank, size);
+    const std::scoped_lock lock{mutex_};
+    std::size_t i = 0;
+    while (i < memberships_.size() && !memberships_[i].expired()) {
+      ++i;
+    }
+    if (i == memberships_.size()) {
+      memberships_.push_back(joined);
+    } else {
+      memberships_[i] = joined;
+    }
+    return joined;
+  }
+
+  /// This rank begins no more operations on the channel: tells its other ranks, once.
+  GRADUS_COLD void leave(mpi_membership& mine, bool unwinding) noexcept {
+    const MPI_Comm communicator = std::exchange(mine.communicator, MPI_COMM_NULL);
+    if (communicator == MPI_COMM_NULL || mine.size() == 1 || over() || failed()) {
+      return;
+    }
+    try {
+      const gradus::detail::vector<int> world_ranks = ranks_in_world(communicator, mine.size());
+      for (int peer = 0; peer < mine.size(); ++peer) {
+        const int other = world_ranks[static_cast<std::size_t>(peer)];
+        if (peer != mine.rank() && other != MPI_UNDEFINED) {
+          const departure_notice last = mine.departure(peer, unwinding);
+          post(other, kind::left, {reinterpret_cast<const char*>(&last), sizeof(last)});
+        }
+      }
+    } catch (...) {
+      // Without memory the others wait for their time limit.
+    }
+  }
+
+  /// Fails if a rank has left without which the operation cannot complete.
+  /// @param number  of the operation, see mpi_membership::begin
+  void look_for_departures(const mpi_membership& mine, const call& what, std::uint64_t number, bool ranks_of_world) {
+    if (mine.some_left() && !failed()) {
+      look_who_left(mine, what, number, ranks_of_world);
+    }
+  }
+
+  /// The end of a program without a failure: waits until all ranks have come to theirs and no notice is under way, as
+  /// MPI wants it before a communicator is freed. Ends early when a rank fails.
+  GRADUS_COLD void meet_at_end() noexcept {
+    struct counting {
+      gradus::detail::vector<std::int64_t> sent;
+      std::int64_t expected = 0;
+      MPI_Request request = MPI_REQUEST_NULL;
+    };
+    try {
+      gradus::detail::vector<std::weak_ptr<mpi_membership>> open;
+      {
+        const std::scoped_lock lock{mutex_};
+        open = memberships_;
+      }
+      for (const std::weak_ptr<mpi_membership>& each : open) {
+        if (const std::shared_ptr<mpi_membership> mine = each.lock(); mine != nullptr) {
+          leave(*mine, false);
+        }
+      }
+      auto notices = std::make_unique<counting>();
+      {
+        const std::scoped_lock lock{mutex_};
+        notices->sent = notices_sent_;
+      }
+      int counted = 0;
+      int code = enter([&] {
+        return MPI_Ireduce_scatter_block(notices->sent.data(), &notices->expected, 1, MPI_INT64_T, MPI_SUM, notices_,
+                                         &notices->request);
+      });
+      backoff rest{spins_};
+      while (code == MPI_SUCCESS && (counted == 0 || notices_taken_.load() < notices->expected || !sweep())) {
+        look_for_notices(std::string_view{"the end of its program"});
+        if (failed()) {
+          static_cast<void>(notices.release());  // MPI may still write to it
+          return;
+        }
+        if (counted == 0) {
+          code = enter([&] { return MPI_Test(&notices->request, &counted, MPI_STATUS_IGNORE); });
+        }
+        rest.pause();
+      }
+    } catch (...) {
+      // Without memory: MPI_Finalize waits for the others too.
+    }
+  }
+
+  /// Makes a communication left unfinished a failure.
+  GRADUS_COLD void look_at_unfinished() noexcept {
+    if (has_unfinished_.load(std::memory_order_acquire) && !failed()) {
+      std::unique_lock lock{mutex_};
+      const std::string reason = std::move(unfinished_);
+      has_unfinished_.store(false, std::memory_order_release);
+      lock.unlock();
+      fail(reason);
+    }
+  }
+
+  /// Looks for notices if that was a millisecond ago.
+  void glance_at_notices(const call& waiting_for) noexcept {
+    const clock::rep now = clock::now().time_since_epoch().count();
+    clock::rep last = last_look_.load(std::memory_order_relaxed);
+    if (now - last >= clock::duration{std::chrono::milliseconds{1}}.count() &&
+        last_look_.compare_exchange_strong(last, now, std::memory_order_relaxed)) {
+      look_for_notices(waiting_for);
+    }
+  }
+
+  /// Looks for notices. `waiting_for` is what this rank waits for, to be told to ranks that ask.
+  GRADUS_COLD void look_for_notices(const activity& waiting_for) noexcept {
+    if (over()) {
+      return;
+    }
+    try {
+      const std::unique_lock lock{looking_, std::try_to_lock};
+      if (!lock.owns_lock()) {
+        return;
+      }
+      // The first probe may only make MPI move and report nothing yet.
+      for (int misses = 0; misses < 2;) {
+        int present = 0;
+        MPI_Message message = MPI_MESSAGE_NULL;
+        notice incoming{};
+        const bool received = enter([&] {
+          if (MPI_Improbe(MPI_ANY_SOURCE, notice_tag, notices_, &present, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+              present == 0) {
+            return false;
+          }
+          return MPI_Mrecv(&incoming, static_cast<int>(sizeof(incoming)), MPI_BYTE, &message, MPI_STATUS_IGNORE) ==
+                 MPI_SUCCESS;
+        });
+        if (received) {
+          notices_taken_.fetch_add(1);
+          take(incoming, waiting_for);
+        } else {
+          ++misses;
+        }
+      }
+      sweep();
+    } catch (...) {
+      // Out of memory: look again later.
+    }
+  }
+
+  [[noreturn]] GRADUS_COLD void raise(const call& what, bool ranks_of_world, const std::source_location& where) {
+    std::unique_lock lock{mutex_};
+    const std::string reason =
+        gradus::detail::text({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
+    lock.unlock();
+    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
+  }
+
+  /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
+  [[noreturn]] GRADUS_COLD void raise_time_out(const call& what, std::chrono::milliseconds limit,
+                                               const std::source_location& where) {
+    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
+    try {
+      reason.append(ask_others(what));
+    } catch (...) {
+      // The plain reason will do.
+    }
+    if (failed()) {
+      raise(what, true, where);  // another rank was faster
+    }
+    fail(gradus::detail::text({what.describe(), ": ", reason}));
+    gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
+  }
+
+  /// The end of a job that has failed: gives the other ranks the time to say what they know, then ends all processes.
+  [[noreturn]] GRADUS_COLD void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
+    try {
+      for (int other = 0; other < size_; ++other) {
+        if (other != rank_) {
+          post(other, kind::ended, {});
+        }
+      }
+      const clock::time_point deadline = clock::now() + grace;
+      while (clock::now() < deadline && !others_ended()) {
+        look_for_notices(std::string_view{"its end after a failure"});
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      flush(std::min(grace, std::chrono::milliseconds{100}));
+    } catch (...) {
+      // Then at once.
+    }
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::abort();
+  }
+
+  /// MPI will be finalised, or has been by its owner.
+  void end() noexcept {
+    if (!over_.exchange(true) && notices_ != MPI_COMM_NULL) {
+      MPI_Comm_free(&notices_);
+    }
+  }
+
+ private:
+  friend class mpi_shared_channel;
+
+  enum class kind : std::int32_t { failed, question, answer, ended, left };
+
+  struct notice {
+    kind what;
+    std::int32_t sender;
+    std::int32_t failed_rank;
+    std::int32_t length;
+    char text[500];  // its first `length` bytes are sent
+  };
+  static_assert(sizeof(departure_notice) <= sizeof(notice::text));
+
+  struct letter {
+    notice content{};
+    MPI_Request sending = MPI_REQUEST_NULL;
+    std::unique_ptr<letter> next;
+  };
+
+  static constexpr int notice_tag = 1;
+
+  /// While it lives, no other thread calls MPI if the MPI library asks for that.
+  class turn {
+   public:
+    GRADUS_NEVER_INLINE explicit turn(mpi_process& process) : process_{process} {
+      if (process.one_thread_at_a_time_) {
+        process.entering_.lock();
+      }
+    }
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+    GRADUS_NEVER_INLINE ~turn() {
+      if (process_.one_thread_at_a_time_) {
+        process_.entering_.unlock();
+      }
+    }
+
+   private:
+    mpi_process& process_;
+  };
+
+  GRADUS_COLD bool record(int rank, std::string_view reason) noexcept {
+    const std::scoped_lock lock{mutex_};
+    if (failed()) {
+      return false;
+    }
+    failed_rank_ = rank;
+    try {
+      failure_ = reason;
+    } catch (...) {
+      failure_.clear();
+    }
+    failed_.store(true, std::memory_order_release);
+    return true;
+  }
+
+  GRADUS_COLD void look_who_left(const mpi_membership& mine, const call& what, std::uint64_t number,
+                                 bool ranks_of_world) {
+    const std::string who = gradus::detail::text({ranks_of_world ? "rank " : "world rank ", rank_});
+    if (const auto absence = mine.absence_from(what, number, who)) {
+      fail(absence->reason, absence->world_rank);
+    }
+  }
+
+  /// The ranks of a communicator as ranks of the world.
+  [[nodiscard]] GRADUS_COLD gradus::detail::vector<int> ranks_in_world(MPI_Comm communicator, int size) {
+    gradus::detail::vector<int> own(static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank) {
+      own[static_cast<std::size_t>(rank)] = rank;
+    }
+    gradus::detail::vector<int> of_world(own.size(), MPI_UNDEFINED);
+    enter([&] {
+      MPI_Group from = MPI_GROUP_NULL;
+      MPI_Group to = MPI_GROUP_NULL;
+      MPI_Comm_group(communicator, &from);
+      MPI_Comm_group(notices_, &to);
+      MPI_Group_translate_ranks(from, size, own.data(), to, of_world.data());
+      MPI_Group_free(&to);
+      return MPI_Group_free(&from);
+    });
+    return of_world;
+  }
+
+  GRADUS_COLD void post(int to, kind what, std::string_view text, int failed_rank = -1) {
+    const std::scoped_lock lock{mutex_};
+    auto made = std::make_unique<letter>();
+    made->next = std::move(outbox_);
+    outbox_ = std::move(made);
+    letter& fresh = *outbox_;
+    fresh.content.what = what;
+    fresh.content.sender = rank_;
+    fresh.content.failed_rank = failed_rank;
+    const std::size_t length = std::min(text.size(), sizeof(fresh.content.text));
+    fresh.content.length = static_cast<std::int32_t>(length);
+    text.copy(fresh.content.text, length);
+    ++notices_sent_[static_cast<std::size_t>(to)];
+    enter([&] {
+      return MPI_Isend(&fresh.content, static_cast<int>(offsetof(notice, text) + length), MPI_BYTE, to, notice_tag,
+                       notices_, &fresh.sending);
+    });
+  }
+
+  /// Forgets the notices that are sent. True if none is left.
+  GRADUS_COLD bool sweep() {
+    const std::scoped_lock lock{mutex_};
+    for (std::unique_ptr<letter>* place = &outbox_; *place != nullptr;) {
+      int sent = 0;
+      enter([&] { return MPI_Test(&(*place)->sending, &sent, MPI_STATUS_IGNORE); });
+      if (sent != 0) {
+        *place = std::unique_ptr<letter>{std::move((*place)->next)};
+      } else {
+        place = &(*place)->next;
+      }
+    }
+    return outbox_ == nullptr;
+  }
+
+  GRADUS_COLD void flush(std::chrono::milliseconds limit) {
+    const clock::time_point deadline = clock::now() + limit;
+    while (!sweep() && clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  }
+
+  GRADUS_COLD void take(const notice& incoming, const activity& waiting_for) {
+    const std::string_view text{incoming.text, static_cast<std::size_t>(incoming.length)};
+    const auto sender = static_cast<std::size_t>(incoming.sender);
+    switch (incoming.what) {
+      case kind::failed:
+        record(incoming.failed_rank, text);
+        break;
+      case kind::question:
+        post(incoming.sender, kind::answer, waiting_for.describe());
+        break;
+      case kind::left: {
+        departure_notice last{};
+        std::memcpy(&last, incoming.text, sizeof(last));
+        const std::scoped_lock lock{mutex_};
+        for (const std::weak_ptr<mpi_membership>& each : memberships_) {
+          if (const auto mine = each.lock(); mine != nullptr && mine->channel() == last.channel) {
+            mine->hear(last, incoming.sender);
+          }
+        }
+        break;
+      }
+      case kind::answer: {
+        const std::scoped_lock lock{mutex_};
+        answers_[sender] = text;
+        break;
+      }
+      case kind::ended: {
+        const std::scoped_lock lock{mutex_};
+        ended_[sender] = 1;
+        break;
+      }
+    }
+  }
+
+  /// "; rank 2 is at barrier; no answer from ranks 1, 3"
+  GRADUS_COLD std::string ask_others(const call& waiting_for) {
+    constexpr std::chrono::milliseconds patience{500};
+    {
+      const std::scoped_lock lock{mutex_};
+      for (std::string& each : answers_) {
+        each.clear();
+      }
+    }
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_) {
+        post(other, kind::question, {});
+      }
+    }
+    const clock::time_point deadline = clock::now() + patience;
+    gradus::detail::vector<int> silent;
+    do {
+      look_for_notices(waiting_for);
+      const std::scoped_lock lock{mutex_};
+      silent.clear();
+      for (int other = 0; other < size_; ++other) {
+        if (other != rank_ && answers_[static_cast<std::size_t>(other)].empty()) {
+          silent.push_back(other);
+        }
+      }
+    } while (!silent.empty() && clock::now() < deadline && !failed());
+    const std::scoped_lock lock{mutex_};
+    std::string text;
+    for (int other = 0; other < size_; ++other) {
+      if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
+        gradus::detail::append(text, {"; rank ", other, " is at ", answer});
+      }
+    }
+    if (!silent.empty()) {
+      gradus::detail::append(text, {"; no answer from ", ranks_text(silent)});
+    }
+    return text;
+  }
+
+  GRADUS_COLD bool others_ended() {
+    const std::scoped_lock lock{mutex_};
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_ && ended_[static_cast<std::size_t>(other)] == 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  MPI_Comm notices_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  int spins_ = 0;
+  bool one_thread_at_a_time_ = false;
+  std::recursive_mutex entering_;
+  std::mutex looking_;
+  std::mutex mutex_;  // guards what follows
+  std::string failure_;
+  int failed_rank_ = -1;
+  std::string unfinished_;
+  std::unique_ptr<letter> outbox_;  // those that MPI may still be sending
+  gradus::detail::vector<std::string> answers_;
+  gradus::detail::vector<int> ended_;                  // 1 where a rank has ended
+  gradus::detail::vector<std::int64_t> notices_sent_;  // to each rank
+  gradus::detail::vector<std::weak_ptr<mpi_membership>> memberships_;
+  std::atomic<std::uint64_t> channels_{0};  // of which this rank is the first
+  std::atomic<std::int64_t> notices_taken_{0};
+  std::atomic<clock::rep> last_look_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> has_unfinished_{false};
+  std::atomic<bool> over_{false};
+};
+
+}  // namespace gradus::comm::detail

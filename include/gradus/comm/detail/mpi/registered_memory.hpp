@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// How arrays of MPI ranks of a node come to lie in memory that all of them reach.
+// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
+#pragma once
+
+#include <mpi.h>
+#if defined(__linux__)
+#include <sys/mman.h>     // madvise, mmap, munmap
+#include <sys/syscall.h>  // SYS_mremap
+#include <unistd.h>       // syscall
+#endif
+
+#include <algorithm>    // std::max, std::min
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int64_t, std::uint64_t, std::uintptr_t
+#include <cstring>      // std::memcpy
+#include <functional>   // std::less
+#include <memory>       // std::make_shared, std::shared_ptr, std::weak_ptr
+#include <mutex>        // std::mutex, std::scoped_lock
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+
+#include "gradus/comm/detail/mpi/process.hpp"        // check_mpi
+#include "gradus/comm/detail/mpi_shared/memory.hpp"  // mpi_shared_memory, mpi_shared_pool, page_bytes
+#include "gradus/core/config.hpp"             // GRADUS_COLD
+#include "gradus/core/error.hpp"              // communication_error
+#include "gradus/core/index.hpp"              // index_t
+#include "gradus/core/vector.hpp"             // vector
+
+namespace gradus::comm::detail {
+
+/// Fresh pages that this process alone has; null without memory for them, and where the system has no such calls.
+/// @param place  whole pages that they replace; null for any place
+[[nodiscard]] GRADUS_COLD inline std::byte* own_pages(std::byte* place, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place == nullptr ? 0 : MAP_FIXED);
+  void* const pages = mmap(place, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (pages == MAP_FAILED) {
+    return nullptr;
+  }
+  madvise(pages, bytes, MADV_HUGEPAGE);  // as gradus::cpu does; advice
+  return static_cast<std::byte*>(pages);
+#else
+  static_cast<void>(place);
+  static_cast<void>(bytes);
+  return nullptr;
+#endif
+}
+
+/// The pages that lie at `from`, which are shared, a second time; null where the system cannot.
+[[nodiscard]] GRADUS_COLD inline std::byte* same_pages(std::byte* from, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  void* const pages = mremap(from, 0, bytes, MREMAP_MAYMOVE);
+  return pages == MAP_FAILED ? nullptr : static_cast<std::byte*>(pages);
+#else
+  static_cast<void>(from);
+  static_cast<void>(bytes);
+  return nullptr;
+#endif
+}
+
+enum class pages_moved { pages, contents, nothing };
+
+/// Puts whole pages, from a place that is given up, in the place of others with the same contents. Without memory for
+/// that only the contents are there afterwards, in pages of this process's own, or nothing has changed.
+[[nodiscard]] GRADUS_COLD inline pages_moved move_pages(std::byte* from, std::byte* to, std::size_t bytes) noexcept {
+#if defined(__linux__)
+  // First by mmap and then by the number of mremap: libraries of MPI put functions of their own in the place of the C
+  // library's, to see what is unmapped, and that of UCX 1.13 loses the place.
+  pages_moved result = pages_moved::nothing;
+  if (own_pages(to, bytes) != nullptr) {
+    if (syscall(SYS_mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != -1) {
+      return pages_moved::pages;
+    }
+    std::memcpy(to, from, bytes);
+    result = pages_moved::contents;
+  }
+  munmap(from, bytes);
+  return result;
+#else
+  static_cast<void>(from);
+  static_cast<void>(to);
+  static_cast<void>(bytes);
+  return pages_moved::nothing;
+#endif
+}
+
+/// Makes whole pages of this process show the pages of `shared`, which get their contents: what is written here is seen
+/// there. False where the system cannot; then nothing has changed.
+[[nodiscard]] GRADUS_COLD inline bool show_shared_pages(std::byte* begin, std::byte* shared,
+                                                        std::size_t bytes) noexcept {
+  std::byte* const second = same_pages(shared, bytes);
+  if (second == nullptr) {
+    return false;
+  }
+  std::memcpy(shared, begin, bytes);
+  return move_pages(second, begin, bytes) == pages_moved::pages;
+}
+
+/// Advice: the pages will be written by this process, so that it need not stop at each of them.
+GRADUS_COLD inline void populate_pages(std::byte* begin, std::size_t bytes) noexcept {
+#if defined(__linux__) && defined(MADV_POPULATE_WRITE)
+  madvise(begin, bytes, MADV_POPULATE_WRITE);
+#else
+  static_cast<void>(begin);
+  static_cast<void>(bytes);
+#endif
+}
+
+class mpi_registered_memory;
+
+/// The arrays of this process that lie in registered memory. Pages can be put in the place of others once: who
+/// registers an array again gets the memory that it lies in.
+class registered_arrays {
+ public:
+  GRADUS_COLD static const std::shared_ptr<registered_arrays>& of_process() {
+    static const auto all = std::make_shared<registered_arrays>();
+    return all;
+  }
+
+  /// What this process knows of an array before it is registered.
+  struct finding {
+    std::int64_t number = none;  ///< of the memory that it is, which all ranks of the communicator share
+    std::int64_t next = 0;       ///< a number that was not used yet
+    std::shared_ptr<mpi_registered_memory> memory;
+  };
+  static constexpr std::int64_t none = 0;
+  static constexpr std::int64_t others = -1;  ///< some of its pages are shared with others than the ranks
+
+  /// @param pool  of the communicator and its duplicates
+  [[nodiscard]] GRADUS_COLD finding find(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool) const {
+    const std::scoped_lock lock{mutex_};
+    finding found;
+    found.next = next_;
+    for (const entry& each : entries_) {
+      if (std::less{}(each.begin, begin + bytes) && std::less{}(begin, each.begin + each.bytes)) {
+        found.memory = each.memory.lock();
+        const bool same = each.begin == begin && each.bytes == bytes && each.pool == pool && found.memory != nullptr;
+        found.number = same ? each.number : others;
+        break;
+      }
+    }
+    return found;
+  }
+
+  /// @param number  new on all ranks
+  GRADUS_COLD void add(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool, std::int64_t number,
+                       const std::shared_ptr<mpi_registered_memory>& memory) {
+    const std::scoped_lock lock{mutex_};
+    next_ = number + 1;
+    entries_.push_back({begin, bytes, pool, number, memory});
+  }
+
+  /// The array has pages of its own again.
+  GRADUS_COLD void remove(std::int64_t number, const mpi_shared_pool* pool) noexcept {
+    const std::scoped_lock lock{mutex_};
+    for (entry& each : entries_) {
+      if (each.number == number && each.pool == pool) {
+        each = std::move(entries_.back());
+        entries_.pop_back();
+        return;
+      }
+    }
+  }
+
+ private:
+  struct entry {
+    const std::byte* begin;
+    index_t bytes;
+    const mpi_shared_pool* pool;
+    std::int64_t number;
+    std::weak_ptr<mpi_registered_memory> memory;
+  };
+
+  mutable std::mutex mutex_;
+  std::int64_t next_ = 1;
+  gradus::detail::vector<entry> entries_;
+};
+
+/// Memory of a rank whose whole pages are shared; every rank has as much. A part of it, [first, last) in bytes from its
+/// begin, is shared on all ranks: all but less than a page at either end. It is this rank's alone, with its contents,
+/// when the object is destroyed.
+class mpi_registered_memory {
+ public:
+  /// Called by all ranks with the same size. Null, on all ranks, where the system cannot share it or has not enough
+  /// shared memory, for memory of which no page is whole on all ranks, and for a part of an array that is registered
+  /// or one that is by other ranks.
+  [[nodiscard]] GRADUS_COLD static std::shared_ptr<mpi_registered_memory> of(
+      MPI_Comm ranks, int rank, const std::shared_ptr<mpi_shared_pool>& pool, std::byte* begin, index_t bytes) {
+    const std::shared_ptr<registered_arrays>& arrays = registered_arrays::of_process();
+    registered_arrays::finding known = arrays->find(begin, bytes, pool.get());
+    // Memory begins anywhere in a page, on each rank elsewhere.
+    const place own{known.number, known.next, static_cast<std::int64_t>(address(begin) % page_bytes())};
+    int size = 1;
+    MPI_Comm_size(ranks, &size);
+    gradus::detail::vector<place> places(static_cast<std::size_t>(size));
+    check_mpi(MPI_Allgather(&own, 3, MPI_INT64_T, places.data(), 3, MPI_INT64_T, ranks), what, "MPI_Allgather");
+    std::int64_t number = known.next;
+    bool known_to_none = true;
+    bool known_to_all = own.number > 0;
+    for (const place& each : places) {
+      number = std::max(number, each.next);
+      known_to_none = known_to_none && each.number == registered_arrays::none;
+      known_to_all = known_to_all && each.number == own.number;
+    }
+    if (known_to_all) {
+      return std::move(known.memory);
+    }
+    if (!known_to_none) {
+      return nullptr;
+    }
+    auto memory = std::make_shared<mpi_registered_memory>(rank, pool, number, begin, bytes);
+    if (!memory->share(ranks, places)) {
+      return nullptr;
+    }
+    arrays->add(begin, bytes, pool.get(), number, memory);
+    return memory;
+  }
+
+  /// Not shared yet; for `of`.
+  GRADUS_COLD mpi_registered_memory(int rank, std::shared_ptr<mpi_shared_pool> pool, std::int64_t number,
+                                    std::byte* begin, index_t bytes)
+      : rank_{rank}, number_{number}, begin_{begin}, bytes_{bytes}, pool_{std::move(pool)} {}
+
+  mpi_registered_memory(const mpi_registered_memory&) = delete;
+  mpi_registered_memory& operator=(const mpi_registered_memory&) = delete;
+  GRADUS_COLD ~mpi_registered_memory() {
+    if (unshare()) {
+      arrays_->remove(number_, pool_.get());
+    }
+  }
+
+  /// The same on all ranks.
+  [[nodiscard]] std::uint64_t number() const noexcept { return static_cast<std::uint64_t>(number_); }
+  /// Bytes of the part that all ranks share.
+  [[nodiscard]] index_t first() const noexcept { return shared_.first; }
+  [[nodiscard]] index_t last() const noexcept { return shared_.last; }
+  /// Where the memory of a rank would begin in the shared pages.
+  [[nodiscard]] std::byte* origin(int rank) const noexcept { return origins_[static_cast<std::size_t>(rank)]; }
+  /// Where `data` begins in this memory, or a negative number if it is not in it or not shared.
+  [[nodiscard]] index_t offset_of(const std::byte* data, index_t bytes) const noexcept {
+    const auto offset = static_cast<index_t>(address(data) - address(begin_));
+    const bool inside = offset >= 0 && offset + bytes <= bytes_;
+    return inside && offset < shared_.last && offset + bytes > shared_.first ? offset : -1;
+  }
+
+ private:
+  static constexpr std::string_view what = "comm::mpi_shared.register_memory";
+
+  /// What a rank tells the others of its memory.
+  struct place {
+    std::int64_t number = 0;  // registered_arrays::finding
+    std::int64_t next = 0;
+    std::int64_t shift = 0;  // bytes from the begin of a page
+  };
+
+  struct interval {
+    index_t first = 0;
+    index_t last = 0;
+
+    [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(last - first); }
+  };
+
+  static std::uintptr_t address(const std::byte* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
+
+  /// Of memory that begins `shift` bytes behind the begin of a page.
+  [[nodiscard]] interval whole_pages(index_t shift) const noexcept {
+    const auto page = static_cast<index_t>(page_bytes());
+    return {(shift + page - 1) / page * page - shift, (shift + bytes_) / page * page - shift};
+  }
+
+  /// Called by all ranks. False on all of them where that is not possible.
+  GRADUS_COLD bool share(MPI_Comm ranks, const gradus::detail::vector<place>& places) {
+    const index_t shift = places[static_cast<std::size_t>(rank_)].shift;
+    own_ = whole_pages(shift);
+    interval common = own_;
+    for (const place& each : places) {
+      common.first = std::max(common.first, whole_pages(each.shift).first);
+      common.last = std::min(common.last, whole_pages(each.shift).last);
+    }
+    if (common.first >= common.last) {
+      return false;
+    }
+    try {
+      memory_ = &pool_->take(ranks, static_cast<std::size_t>(bytes_) + page_bytes());
+      shown_ = show_shared_pages(begin_ + own_.first, memory_->of(rank_) + shift + own_.first, own_.size());
+    } catch (const communication_error&) {
+      // No such window: as where there is no memory for it.
+    }
+    int all = shown_ ? 1 : 0;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
+    if (all == 0) {
+      return false;
+    }
+    shared_ = common;
+    populate_pages(begin_ + own_.first, own_.size());
+    for (std::size_t other = 0; other < places.size(); ++other) {
+      const index_t from = places[other].shift;
+      origins_.push_back(memory_->of(static_cast<int>(other)) + from);
+      if (static_cast<int>(other) != rank_) {
+        const interval pages = whole_pages(from);
+        populate_pages(origins_.back() + pages.first, pages.size());
+      }
+    }
+    return true;
+  }
+
+  /// From now on the memory is this rank's alone, with its contents. False without memory for that.
+  GRADUS_COLD bool unshare() noexcept {
+    if (memory_ == nullptr) {
+      return true;
+    }
+    if (shown_) {
+      // From the pages themselves: MPI may have been finalised, and the window with it.
+      std::byte* const pages = begin_ + own_.first;
+      std::byte* const own = own_pages(nullptr, own_.size());
+      if (own == nullptr) {
+        return false;  // they stay shared, and the shared memory used
+      }
+      std::memcpy(own, pages, own_.size());
+      if (move_pages(own, pages, own_.size()) == pages_moved::nothing) {
+        return false;
+      }
+    }
+    pool_->give_back(*memory_);
+    memory_ = nullptr;
+    return true;
+  }
+
+  int rank_;
+  std::int64_t number_;
+  std::byte* begin_;
+  index_t bytes_;
+  std::shared_ptr<mpi_shared_pool> pool_;
+  std::shared_ptr<registered_arrays> arrays_ = registered_arrays::of_process();
+  mpi_shared_memory* memory_ = nullptr;
+  bool shown_ = false;  // in the memory of this rank
+  interval own_{};      // whole pages of this rank's memory
+  interval shared_{};
+  gradus::detail::vector<std::byte*> origins_;
+};
+
+/// Memory that is registered with one communicator, until that ends.
+class mpi_registration {
+ public:
+  explicit mpi_registration(std::shared_ptr<mpi_registered_memory> memory) noexcept : memory_{std::move(memory)} {}
+
+  /// Null when it has ended.
+  [[nodiscard]] const mpi_registered_memory* memory() const noexcept { return memory_.get(); }
+  GRADUS_COLD void end() noexcept { memory_ = nullptr; }
+
+ private:
+  std::shared_ptr<mpi_registered_memory> memory_;
+};
+
+}  // namespace gradus::comm::detail

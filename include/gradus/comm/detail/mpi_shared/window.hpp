@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The memory that the ranks of a node share, and what they write there about a collective.
+// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>    // std::min
+#include <array>        // std::array
+#include <atomic>       // std::atomic
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::int32_t, std::uint64_t
+#include <cstring>      // std::memset
+#include <memory>       // std::shared_ptr
+#include <new>          // placement new
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+
+#include "gradus/comm/call.hpp"        // call, call_kind
+#include "gradus/comm/detail/mpi/process.hpp"        // check_mpi
+#include "gradus/comm/detail/mpi_shared/memory.hpp"  // mpi_shared_memory, mpi_shared_pool
+#include "gradus/comm/reduction.hpp"          // reduction
+#include "gradus/core/bfloat16.hpp"           // bfloat16
+#include "gradus/core/config.hpp"             // GRADUS_COLD
+#include "gradus/core/element.hpp"            // element_name
+#include "gradus/core/index.hpp"              // index_t
+#include "gradus/core/text.hpp"               // append
+
+namespace gradus::comm::detail {
+
+/// A call in three words, to be compared between ranks.
+struct packed_call {
+  std::uint64_t head = 0;  // kind, reduction, element type, root
+  std::uint64_t count = 0;
+  std::uint64_t place = 0;  // of its data in registered memory: the memory's number, and where the data begin
+
+  static constexpr unsigned offset_bits = 44;  // 16 TiB
+
+  friend bool operator==(const packed_call&, const packed_call&) = default;
+
+  /// All that is transferable, and nothing for a call without elements.
+  static constexpr std::array<std::string_view, 8> elements{"",
+                                                            element_name<bfloat16>,
+                                                            "float16",
+                                                            element_name<float>,
+                                                            element_name<double>,
+                                                            element_name<std::int32_t>,
+                                                            element_name<std::int64_t>,
+                                                            element_name<std::uint8_t>};
+
+  explicit packed_call(const call& what, std::uint64_t in_memory = 0) noexcept
+      : count{static_cast<std::uint64_t>(what.count)}, place{in_memory} {
+    std::uint64_t element = 0;
+    while (element + 1 < elements.size() && elements[element] != what.element) {
+      ++element;
+    }
+    head = static_cast<std::uint64_t>(what.kind) | static_cast<std::uint64_t>(what.operation) << 8U | element << 16U |
+           static_cast<std::uint64_t>(what.peer) << 32U;
+  }
+  packed_call(std::uint64_t first, std::uint64_t second, std::uint64_t third) noexcept
+      : head{first}, count{second}, place{third} {}
+
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
+    const call what{.kind = static_cast<call_kind>(head & 0xffU),
+                    .operation = static_cast<reduction>(head >> 8U & 0xffU),
+                    .peer = static_cast<int>(head >> 32U),
+                    .count = static_cast<index_t>(count),
+                    .element = elements[std::min<std::size_t>(head >> 16U & 0xffU, elements.size() - 1)]};
+    std::string text = what.describe();
+    if (place != 0) {
+      gradus::detail::append(text, {" at byte ", place & ((std::uint64_t{1} << offset_bits) - 1),
+                                    " of registered memory ", place >> offset_bits});
+    }
+    return text;
+  }
+};
+
+/// Memory that the ranks of a node share: of each rank four kinds of words on lines of their own, and slots for data.
+///
+/// A collective is done in steps, which all ranks number alike, one after another over all collectives. In step s a
+/// rank fills its slot s % slots and says so in the slot's head; the others read it. A slot is filled again when all
+/// other ranks are done with the step that had it before.
+class mpi_shared_window {
+ public:
+  static constexpr int slots = 4;
+  static constexpr std::size_t line = 128;  // processors fetch pairs of lines of 64 bytes
+
+  using word = std::atomic<std::uint64_t>;
+  static_assert(word::is_always_lock_free && sizeof(word) == sizeof(std::uint64_t),
+                "gradus::comm::mpi_shared: processes cannot share atomic words of 64 bits on this machine");
+
+  /// The first lines of a slot, and before the slots of a rank: what it has done.
+  struct alignas(line) slot_head {
+    word filled{0};  // the number of the step after the one whose data lie in the slot
+    std::uint64_t call_head = 0;
+    std::uint64_t call_count = 0;
+    std::uint64_t call_place = 0;
+  };
+  struct alignas(line) rank_state {
+    word reduced{0};              // steps of which the rank has reduced its part
+    alignas(line) word done{0};   // steps after which the rank reads no slot of another any more
+    alignas(line) word taken{0};  // pieces of the rank's part that have been taken, where all ranks reach it
+  };
+
+  /// Called by all ranks of the communicator. Segments of all ranks have the same size, a multiple of 64 bytes.
+  GRADUS_COLD mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes,
+                                std::shared_ptr<mpi_shared_pool> pool)
+      : segment_{segment_bytes}, pool_{std::move(pool)}, memory_{&pool_->take(ranks, rank_bytes())} {
+    std::memset(memory_->of(rank), 0, rank_bytes());
+    ::new (memory_->of(rank)) rank_state{};
+    for (int slot = 0; slot < slots; ++slot) {
+      ::new (&head(rank, static_cast<std::uint64_t>(slot))) slot_head{};
+    }
+    check_mpi(MPI_Barrier(ranks), "comm::mpi_shared", "MPI_Barrier");
+  }
+
+  mpi_shared_window(const mpi_shared_window&) = delete;
+  mpi_shared_window& operator=(const mpi_shared_window&) = delete;
+  GRADUS_COLD ~mpi_shared_window() { pool_->give_back(*memory_); }
+
+  [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return pool_; }
+  [[nodiscard]] std::size_t segment_bytes() const noexcept { return segment_; }
+  [[nodiscard]] rank_state& state(int rank) const noexcept { return *reinterpret_cast<rank_state*>(memory_->of(rank)); }
+  [[nodiscard]] slot_head& head(int rank, std::uint64_t step) const noexcept {
+    return *reinterpret_cast<slot_head*>(memory_->of(rank) + sizeof(rank_state) + step % slots * slot_bytes());
+  }
+  [[nodiscard]] std::byte* data(int rank, std::uint64_t step) const noexcept {
+    return reinterpret_cast<std::byte*>(&head(rank, step)) + sizeof(slot_head);
+  }
+
+ private:
+  [[nodiscard]] std::size_t slot_bytes() const noexcept {
+    return sizeof(slot_head) + (segment_ + line - 1) / line * line;
+  }
+
+  [[nodiscard]] std::size_t rank_bytes() const noexcept { return sizeof(rank_state) + slots * slot_bytes(); }
+
+  std::size_t segment_;
+  std::shared_ptr<mpi_shared_pool> pool_;
+  mpi_shared_memory* memory_;
+};
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a communicator of devices needs of the hosts: a first message, and news of ranks that fail.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::uint8_t
+#include <memory>           // std::unique_ptr
+#include <mutex>            // std::mutex, std::scoped_lock
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+
+#include "gradus/comm/communicator.hpp"  // broadcast, receive
+#include "gradus/comm/wait.hpp"   // clock
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // communication_error, raise
+#include "gradus/core/text.hpp"          // text
+
+namespace gradus::comm::detail {
+
+/// The ranks of a host communicator, without its type.
+class host_ranks {
+ public:
+  host_ranks() = default;
+  host_ranks(const host_ranks&) = delete;
+  host_ranks& operator=(const host_ranks&) = delete;
+  virtual ~host_ranks() = default;
+
+  virtual void broadcast(std::span<std::byte> bytes) = 0;
+  /// @throws communication_error when a rank has failed
+  virtual void look() = 0;
+  virtual void fail(std::string_view reason) noexcept = 0;
+};
+
+/// News of failures come as the failure of a receive that nobody sends to: it ends when any rank of the host
+/// communicator fails, with the rank and the reason.
+template <class Communicator>
+class host_ranks_of final : public host_ranks {
+ public:
+  /// Takes over a duplicate of its own.
+  explicit host_ranks_of(Communicator own) : own_{std::move(own)} {
+    own_.set_time_limit(std::chrono::hours{24 * 365});
+    if (own_.size() > 1) {
+      news_ = comm::receive(own_, (own_.rank() + 1) % own_.size(), std::span{&never_, 1});
+    }
+  }
+  ~host_ranks_of() override { news_.cancel(); }
+
+  void broadcast(std::span<std::byte> bytes) override {
+    comm::broadcast(own_, std::span{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()}).wait();
+  }
+  void look() override { static_cast<void>(news_.test()); }
+  void fail(std::string_view reason) noexcept override { own_.fail(reason); }
+
+ private:
+  Communicator own_;
+  std::uint8_t never_ = 0;
+  request news_;
+};
+
+/// The first failure of a group, as one of its ranks knows it: shared by a communicator and its duplicates.
+class host_link {
+ public:
+  /// @param hosts  null where the hosts have no channel: then a failure is known to this rank alone
+  host_link(int rank, std::unique_ptr<host_ranks> hosts) noexcept : rank_{rank}, hosts_{std::move(hosts)} {}
+
+  [[nodiscard]] bool failed() {
+    const std::scoped_lock lock{mutex_};
+    return !failure_.empty();
+  }
+
+  /// This rank has failed: tells the others, once.
+  GRADUS_COLD void fail(std::string_view reason) noexcept {
+    const std::scoped_lock lock{mutex_};
+    if (!failure_.empty()) {
+      return;
+    }
+    try {
+      failure_ = gradus::detail::text({"rank ", rank_, " failed: ", reason.empty() ? "no reason given" : reason});
+    } catch (...) {
+      failure_.push_back('?');  // within the small string's own storage
+    }
+    if (hosts_ != nullptr) {
+      hosts_->fail(reason);
+    }
+  }
+
+  /// Looks for news of the other ranks, at most once in a millisecond. True when some rank has failed.
+  [[nodiscard]] bool look() {
+    const std::scoped_lock lock{mutex_};
+    const clock::time_point now = clock::now();
+    if (failure_.empty() && hosts_ != nullptr && now >= next_look_) {
+      next_look_ = now + std::chrono::milliseconds{1};
+      try {
+        hosts_->look();
+      } catch (const error& news) {
+        failure_ = news.message();
+      }
+    }
+    return !failure_.empty();
+  }
+
+  /// @pre failed()
+  [[noreturn]] GRADUS_COLD void raise(std::string_view operation, const std::source_location& where) {
+    const std::scoped_lock lock{mutex_};
+    gradus::raise<communication_error>(operation, {}, failure_, {}, where);
+  }
+
+  /// The first message, from rank 0 to all.
+  void broadcast(std::span<std::byte> bytes) { hosts_->broadcast(bytes); }
+
+ private:
+  std::mutex mutex_;
+  int rank_;
+  std::unique_ptr<host_ranks> hosts_;
+  std::string failure_;  // empty while all is well
+  clock::time_point next_look_{};
+};
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The id with which ranks that have nothing else in common find each other, handed on in a shared file.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <chrono>       // std::chrono::milliseconds
+#include <cstddef>      // std::byte, std::size_t
+#include <cstdint>      // std::uint64_t
+#include <cstdio>       // std::fopen, std::fread, std::fwrite, std::rename, std::remove, std::fgetc
+#include <cstring>      // std::memcmp, std::memcpy
+#include <memory>       // std::unique_ptr
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <thread>       // std::this_thread
+
+#include "gradus/comm/wait.hpp"  // clock, seconds_text
+#include "gradus/core/config.hpp"       // GRADUS_COLD
+#include "gradus/core/error.hpp"        // communication_error, configuration_error, format_error, raise
+#include "gradus/core/random.hpp"       // detail::hash_text
+
+namespace gradus::comm::detail {
+
+/// The file: "gradus-id", the number of ranks, the bytes of the id, a checksum of both.
+struct id_file_head {
+  char magic[12];
+  std::int32_t ranks;
+  std::uint32_t bytes;
+  std::uint32_t unused;
+  std::uint64_t checksum;
+};
+
+struct close_file {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+[[nodiscard]] inline std::uint64_t id_checksum(int ranks, std::span<const std::byte> id) noexcept {
+  const std::string_view text{reinterpret_cast<const char*>(id.data()), id.size()};
+  return gradus::detail::mix_bits(gradus::detail::hash_text(text) + static_cast<std::uint64_t>(ranks));
+}
+
+[[nodiscard]] inline id_file_head id_head(int ranks, std::span<const std::byte> id) noexcept {
+  id_file_head head{};
+  std::memcpy(head.magic, "gradus-id\n", 10);
+  head.ranks = ranks;
+  head.bytes = static_cast<std::uint32_t>(id.size());
+  head.checksum = id_checksum(ranks, id);
+  return head;
+}
+
+/// Rank 0 writes the id. The file appears whole or not at all.
+/// @throws configuration_error when there is such a file, perhaps of a run before, or it cannot be written
+GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::span<const std::byte> id) {
+  // "x": a name that exists is refused, also one that two groups of ranks take at the same time.
+  const std::string temporary = path + ".part";
+  std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
+  if (there != nullptr) {
+    gradus::raise<configuration_error>("id_file", "a file that does not exist yet", {path, " exists"},
+                                       "remove it: it may be of a run before; every run needs a name of its own");
+  }
+  std::unique_ptr<std::FILE, close_file> file{std::fopen(temporary.c_str(), "wbx")};
+  const id_file_head head = id_head(ranks, id);
+  bool written = file != nullptr && std::fwrite(&head, sizeof(head), 1, file.get()) == 1 &&
+                 std::fwrite(id.data(), 1, id.size(), file.get()) == id.size() && std::fflush(file.get()) == 0;
+  file.reset();
+  written = written && std::rename(temporary.c_str(), path.c_str()) == 0;
+  if (!written) {
+    gradus::raise<configuration_error>(
+        "id_file", "a file for the id that can be written", {path, " cannot: ", temporary},
+        "give a path in a directory that all ranks share and may write to; remove what is left "
+        "of a run before");
+  }
+}
+
+/// Other ranks wait for the file and read the id from it.
+/// @throws communication_error when it does not come in time
+/// @throws format_error when it is not such a file
+/// @throws configuration_error when it is for another number of ranks
+GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::span<std::byte> id,
+                                     std::chrono::milliseconds limit) {
+  const clock::time_point deadline = clock::now() + limit;
+  std::unique_ptr<std::FILE, close_file> file;
+  while ((file = std::unique_ptr<std::FILE, close_file>{std::fopen(path.c_str(), "rb")}) == nullptr) {
+    if (clock::now() >= deadline) {
+      gradus::raise<communication_error>("id_file", {"the id of rank 0 in ", path, " within ", seconds_text(limit)},
+                                         "no such file",
+                                         "see whether rank 0 runs, and whether all ranks mean the same directory");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+  id_file_head head{};
+  const bool has_head = std::fread(&head, sizeof(head), 1, file.get()) == 1;
+  if (!has_head || std::memcmp(head.magic, id_head(0, {}).magic, sizeof(head.magic)) != 0 || head.bytes != id.size() ||
+      std::fread(id.data(), 1, id.size(), file.get()) != id.size() || std::fgetc(file.get()) != EOF ||
+      head.checksum != id_checksum(head.ranks, id)) {
+    gradus::raise<format_error>("id_file", {"the id of rank 0 in ", path}, "another file",
+                                "give a path that nothing else uses");
+  }
+  if (head.ranks != ranks) {
+    gradus::raise<configuration_error>("id_file", {"the id of a group of ", ranks, " ranks in ", path},
+                                       {"one of ", head.ranks}, "start all ranks with the same number of ranks");
+  }
+}
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// An NCCL communicator and its communications under way: launched on a stream, waited for by events.
+// Module: comm. Depends on: core, device, NCCL. For nccl.hpp; not for use by itself.
+#pragma once
+
+#include <cuda_runtime_api.h>  // cudaEventQuery, cudaMallocAsync, cudaMemcpyAsync, cudaPointerGetAttributes
+#include <nccl.h>              // ncclComm_t
+
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte, std::size_t
+#include <cstring>          // std::memcpy
+#include <exception>        // std::uncaught_exceptions
+#include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+
+#include "gradus/comm/call.hpp"    // call
+#include "gradus/comm/wait.hpp"    // backoff, clock, seconds_text
+#include "gradus/comm/detail/nccl/host_link.hpp"      // host_link
+#include "gradus/comm/request.hpp"        // operation
+#include "gradus/core/config.hpp"         // GRADUS_COLD
+#include "gradus/core/error.hpp"          // communication_error, raise
+#include "gradus/core/text.hpp"           // text
+#include "gradus/core/vector.hpp"         // vector
+#include "gradus/device/cuda.cuh"         // cuda
+#include "gradus/device/cuda_memory.cuh"  // pinned_memory
+#include "gradus/device/cuda_stream.cuh"  // cuda_event, cuda_stream
+
+namespace gradus::comm::detail {
+
+class nccl_channel;
+
+/// Memory that a card can work on in place of a caller's: the same, if it is the card's, or a copy.
+struct nccl_buffer {
+  void* data = nullptr;    // what NCCL is given
+  void* caller = nullptr;  // what it stands for
+  std::size_t bytes = 0;
+  void* staged = nullptr;  // on the way between the caller's memory and a copy
+  bool copies_back = false;
+};
+
+/// A communication under way; its end is an event of the channel's stream.
+class nccl_operation final : public operation {
+ public:
+  explicit nccl_operation(nccl_channel& channel) : channel_{&channel} {}
+
+  void open(const call& what, std::chrono::milliseconds limit) {
+    what_ = what;
+    limit_ = limit;
+    buffers_.clear();
+  }
+
+  [[nodiscard]] const call& what() const noexcept { return what_; }
+  [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
+  [[nodiscard]] gradus::detail::vector<nccl_buffer>& buffers() noexcept { return buffers_; }
+  [[nodiscard]] const cuda_event& end() const noexcept { return end_; }
+
+  /// Page-locked memory for the next buffer: a copy from or to other memory of the host would wait for the stream, and
+  /// so for other ranks.
+  [[nodiscard]] void* staging(std::size_t bytes) {
+    const std::size_t place = buffers_.size();
+    if (place == staging_.size()) {
+      staging_.emplace_back();
+    }
+    if (staging_[place].size() < bytes) {
+      staging_[place] = pinned_memory{bytes};
+    }
+    return staging_[place].data();
+  }
+
+  bool test(const std::source_location& where) override;
+  void wait(const std::source_location& where) override;
+  void abandon(bool unwinding) noexcept override;
+  void release() noexcept override;
+
+ private:
+  /// The communication is over: callers get what came for them.
+  bool deliver() noexcept {
+    for (const nccl_buffer& each : buffers_) {
+      if (each.copies_back) {
+        std::memcpy(each.caller, each.staged, each.bytes);
+      }
+    }
+    return true;
+  }
+
+  nccl_channel* channel_;
+  call what_{};
+  std::chrono::milliseconds limit_{};
+  cuda_event end_;
+  gradus::detail::vector<nccl_buffer> buffers_;
+  gradus::detail::vector<pinned_memory> staging_;
+};
+
+/// A message that has been begun and not yet launched.
+struct nccl_message {
+  nccl_operation* operation = nullptr;
+  bool sends = false;
+  ncclDataType_t type = ncclUint8;
+};
+
+/// An NCCL communicator, its stream, and the operations under way on it.
+class nccl_channel {
+ public:
+  /// Takes over the communicator, which may still be connecting.
+  nccl_channel(cuda& device, std::shared_ptr<host_link> link, ncclComm_t communicator, int rank, int size)
+      : device_{&device}, link_{std::move(link)}, communicator_{communicator}, rank_{rank}, size_{size} {}
+
+  nccl_channel(const nccl_channel&) = delete;
+  nccl_channel& operator=(const nccl_channel&) = delete;
+
+  ~nccl_channel() {
+    if (communicator_ == nullptr) {
+      return;
+    }
+    static_cast<void>(cudaSetDevice(device_->index()));
+    // Destroying it waits for the other ranks, which may never come after a failure; aborting does not.
+    if (link_->failed() || std::uncaught_exceptions() > 0) {
+      static_cast<void>(ncclCommAbort(communicator_));
+    } else {
+      static_cast<void>(ncclCommDestroy(communicator_));
+    }
+  }
+
+  [[nodiscard]] cuda& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<host_link>& link() const noexcept { return link_; }
+  [[nodiscard]] ncclComm_t communicator() const noexcept { return communicator_; }
+  [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// An operation that has not begun. Nothing is allocated if one is idle.
+  nccl_operation& fresh(const call& what, std::chrono::milliseconds limit,
+                        const std::source_location& where = std::source_location::current()) {
+    if (link_->look()) {
+      abort();
+      link_->raise(what.describe(), where);
+    }
+    if (idle_.empty()) {
+      device_->activate();  // its event belongs to the card; the thread may be new, and then has another
+      all_.push_back(std::make_unique<nccl_operation>(*this));
+      idle_.push_back(all_.back().get());
+    }
+    nccl_operation& operation = *idle_.back();
+    idle_.pop_back();
+    operation.open(what, limit);
+    return operation;
+  }
+  void give_back(nccl_operation& operation) { idle_.push_back(&operation); }
+
+  /// Memory for NCCL in place of the caller's: host memory is copied to the card, and back if it is `written`.
+  void* lend(nccl_operation& operation, const void* caller, std::size_t bytes, bool read, bool written) {
+    if (bytes == 0) {
+      return const_cast<void*>(caller);
+    }
+    cudaPointerAttributes attributes{};
+    gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, caller), "cudaPointerGetAttributes");
+    nccl_buffer buffer{.data = const_cast<void*>(caller),
+                       .caller = const_cast<void*>(caller),
+                       .bytes = bytes,
+                       .staged = nullptr,
+                       .copies_back = false};
+    if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+      buffer.staged = operation.staging(bytes);
+      gradus::detail::check_cuda(cudaMallocAsync(&buffer.data, bytes, stream()), "cudaMallocAsync");
+      buffer.copies_back = written;
+      if (read) {
+        std::memcpy(buffer.staged, caller, bytes);
+        gradus::detail::check_cuda(cudaMemcpyAsync(buffer.data, buffer.staged, bytes, cudaMemcpyHostToDevice, stream()),
+                                   "cudaMemcpyAsync");
+      }
+    }
+    operation.buffers().push_back(buffer);
+    return buffer.data;
+  }
+
+  /// Makes the card the current one, and lets the stream begin after what the device has been given so far.
+  void enter() {
+    device_->activate();
+    begin_.record(device_->stream());
+    stream_.wait(begin_);
+  }
+
+  /// Calls work(), which gives NCCL work, and waits until NCCL has it on the stream.
+  template <class Work>
+  void launch(nccl_operation& operation, const Work& work) {
+    try {
+      settle(work(), operation.what(), operation.limit(), std::source_location::current());
+      mark_end(operation);
+    } catch (const error& failure) {
+      give_up(failure.message());
+      throw;
+    }
+  }
+
+  /// A message begins to wait for others that are launched with it.
+  void add_message(const nccl_message& message) { messages_.push_back(message); }
+
+  /// Launches the messages that wait, as one group: those of a pair of ranks in the order of their tags.
+  void launch_messages() {
+    if (messages_.empty()) {
+      return;
+    }
+    gradus::detail::vector<nccl_message> messages;
+    std::swap(messages, messages_);
+    stable_sort_by_tag(messages);
+    const nccl_operation& last = *messages.back().operation;
+    try {
+      device_->activate();
+      settle(group_of(messages), last.what(), last.limit(), std::source_location::current());
+      for (const nccl_message& each : messages) {
+        mark_end(*each.operation);
+      }
+    } catch (const error& failure) {
+      give_up(failure.message());
+      throw;
+    }
+  }
+
+  /// Waits until NCCL has ended what it does beside the stream.
+  /// @throws communication_error when it failed, a rank failed, or the time limit is over
+  void settle(ncclResult_t result, const call& what, std::chrono::milliseconds limit,
+              const std::source_location& where) {
+    const clock::time_point deadline = clock::now() + limit;
+    backoff pauses{100};
+    while (result == ncclInProgress) {
+      if (link_->look()) {
+        abort();
+        link_->raise(what.describe(), where);
+      }
+      if (clock::now() >= deadline) {
+        raise_time_limit(what, limit, where);
+      }
+      pauses.pause();
+      const ncclResult_t query = ncclCommGetAsyncError(communicator_, &result);
+      result = query == ncclSuccess ? result : query;
+    }
+    if (result != ncclSuccess) {
+      raise_nccl(result, what, where);
+    }
+  }
+
+  /// Looks at the errors of NCCL and of the other ranks. @throws communication_error
+  void look(const call& what, const std::source_location& where) {
+    if (link_->look()) {
+      abort();
+      link_->raise(what.describe(), where);
+    }
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t query = ncclCommGetAsyncError(communicator_, &result);
+    if (query != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
+      raise_nccl(query != ncclSuccess ? query : result, what, where);
+    }
+  }
+
+  /// After another rank has failed: whether an operation that could complete does so soon. A rank that is done and
+  /// leaves is news too, and may come before the end of the last operation.
+  [[nodiscard]] GRADUS_COLD bool completes(const nccl_operation& operation) {
+    backoff pauses{100};
+    for (const clock::time_point deadline = clock::now() + reason_grace;
+         communicator_ != nullptr && clock::now() < deadline; pauses.pause()) {
+      if (reached(operation)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  [[noreturn]] GRADUS_COLD void raise_time_limit(const call& what, std::chrono::milliseconds limit,
+                                                 const std::source_location& where) {
+    gradus::detail::vector<int> others;
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_) {
+        others.push_back(other);
+      }
+    }
+    const std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
+    give_up(gradus::detail::text({what.describe(), ": ", reason}));
+    gradus::raise<communication_error>(what.describe(), {"all ranks within ", seconds_text(limit)},
+                                       {"no answer of one or more of ", ranks_text(others)},
+                                       "look at the output of the ranks; NCCL_DEBUG=INFO makes NCCL say what it does",
+                                       where);
+  }
+
+  /// This rank cannot go on: the others are told, and what is on the stream ends.
+  GRADUS_COLD void give_up(std::string_view reason) noexcept {
+    link_->fail(reason);
+    abort();
+  }
+
+  /// Ends the kernels of NCCL that wait for other ranks.
+  GRADUS_COLD void abort() noexcept {
+    messages_.clear();
+    if (communicator_ != nullptr) {
+      static_cast<void>(cudaSetDevice(device_->index()));
+      static_cast<void>(ncclCommAbort(communicator_));
+      communicator_ = nullptr;
+      static_cast<void>(cudaStreamSynchronize(stream()));
+    }
+  }
+
+  /// Whether the work up to the end of an operation is done.
+  [[nodiscard]] static bool reached(const nccl_operation& operation) {
+    const cudaError_t status = cudaEventQuery(operation.end().get());
+    if (status != cudaErrorNotReady) {
+      gradus::detail::check_cuda(status, "cudaEventQuery");
+    }
+    return status == cudaSuccess;
+  }
+
+ private:
+  void mark_end(nccl_operation& operation) {
+    for (const nccl_buffer& each : operation.buffers()) {
+      if (each.copies_back) {
+        gradus::detail::check_cuda(
+            cudaMemcpyAsync(each.staged, each.data, each.bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+      }
+      if (each.staged != nullptr) {
+        gradus::detail::check_cuda(cudaFreeAsync(each.data, stream()), "cudaFreeAsync");
+      }
+    }
+    operation.end().record(stream());
+  }
+
+  [[nodiscard]] ncclResult_t group_of(const gradus::detail::vector<nccl_message>& messages) {
+    ncclResult_t first = ncclGroupStart();
+    for (const nccl_message& each : messages) {
+      const call& what = each.operation->what();
+      void* const data = each.operation->buffers().empty() ? nullptr : each.operation->buffers()[0].data;
+      const auto count = static_cast<std::size_t>(what.count);
+      const ncclResult_t result = each.sends ? ncclSend(data, count, each.type, what.peer, communicator_, stream())
+                                             : ncclRecv(data, count, each.type, what.peer, communicator_, stream());
+      first = first == ncclSuccess || first == ncclInProgress ? result : first;
+    }
+    const ncclResult_t end = ncclGroupEnd();
+    return first == ncclSuccess || first == ncclInProgress ? end : first;
+  }
+
+  static void stable_sort_by_tag(gradus::detail::vector<nccl_message>& messages) {
+    for (std::size_t i = 1; i < messages.size(); ++i) {  // few, and mostly in order
+      for (std::size_t k = i; k > 0 && messages[k].operation->what().tag < messages[k - 1].operation->what().tag; --k) {
+        std::swap(messages[k], messages[k - 1]);
+      }
+    }
+  }
+
+  [[noreturn]] GRADUS_COLD void raise_nccl(ncclResult_t result, const call& what, const std::source_location& where) {
+    const std::string said = communicator_ == nullptr ? "" : ncclGetLastError(communicator_);
+    const std::string reason = gradus::detail::text({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
+    give_up(gradus::detail::text({what.describe(), ": ", reason}));
+    gradus::raise<communication_error>(what.describe(), {}, {"NCCL: ", reason},
+                                       "NCCL_DEBUG=INFO in the environment makes NCCL say more", where);
+  }
+
+  cuda* device_;
+  std::shared_ptr<host_link> link_;
+  ncclComm_t communicator_;  // null after a failure
+  int rank_;
+  int size_;
+  cuda_stream stream_;
+  cuda_event begin_;
+  gradus::detail::vector<nccl_message> messages_;
+  gradus::detail::vector<std::unique_ptr<nccl_operation>> all_;
+  gradus::detail::vector<nccl_operation*> idle_;
+};
+
+inline bool nccl_operation::test(const std::source_location& where) {
+  channel_->launch_messages();
+  if (channel_->communicator() != nullptr && nccl_channel::reached(*this)) {
+    return deliver();
+  }
+  if (channel_->link()->look() && channel_->completes(*this)) {
+    return deliver();
+  }
+  channel_->look(what_, where);
+  return false;
+}
+
+inline void nccl_operation::wait(const std::source_location& where) {
+  const clock::time_point deadline = clock::now() + limit_;
+  backoff pauses{2000};
+  while (!test(where)) {
+    if (clock::now() >= deadline) {
+      channel_->raise_time_limit(what_, limit_, where);
+    }
+    pauses.pause();
+  }
+}
+
+inline void nccl_operation::abandon(bool unwinding) noexcept {
+  if (channel_->communicator() == nullptr) {
+    return;
+  }
+  if (unwinding) {
+    // NCCL cannot take back one operation: all of the communicator's end.
+    channel_->give_up(gradus::detail::text({what_.describe(), " was left because of an exception"}));
+    return;
+  }
+  try {
+    wait(std::source_location::current());
+  } catch (...) {  // the next operation says so
+  }
+}
+
+inline void nccl_operation::release() noexcept {
+  try {
+    channel_->give_back(*this);
+  } catch (...) {  // without memory it is not used again
+  }
+}
+
+}  // namespace gradus::comm::detail

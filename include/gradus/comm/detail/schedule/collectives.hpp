@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Algorithms of collectives over send and receive, written down as schedules.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <bit>      // std::bit_floor
+#include <cstddef>  // std::size_t
+#include <numeric>  // std::gcd
+
+#include "gradus/comm/detail/schedule/schedule.hpp"  // arrival, element_range, part_bound, rank_group, schedule
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/vector.hpp"           // vector
+
+// With p ranks, n bytes, latency a, time b to send a byte and c to combine one (R. Thakur, R. Rabenseifner, W. Gropp,
+// Optimization of collective communication operations in MPICH, 2005):
+//
+//   ring                 2 (p-1) a          + 2 (p-1)/p n b + (p-1)/p n c
+//   halving-doubling     2 log2(p) a        + 2 (p-1)/p n b + (p-1)/p n c      p a power of two
+//   recursive doubling   log2(p) (a + n b + n c)                               p a power of two
+namespace gradus::comm::detail {
+
+/// Chunk `i`, any integer that counts around, of `chunks` of a range.
+[[nodiscard]] inline element_range chunk_of(const element_range& whole, index_t chunks, index_t i) noexcept {
+  i = ((i % chunks) + chunks) % chunks;
+  return {whole.begin + part_bound(whole.size(), chunks, i), whole.begin + part_bound(whole.size(), chunks, i + 1)};
+}
+
+/// A ring through all positions of a group in steps of `stride`, which has no divisor in common with their number.
+struct ring_place {
+  index_t place = 0;  ///< of this rank, counted along the ring
+  int next = 0;       ///< rank
+  int previous = 0;   ///< rank
+};
+
+[[nodiscard]] inline ring_place place_on_ring(const rank_group& group, int stride) noexcept {
+  const int size = group.size();
+  ring_place own{.place = 0,
+                 .next = group.rank((group.self + stride) % size),
+                 .previous = group.rank((group.self + size - stride % size) % size)};
+  for (int position = 0; position != group.self; position = (position + stride) % size) {
+    ++own.place;
+  }
+  return own;
+}
+
+/// The strides of `rings` rings through `size` ranks that share as few links as possible.
+[[nodiscard]] inline gradus::detail::vector<int> ring_strides(int size, int rings) {
+  gradus::detail::vector<int> strides;
+  for (int stride = 1; static_cast<int>(strides.size()) < rings; ++stride) {
+    if (std::gcd(stride, size) == 1) {
+      strides.push_back(size > 1 ? (stride - 1) % size + 1 : 1);
+    }
+  }
+  return strides;
+}
+
+/// First half of the ring: the chunk place + 1 is complete in the end. Step `step` of p - 1.
+inline void add_ring_reduce_step(schedule& plan, const ring_place& own, const element_range& whole, int ranks,
+                                 int step) {
+  plan.send(own.next, chunk_of(whole, ranks, own.place - step));
+  plan.receive(own.previous, chunk_of(whole, ranks, own.place - step - 1), arrival::combine);
+}
+
+/// Second half: the rank has chunk place + `offset` and gets all others. Step `step` of p - 1.
+inline void add_ring_gather_step(schedule& plan, const ring_place& own, const element_range& whole, int ranks, int step,
+                                 int offset) {
+  plan.send(own.next, chunk_of(whole, ranks, own.place + offset - step));
+  plan.receive(own.previous, chunk_of(whole, ranks, own.place + offset - step - 1), arrival::replace);
+}
+
+/// All-reduce around `rings` rings at once, each for its own part of the array. Any number of ranks and elements; chunk
+/// i of a ring is combined in the order of the places i, i+1, ..., around.
+///
+/// Reference: P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
+inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const element_range& whole, int rings = 1) {
+  const int ranks = group.size();
+  const gradus::detail::vector<int> strides = ring_strides(ranks, rings);
+  for (int half = 0; half < 2; ++half) {
+    for (int step = 0; step < ranks - 1; ++step) {
+      for (int ring = 0; ring < rings; ++ring) {
+        const ring_place own = place_on_ring(group, strides[static_cast<std::size_t>(ring)]);
+        const element_range slice = chunk_of(whole, rings, ring);
+        if (half == 0) {
+          add_ring_reduce_step(plan, own, slice, ranks, step);
+        } else {
+          add_ring_gather_step(plan, own, slice, ranks, step, 1);
+        }
+      }
+    }
+  }
+}
+
+/// The rank at position i of the group ends with chunk i of p reduced.
+inline void add_ring_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
+  const int ranks = group.size();
+  ring_place own = place_on_ring(group, 1);
+  own.place -= 1;  // so that chunk `self` is the last one to come
+  for (int step = 0; step < ranks - 1; ++step) {
+    add_ring_reduce_step(plan, own, whole, ranks, step);
+  }
+}
+
+/// The rank at position i begins with chunk i of p; all end with all chunks.
+inline void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole) {
+  const int ranks = group.size();
+  const ring_place own = place_on_ring(group, 1);
+  for (int step = 0; step < ranks - 1; ++step) {
+    add_ring_gather_step(plan, own, whole, ranks, step, 0);
+  }
+}
+
+/// What position `v` of a power of two has when the range has been halved for the masks 1, 2, ... below `masks`.
+[[nodiscard]] inline element_range halved(element_range range, int v, int masks) noexcept {
+  for (int mask = 1; mask < masks; mask *= 2) {
+    const index_t middle = range.begin + range.size() / 2;
+    (v & mask) == 0 ? range.end = middle : range.begin = middle;
+  }
+  return range;
+}
+
+/// Reduce-scatter by halving among the positions [first, first + size) of a group, `size` being a power of two: nearest
+/// neighbours exchange the largest messages. Position v ends with halved(whole, v, size) reduced.
+inline void add_halving(schedule& plan, const rank_group& group, const element_range& whole, int first, int size) {
+  const int v = group.self - first;
+  for (int mask = 1; mask < size; mask *= 2) {
+    const int peer = group.rank(first + (v ^ mask));
+    plan.send(peer, halved(whole, v ^ mask, 2 * mask));
+    plan.receive(peer, halved(whole, v, 2 * mask), arrival::combine);
+  }
+}
+
+/// All-gather by doubling: the reverse of add_halving.
+inline void add_doubling(schedule& plan, const rank_group& group, const element_range& whole, int first, int size) {
+  const int v = group.self - first;
+  for (int mask = size / 2; mask >= 1; mask /= 2) {
+    const int peer = group.rank(first + (v ^ mask));
+    plan.send(peer, halved(whole, v, 2 * mask));
+    plan.receive(peer, halved(whole, v ^ mask, 2 * mask), arrival::replace);
+  }
+}
+
+/// Brings any number of ranks down to a power of two: of the first 2 (p - q) ranks the even ones give their whole array
+/// to the odd ones, which calls `function` with the group that remains; then they get the result.
+template <class Function>
+void with_folded_group(schedule& plan, const rank_group& group, const element_range& whole, const Function& function) {
+  const int ranks = group.size();
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+  const int folded = 2 * (ranks - power);
+  gradus::detail::vector<int> rest;
+  int self = 0;
+  for (int position = 0; position < ranks; ++position) {
+    if (position >= folded || position % 2 == 1) {
+      self = position == group.self ? static_cast<int>(rest.size()) : self;
+      rest.push_back(group.rank(position));
+    }
+  }
+  if (group.self >= folded) {
+    function(rank_group{{rest.data(), rest.size()}, self});
+  } else if (group.self % 2 == 0) {
+    plan.send(group.rank(group.self + 1), whole);
+    plan.receive(group.rank(group.self + 1), whole, arrival::replace);
+  } else {
+    const int partner = group.rank(group.self - 1);
+    plan.receive(partner, whole, arrival::combine_after);
+    function(rank_group{{rest.data(), rest.size()}, self});
+    plan.send(partner, whole);
+  }
+}
+
+/// All-reduce by halving and doubling; a number of ranks that is no power of two is folded first.
+///
+/// Reference: R. Rabenseifner, Optimization of collective reduction operations, 2004.
+inline void add_halving_doubling(schedule& plan, const rank_group& group, const element_range& whole) {
+  with_folded_group(plan, group, whole, [&](const rank_group& power) {
+    add_halving(plan, power, whole, 0, power.size());
+    add_doubling(plan, power, whole, 0, power.size());
+  });
+}
+
+/// All-reduce by halving and doubling in blocks, the powers of two that add up to the number of ranks: reduce-scatter
+/// inside each block; each block's segments go to the owners of their parts in the next larger block and are added
+/// there; the results come back the same way; all-gather inside each block.
+///
+/// Reference: P. Goyal et al., Accurate, large minibatch SGD: training ImageNet in 1 hour, 2017, section 4; the
+/// algorithm is Rabenseifner's.
+inline void add_binary_blocks(schedule& plan, const rank_group& group, const element_range& whole) {
+  int first = 0;
+  int size = static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size())));
+  int larger_first = 0;
+  int larger = 0;
+  while (group.self >= first + size) {
+    larger_first = first;
+    larger = size;
+    first += size;
+    size = static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size() - first)));
+  }
+  const int v = group.self - first;
+  const element_range own = halved(whole, v, size);
+  const int smaller_first = first + size;
+  const int smaller = smaller_first < group.size()
+                          ? static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size() - smaller_first)))
+                          : 0;
+  add_halving(plan, group, whole, first, size);
+  if (smaller > 0) {
+    plan.receive(group.rank(smaller_first + v % smaller), own, arrival::combine);
+  }
+  // The positions of the larger block whose segments lie in this one's have its low bits.
+  for (int w = v; w < larger; w += size) {
+    plan.send(group.rank(larger_first + w), halved(whole, w, larger));
+  }
+  for (int w = v; w < larger; w += size) {
+    plan.receive(group.rank(larger_first + w), halved(whole, w, larger), arrival::replace);
+  }
+  if (smaller > 0) {
+    plan.send(group.rank(smaller_first + v % smaller), own);
+  }
+  add_doubling(plan, group, whole, first, size);
+}
+
+/// All-reduce of short arrays: whole arrays are exchanged with ranks 1, 2, 4, ... away; both compute the same bits.
+inline void add_recursive_doubling(schedule& plan, const rank_group& group, const element_range& whole) {
+  with_folded_group(plan, group, whole, [&](const rank_group& power) {
+    for (int mask = 1; mask < power.size(); mask *= 2) {
+      const int peer = power.self ^ mask;
+      plan.send(power.rank(peer), whole);
+      plan.receive(power.rank(peer), whole, peer < power.self ? arrival::combine_after : arrival::combine);
+    }
+  });
+}
+
+/// The range goes from position `root` down a binomial tree.
+inline void add_tree_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+  const int ranks = group.size();
+  const int v = (group.self + ranks - root) % ranks;
+  int mask = 1;
+  for (; mask < ranks; mask *= 2) {
+    if ((v & mask) != 0) {
+      plan.receive(group.rank((v - mask + root) % ranks), whole, arrival::replace);
+      break;
+    }
+  }
+  for (mask /= 2; mask >= 1; mask /= 2) {
+    if (v + mask < ranks) {
+      plan.send(group.rank((v + mask + root) % ranks), whole);
+    }
+  }
+}
+
+/// Combined up a binomial tree to position `root`; what the other ranks have in the end is of no use.
+inline void add_tree_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+  const int ranks = group.size();
+  const int v = (group.self + ranks - root) % ranks;
+  for (int mask = 1; mask < ranks; mask *= 2) {
+    if ((v & mask) != 0) {
+      plan.send(group.rank((v - mask + root) % ranks), whole);
+      return;
+    }
+    if (v + mask < ranks) {
+      plan.receive(group.rank((v + mask + root) % ranks), whole, arrival::combine);
+    }
+  }
+}
+
+/// Long arrays: the root deals out chunks, which then go around a ring.
+inline void add_scattered_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+  const int ranks = group.size();
+  if (group.self == root) {
+    for (int i = 1; i < ranks; ++i) {
+      const int position = (root + i) % ranks;
+      plan.send(group.rank(position), chunk_of(whole, ranks, position));
+    }
+  } else {
+    plan.receive(group.rank(root), chunk_of(whole, ranks, group.self), arrival::replace);
+  }
+  add_ring_all_gather(plan, group, whole);
+}
+
+/// Long arrays: reduce-scatter, then the root collects the chunks.
+inline void add_gathered_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
+  const int ranks = group.size();
+  add_ring_reduce_scatter(plan, group, whole);
+  if (group.self == root) {
+    for (int i = 1; i < ranks; ++i) {
+      const int position = (root + i) % ranks;
+      plan.receive(group.rank(position), chunk_of(whole, ranks, position), arrival::replace);
+    }
+  } else {
+    plan.send(group.rank(root), chunk_of(whole, ranks, group.self));
+  }
+}
+
+/// In round k every rank tells the one 2^k further on that it has come, and hears of the one 2^k before.
+///
+/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, 1988.
+inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
+  const int ranks = group.size();
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    plan.send_signal(group.rank((group.self + distance) % ranks));
+    plan.receive_signal(group.rank((group.self + ranks - distance) % ranks));
+  }
+}
+
+/// Ranks by nodes, in the order of the ranks.
+struct node_map {
+  gradus::detail::vector<gradus::detail::vector<int>> nodes;
+  int own_node = 0;
+  int own_place = 0;  ///< in the node
+
+  /// Whether all nodes have the same number of ranks.
+  [[nodiscard]] bool even() const noexcept {
+    bool same = true;
+    for (const auto& each : nodes) {
+      same = same && each.size() == nodes[0].size();
+    }
+    return same;
+  }
+};
+
+/// All-reduce in two levels. With as many ranks on every node: reduce-scatter in the node, then as many all-reduces
+/// between nodes at once as a node has ranks, each of one part of the array, then all-gather in the node: between nodes
+/// travels 1/ranks of the bytes for each rank. Otherwise the first rank of each node speaks for it.
+inline void add_hierarchical(schedule& plan, const node_map& map, const element_range& whole, bool ring_between) {
+  const auto& node = map.nodes[static_cast<std::size_t>(map.own_node)];
+  const rank_group local{{node.data(), node.size()}, map.own_place};
+  const auto between = [&](int place, const element_range& range) {
+    gradus::detail::vector<int> ranks;
+    for (const auto& each : map.nodes) {
+      ranks.push_back(each[static_cast<std::size_t>(place)]);
+    }
+    const rank_group across{{ranks.data(), ranks.size()}, map.own_node};
+    if (ring_between) {
+      add_ring_all_reduce(plan, across, range);
+    } else {
+      add_halving_doubling(plan, across, range);
+    }
+  };
+  if (map.even()) {
+    add_ring_reduce_scatter(plan, local, whole);
+    between(map.own_place, chunk_of(whole, local.size(), map.own_place));
+    add_ring_all_gather(plan, local, whole);
+    return;
+  }
+  add_tree_reduce(plan, local, whole, 0);
+  if (map.own_place == 0) {
+    between(0, whole);
+  }
+  add_tree_broadcast(plan, local, whole, 0);
+}
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Carries out schedules of messages: collectives over the send and receive of a communicator.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>        // std::clamp, std::max, std::min
+#include <chrono>           // std::chrono::milliseconds
+#include <cstddef>          // std::byte, std::size_t
+#include <cstdint>          // std::uint8_t
+#include <cstring>          // std::memcpy
+#include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
+#include <memory>           // std::shared_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::exchange, std::move
+
+#include "gradus/comm/communicator.hpp"           // largest_tag
+#include "gradus/comm/call.hpp"            // call
+#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/detail/schedule/schedule.hpp"        // arrival, schedule, scheduled_receive, scheduled_send
+#include "gradus/comm/wait.hpp"            // backoff, clock, ranks_text, seconds_text
+#include "gradus/comm/reduction.hpp"              // accumulate, reduction
+#include "gradus/comm/request.hpp"                // operation, request
+#include "gradus/core/error.hpp"                  // communication_error
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/core/text.hpp"                   // append, text
+#include "gradus/core/vector.hpp"                 // vector
+
+namespace gradus::comm::detail {
+
+/// Messages of bytes, whatever the communicator.
+class byte_channel {
+ public:
+  virtual request send(int peer, std::span<const std::uint8_t> bytes, int tag) = 0;
+  virtual request receive(int peer, std::span<std::uint8_t> bytes, int tag) = 0;
+  virtual void fail(std::string_view reason) noexcept = 0;
+
+ protected:
+  ~byte_channel() = default;
+};
+
+template <class Communicator>
+class byte_channel_of final : public byte_channel {
+ public:
+  explicit byte_channel_of(Communicator& communicator) noexcept : communicator_{&communicator} {}
+
+  request send(int peer, std::span<const std::uint8_t> bytes, int tag) override {
+    return communicator_->send(peer, bytes, tag);
+  }
+  request receive(int peer, std::span<std::uint8_t> bytes, int tag) override {
+    return communicator_->receive(peer, bytes, tag);
+  }
+  void fail(std::string_view reason) noexcept override { communicator_->fail(reason); }
+
+ private:
+  Communicator* communicator_;
+};
+
+/// What the elements of an array are to a schedule: their size, and how two of them are combined.
+struct element_arithmetic {
+  /// target[i] = target[i] op source[i] for count elements
+  using combiner = void (*)(reduction operation, std::byte* target, const std::byte* source, index_t count);
+
+  index_t bytes = 1;
+  combiner combine = nullptr;
+};
+
+template <transferable Element>
+[[nodiscard]] element_arithmetic arithmetic_of() noexcept {
+  return {.bytes = sizeof(Element),
+          .combine = [](reduction operation, std::byte* target, const std::byte* source, index_t count) {
+            accumulate(operation, reinterpret_cast<Element*>(target), reinterpret_cast<const Element*>(source), count);
+          }};
+}
+
+/// When a collective that was carried out by messages is complete, its result may have to go elsewhere.
+struct final_copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+};
+
+class schedule_run;
+
+/// The collectives under way on one channel. They move forward together, whichever is waited for.
+class schedule_runs {
+ public:
+  /// @param channel  used by nothing else
+  explicit schedule_runs(byte_channel& channel) noexcept : channel_{&channel} {}
+  schedule_runs(const schedule_runs&) = delete;
+  schedule_runs& operator=(const schedule_runs&) = delete;
+
+  /// A collective that is not under way. Nothing is allocated if one is over.
+  schedule_run& idle();
+
+  void activate(schedule_run& begun) noexcept;
+
+  void advance_all() noexcept;
+
+  void retire(schedule_run& done) noexcept;
+
+  [[nodiscard]] int next_tag() noexcept {
+    tag_ = (tag_ + 1) % (largest_tag + 1);
+    return tag_;
+  }
+
+  [[nodiscard]] byte_channel& channel() const noexcept { return *channel_; }
+
+ private:
+  byte_channel* channel_;
+  int tag_ = -1;
+  operation_pool<schedule_run> runs_;
+  gradus::detail::vector<schedule_run*> active_;  // in the order in which they began
+};
+
+/// One collective under way.
+class schedule_run final : public operation {
+ public:
+  explicit schedule_run(schedule_runs& owner) noexcept : owner_{&owner} {}
+
+  /// Memory of the collective's own, at least so many bytes.
+  std::byte* staging(std::size_t bytes) {
+    if (staging_.size() < bytes) {
+      staging_ = gradus::detail::vector<std::byte>(bytes);
+    }
+    return staging_.data();
+  }
+
+  request begin(const call& what, std::shared_ptr<const schedule> plan, std::byte* data,
+                const element_arithmetic& element, std::chrono::milliseconds limit, const final_copy& result) {
+    what_ = what;
+    plan_ = std::move(plan);
+    data_ = data;
+    element_ = element;
+    limit_ = limit;
+    result_ = result;
+    tag_ = owner_->next_tag();
+    begun_ = 0;
+    sent_ = 0;
+    posted_ = 0;
+    consumed_ = 0;
+    over_ = false;
+    failure_ = nullptr;
+    owner_->activate(*this);
+    request pending{*this};
+    if (sends_.size() < plan_->sends().size()) {
+      sends_ = gradus::detail::vector<request>(plan_->sends().size());
+    }
+    // What comes before its receive is posted is copied twice: many receives are posted.
+    slot_ = (plan_->longest_receive() * element.bytes + 63) / 64 * 64;
+    window_ = std::clamp<index_t>(most_scratch / std::max<index_t>(slot_, 1), 4, 256);
+    const index_t used = std::min(window_, all_receives());
+    if (static_cast<index_t>(receives_.size()) < used) {
+      receives_ = gradus::detail::vector<request>(at(used));
+    }
+    if (static_cast<index_t>(scratch_.size()) < used * slot_) {
+      scratch_ = gradus::detail::vector<std::byte>(at(used * slot_));
+    }
+    advance();
+    return pending;
+  }
+
+  bool test(const std::source_location&) override {
+    owner_->advance_all();
+    if (failure_ != nullptr) {
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+    return over_;
+  }
+
+  void wait(const std::source_location& where) override {
+    backoff rest{200};
+    const clock::time_point deadline = clock::now() + limit_;
+    while (!test(where)) {
+      if (clock::now() > deadline) {
+        const std::string reason = gradus::detail::text({"no progress ", missing(), " within ", seconds_text(limit_)});
+        owner_->channel().fail(gradus::detail::text({what_.describe(), ": ", reason}));
+        drop_messages();
+        gradus::raise<communication_error>(what_.describe(), {}, reason, "set_time_limit allows longer waits", where);
+      }
+      rest.pause();
+    }
+  }
+
+  void abandon(bool unwinding) noexcept override {
+    if (!unwinding) {
+      try {
+        wait(std::source_location::current());
+      } catch (...) {
+        // The communicator has failed; its next operation says so.
+      }
+    }
+    drop_messages();
+  }
+
+  void release() noexcept override { owner_->retire(*this); }
+
+  /// Does what can be done at once.
+  void advance() noexcept {
+    if (failure_ != nullptr || over_) {
+      return;
+    }
+    try {
+      while (step()) {
+      }
+      over_ = sent_ == all_sends() && consumed_ == all_receives();
+      if (over_ && result_.bytes != 0) {
+        std::memcpy(result_.to, result_.from, result_.bytes);
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+      drop_messages();
+    }
+  }
+
+ private:
+  static constexpr index_t most_scratch = 16 * 1024 * 1024;  // bytes, unless segments are long
+
+  [[nodiscard]] index_t all_sends() const noexcept { return static_cast<index_t>(plan_->sends().size()); }
+  [[nodiscard]] index_t all_receives() const noexcept { return static_cast<index_t>(plan_->receives().size()); }
+
+  [[nodiscard]] std::span<std::uint8_t> bytes_of(const element_range& range) const noexcept {
+    return {reinterpret_cast<std::uint8_t*>(data_ + range.begin * element_.bytes),
+            static_cast<std::size_t>(range.size() * element_.bytes)};
+  }
+
+  /// One round over sends and receives. True if something moved that may let others move.
+  bool step() {
+    const auto sends = plan_->sends();
+    const auto receives = plan_->receives();
+    bool moved = false;
+    for (; begun_ < all_sends() && sends[at(begun_)].after <= consumed_; ++begun_) {
+      const scheduled_send& each = sends[at(begun_)];
+      sends_[at(begun_)] = owner_->channel().send(each.peer, bytes_of(each.range), tag_);
+    }
+    for (; sent_ < begun_ && sends_[at(sent_)].test(); ++sent_) {
+      moved = true;
+    }
+    for (; posted_ < all_receives() && posted_ < consumed_ + window_; ++posted_) {
+      const scheduled_receive& each = receives[at(posted_)];
+      std::span<std::uint8_t> target = bytes_of(each.range);
+      if (each.what != arrival::replace) {
+        target = {reinterpret_cast<std::uint8_t*>(scratch_of(posted_)), target.size()};
+      } else if (each.after > sent_) {
+        break;
+      }
+      receives_[at(posted_ % window_)] = owner_->channel().receive(each.peer, target, tag_);
+    }
+    for (; consumed_ < posted_; ++consumed_) {
+      const scheduled_receive& each = receives[at(consumed_)];
+      if (each.after > sent_ || !receives_[at(consumed_ % window_)].test()) {
+        break;
+      }
+      combine(each, scratch_of(consumed_));
+      moved = true;
+    }
+    return moved;
+  }
+
+  [[nodiscard]] std::byte* scratch_of(index_t receive) noexcept { return scratch_.data() + receive % window_ * slot_; }
+
+  void combine(const scheduled_receive& received, std::byte* scratch) const {
+    std::byte* const own = data_ + received.range.begin * element_.bytes;
+    if (received.what == arrival::combine) {
+      element_.combine(what_.operation, own, scratch, received.range.size());
+    } else if (received.what == arrival::combine_after) {
+      element_.combine(what_.operation, scratch, own, received.range.size());
+      std::memcpy(own, scratch, static_cast<std::size_t>(received.range.size() * element_.bytes));
+    }
+  }
+
+  /// "from rank 3 or to rank 4"
+  [[nodiscard]] std::string missing() const {
+    std::string text;
+    if (consumed_ < all_receives()) {
+      gradus::detail::append(text, {"from ", ranks_text({plan_->receives()[at(consumed_)].peer})});
+    }
+    if (sent_ < begun_) {
+      gradus::detail::append(text, {text.empty() ? "to " : " or to ", ranks_text({plan_->sends()[at(sent_)].peer})});
+    }
+    return text;
+  }
+
+  void drop_messages() noexcept {
+    for (request& each : receives_) {
+      each.cancel();
+    }
+    for (request& each : sends_) {
+      each.cancel();
+    }
+  }
+
+  static constexpr std::size_t at(index_t i) noexcept { return static_cast<std::size_t>(i); }
+
+  schedule_runs* owner_;
+  call what_{};
+  std::shared_ptr<const schedule> plan_;
+  std::byte* data_ = nullptr;
+  element_arithmetic element_{};
+  std::chrono::milliseconds limit_{};
+  final_copy result_{};
+  int tag_ = 0;
+  index_t begun_ = 0;     // sends begun
+  index_t sent_ = 0;      // sends complete
+  index_t posted_ = 0;    // receives begun
+  index_t consumed_ = 0;  // receives dealt with
+  bool over_ = false;
+  std::exception_ptr failure_;
+  gradus::detail::vector<request> sends_;
+  index_t window_ = 0;  // receives under way at most
+  index_t slot_ = 0;    // bytes for each of them
+  gradus::detail::vector<request> receives_;
+  gradus::detail::vector<std::byte> scratch_;
+  gradus::detail::vector<std::byte> staging_;
+};
+
+inline schedule_run& schedule_runs::idle() {
+  schedule_run& each = runs_.idle(*this);
+  active_.reserve(runs_.size());
+  return each;
+}
+
+/// @pre `begun` is what idle() returned last
+inline void schedule_runs::activate(schedule_run& begun) noexcept {
+  runs_.take();
+  active_.push_back(&begun);  // within its reserved capacity
+}
+
+inline void schedule_runs::advance_all() noexcept {
+  for (schedule_run* const each : active_) {
+    each->advance();
+  }
+}
+
+inline void schedule_runs::retire(schedule_run& done) noexcept {
+  std::size_t kept = 0;
+  for (schedule_run* const each : active_) {
+    if (each != &done) {
+      active_[kept++] = each;
+    }
+  }
+  while (active_.size() > kept) {
+    active_.pop_back();
+  }
+  runs_.put_back(done);
+}
+
+}  // namespace gradus::comm::detail

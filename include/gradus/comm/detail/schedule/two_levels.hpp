@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// All-reduces in two levels under way: three stages a segment, the levels at work at the same time.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>        // std::max, std::min
+#include <cstddef>          // std::byte, std::size_t
+#include <exception>        // std::current_exception, std::exception_ptr, std::rethrow_exception
+#include <source_location>  // std::source_location
+#include <utility>          // std::move
+
+#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
+#include "gradus/comm/wait.hpp"            // backoff
+#include "gradus/comm/reduction.hpp"              // reduction
+#include "gradus/comm/request.hpp"                // operation, request
+#include "gradus/core/error.hpp"                  // communication_error
+#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/core/vector.hpp"                 // vector
+
+namespace gradus::comm::detail {
+
+enum class two_level_stage : unsigned char { gather_in, across, spread_out };
+
+/// Elements of the array, and where this rank's block of them is reduced; none if a leader speaks for the node.
+struct two_level_segment {
+  std::byte* data;
+  index_t count;
+  std::byte* block;
+  index_t block_count;
+};
+
+struct two_level_task {
+  std::byte* data = nullptr;
+  index_t count = 0;
+  index_t element_bytes = 1;
+  reduction operation = reduction::sum;
+  request (*begin)(void* owner, two_level_stage stage, const two_level_segment& segment, reduction operation) = nullptr;
+};
+
+class two_level_queue;
+
+/// One all-reduce. Every rank begins the stages of a node in one order, which follows from the number of segments:
+/// in(0), in(1), out(0), in(2), out(1), ...
+class two_level_run final : public operation {
+ public:
+  explicit two_level_run(two_level_queue& queue) noexcept : queue_{&queue} {}
+
+  bool test(const std::source_location& where) override;
+  void wait(const std::source_location& where) override;
+  void abandon(bool unwinding) noexcept override;
+  void release() noexcept override;
+
+ private:
+  friend class two_level_queue;
+
+  static constexpr index_t slots = 3;  // segments under way
+
+  struct slot {
+    gradus::detail::vector<std::byte> block;
+    request in;
+    request across;
+    request out;
+  };
+
+  [[nodiscard]] slot& of(index_t segment) noexcept { return slots_[segment % slots]; }
+
+  [[nodiscard]] two_level_segment segment(index_t k) noexcept {
+    const index_t begin = k * segment_elements_;
+    const index_t count =
+        k < even_segments_ ? std::min(segment_elements_, even_elements_ - begin) : task_.count - even_elements_;
+    std::byte* const data = task_.data + (k < even_segments_ ? begin : even_elements_) * task_.element_bytes;
+    if (k < even_segments_ && blocks_ > 1) {
+      return {data, count, of(k).block.data(), count / blocks_};
+    }
+    return {data, count, nullptr, 0};
+  }
+
+  /// The next thing to do on the node is to begin a segment, not to end one.
+  [[nodiscard]] bool begins_next() const noexcept { return ins_ < segments_ && ins_ < outs_ + slots - 1; }
+
+  /// What has to be complete before this run can begin anything more, or be over.
+  [[nodiscard]] request& obstacle() noexcept {
+    if (outs_ == segments_) {
+      return of(over_).out;
+    }
+    if (begins_next()) {
+      return of(ins_).out;  // of the segment that had the slot before
+    }
+    return acrosses_ > outs_ ? of(outs_).across : of(acrosses_).in;
+  }
+
+  two_level_queue* queue_;
+  two_level_task task_{};
+  int blocks_ = 1;
+  index_t segment_elements_ = 1;
+  index_t even_elements_ = 0;  // go in blocks, or all if a leader speaks
+  index_t even_segments_ = 0;
+  index_t segments_ = 0;
+  index_t ins_ = 0;  // segments whose stage has begun
+  index_t acrosses_ = 0;
+  index_t outs_ = 0;
+  index_t over_ = 0;  // segments that are complete
+  slot slots_[slots];
+  std::exception_ptr failure_;
+  two_level_run* next_ = nullptr;
+};
+
+/// The all-reduces of a rank. One begins its stages when the one before it has begun all of its own.
+class two_level_queue {
+ public:
+  explicit two_level_queue(void* owner) noexcept : owner_{owner} {}
+  two_level_queue(const two_level_queue&) = delete;
+  two_level_queue& operator=(const two_level_queue&) = delete;
+
+  /// @param blocks         into which a segment is cut; 1: a leader speaks for the node
+  /// @param segment_bytes  0 for one segment
+  request begin(const two_level_task& task, int blocks, index_t segment_bytes) {
+    require_whole();
+    two_level_run& run = runs_.idle(*this);
+    run.task_ = task;
+    run.blocks_ = blocks;
+    run.even_elements_ = task.count / blocks * blocks;
+    const index_t wanted = segment_bytes == 0 ? task.count : segment_bytes / task.element_bytes;
+    run.segment_elements_ = std::max<index_t>(wanted / blocks, 1) * blocks;
+    run.even_segments_ = (run.even_elements_ + run.segment_elements_ - 1) / run.segment_elements_;
+    run.segments_ = run.even_segments_ + (run.even_elements_ < task.count || task.count == 0 ? 1 : 0);
+    run.ins_ = run.acrosses_ = run.outs_ = run.over_ = 0;
+    run.failure_ = nullptr;
+    run.next_ = nullptr;
+    if (blocks > 1) {
+      const auto bytes = static_cast<std::size_t>(run.segment_elements_ / blocks * task.element_bytes);
+      for (two_level_run::slot& each : run.slots_) {
+        if (each.block.size() < bytes) {
+          each.block = gradus::detail::vector<std::byte>(bytes);
+        }
+      }
+    }
+    runs_.take();
+    (head_ == nullptr ? head_ : tail_->next_) = &run;
+    tail_ = &run;
+    request pending{run};
+    advance();
+    return pending;
+  }
+
+  /// Begins what can be begun. True if something has moved.
+  bool advance() noexcept {
+    bool moved = false;
+    while (head_ != nullptr) {
+      two_level_run& run = *head_;
+      moved = step(run) || moved;
+      if (run.failure_ != nullptr || run.outs_ < run.segments_) {
+        return moved;
+      }
+      head_ = run.next_;
+    }
+    return moved;
+  }
+
+  /// Moves the run forward. True if it is over.
+  /// @throws communication_error
+  bool look(two_level_run& run, bool& moved) {
+    moved = advance();
+    require_whole();
+    if (run.failure_ == nullptr && run.outs_ == run.segments_) {
+      finish(run);
+    }
+    if (run.failure_ != nullptr) {
+      give_up(run, run.failure_);
+      std::rethrow_exception(run.failure_);
+    }
+    return run.over_ == run.segments_;
+  }
+
+  /// The run before which no other can move, or the run itself.
+  [[nodiscard]] two_level_run& blocking(two_level_run& run) const noexcept {
+    return run.outs_ == run.segments_ || head_ == nullptr ? run : *head_;
+  }
+
+  /// The run was not completed: its buffers are not in use any more, and no run moves from now on, because the ranks of
+  /// a node might take different steps.
+  void give_up(two_level_run& run, std::exception_ptr reason) noexcept {
+    for (two_level_run::slot& each : run.slots_) {
+      each.in.cancel();
+      each.across.cancel();
+      each.out.cancel();
+    }
+    if (broken_ == nullptr) {
+      broken_ = std::move(reason);
+    }
+    head_ = nullptr;
+  }
+
+  void put_back(two_level_run& run) noexcept { runs_.put_back(run); }
+
+ private:
+  /// @throws what one of the runs has thrown
+  void require_whole() const {
+    if (broken_ != nullptr) {
+      std::rethrow_exception(broken_);
+    }
+  }
+
+  /// Begins the stages that can begin.
+  bool step(two_level_run& run) noexcept {
+    bool moved = false;
+    try {
+      for (bool more = true; more && run.outs_ < run.segments_;) {
+        more = false;
+        if (run.acrosses_ < run.ins_ && run.of(run.acrosses_).in.test()) {
+          run.of(run.acrosses_).across = begin_stage(run, two_level_stage::across, run.acrosses_);
+          ++run.acrosses_;
+          more = true;
+        }
+        if (run.begins_next()) {
+          if (run.of(run.ins_).out.test()) {
+            run.of(run.ins_).in = begin_stage(run, two_level_stage::gather_in, run.ins_);
+            ++run.ins_;
+            more = true;
+          }
+        } else if (run.outs_ < run.acrosses_ && run.of(run.outs_).across.test()) {
+          run.of(run.outs_).out = begin_stage(run, two_level_stage::spread_out, run.outs_);
+          ++run.outs_;
+          more = true;
+        }
+        moved = moved || more;
+      }
+    } catch (...) {
+      run.failure_ = std::current_exception();
+    }
+    return moved;
+  }
+
+  request begin_stage(two_level_run& run, two_level_stage stage, index_t k) {
+    return run.task_.begin(owner_, stage, run.segment(k), run.task_.operation);
+  }
+
+  /// All stages have begun: the last segments complete.
+  void finish(two_level_run& run) noexcept {
+    try {
+      run.over_ = std::max<index_t>(run.over_, run.segments_ - two_level_run::slots);
+      while (run.over_ < run.segments_ && run.of(run.over_).out.test()) {
+        ++run.over_;
+      }
+    } catch (...) {
+      run.failure_ = std::current_exception();
+    }
+  }
+
+  void* owner_;
+  two_level_run* head_ = nullptr;  // the runs that have stages to begin, in the order in which they were begun
+  two_level_run* tail_ = nullptr;  // meaningful while there is a head
+  std::exception_ptr broken_;
+  operation_pool<two_level_run> runs_;
+};
+
+inline bool two_level_run::test(const std::source_location&) {
+  bool moved = false;
+  return queue_->look(*this, moved);
+}
+
+inline void two_level_run::wait(const std::source_location& where) {
+  constexpr int spins = 200;
+  constexpr int looks = 1000;  // at both levels, before a wait for one of them
+  backoff rest{spins};
+  for (int idle = 0;;) {
+    bool moved = false;
+    if (queue_->look(*this, moved)) {
+      return;
+    }
+    if (moved) {
+      idle = 0;
+      rest = backoff{spins};
+    } else if (++idle < looks) {
+      rest.pause();
+    } else {
+      idle = 0;
+      two_level_run& first = queue_->blocking(*this);
+      try {
+        first.obstacle().wait(where);  // knows its time limit, and the failures of its ranks
+      } catch (...) {
+        first.failure_ = std::current_exception();
+        queue_->give_up(first, first.failure_);
+        throw;
+      }
+    }
+  }
+}
+
+inline void two_level_run::abandon(bool unwinding) noexcept {
+  if (over_ == segments_) {
+    return;
+  }
+  std::exception_ptr reason;
+  try {
+    if (!unwinding) {
+      wait(std::source_location::current());
+      return;
+    }
+    gradus::raise<communication_error>("all_reduce", {},
+                                       "an all-reduce was taken back because of an exception on this rank");
+  } catch (...) {
+    reason = std::current_exception();
+  }
+  queue_->give_up(*this, reason);
+}
+
+inline void two_level_run::release() noexcept {
+  queue_->put_back(*this);
+}
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A channel of thread ranks: where collectives meet and messages find their receivers.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <atomic>           // std::atomic
+#include <chrono>           // std::chrono
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint32_t, std::uint64_t
+#include <cstring>          // std::memcpy
+#include <exception>        // std::exception
+#include <memory>           // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
+#include <mutex>            // std::mutex, std::scoped_lock
+#include <source_location>  // std::source_location
+#include <string>           // std::string
+#include <thread>           // std::this_thread
+#include <utility>          // std::exchange, std::move
+
+#include "gradus/comm/call.hpp"               // call
+#include "gradus/comm/detail/threads/collective.hpp"  // thread_collective
+#include "gradus/comm/detail/threads/world.hpp"       // thread_world
+#include "gradus/comm/request.hpp"                   // operation, request
+#include "gradus/comm/thread_window.hpp"             // window_arrays
+#include "gradus/core/config.hpp"                    // GRADUS_COLD
+#include "gradus/core/error.hpp"                     // communication_error
+#include "gradus/core/text.hpp"                      // text
+#include "gradus/core/vector.hpp"                    // vector
+
+namespace gradus::comm::detail {
+
+/// One message between two thread ranks: copied once, from the sender's buffer to the receiver's, by whichever of the
+/// two looks first after both have come.
+class thread_message {
+ public:
+  struct end final : operation {
+    thread_message* message = nullptr;
+    bool posted = false;
+    int rank = 0;
+    call what{};
+    std::size_t bytes = 0;
+    std::chrono::milliseconds limit{};
+
+    bool test(const std::source_location& where) override { return message->look(*this, where); }
+    void wait(const std::source_location& where) override { message->wait(*this, where); }
+    void abandon(bool unwinding) noexcept override { message->abandon(*this, unwinding); }
+    void release() noexcept override { message->drop(); }
+  };
+
+  /// Messages from one rank to another that have one end only, in the order in which they came.
+  struct mailbox {
+    std::mutex mutex;
+    thread_message* first = nullptr;
+    thread_message* last = nullptr;
+  };
+
+  end sender;
+  end receiver;
+
+  thread_message(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed, std::mutex& pool_mutex,
+                 thread_message*& pool)
+      : world_{&world}, departed_{&departed}, pool_mutex_{&pool_mutex}, pool_{&pool} {
+    sender.message = this;
+    receiver.message = this;
+  }
+
+  /// Joins one end to the message in the box that waits for it, or puts `fresh()` there.
+  template <class Fresh>
+  static request post(mailbox& box, bool sending, int rank, const call& what, const void* data, std::size_t bytes,
+                      std::chrono::milliseconds limit, Fresh&& fresh) {
+    std::unique_lock lock{box.mutex};
+    thread_message* before = nullptr;
+    thread_message* message = box.first;
+    while (message != nullptr && (message->mine(sending).posted || message->mine(!sending).what.tag != what.tag)) {
+      before = message;
+      message = message->next_;
+    }
+    const bool matched = message != nullptr;
+    if (matched) {
+      unlink(box, before, *message);
+      message->references_ = 2;
+    } else {
+      message = &fresh();
+      message->open(box);
+    }
+    end& end = message->mine(sending);
+    end.posted = true;
+    end.rank = rank;
+    end.what = what;
+    end.bytes = bytes;
+    end.limit = limit;
+    if (sending) {
+      message->from_ = data;
+    } else {
+      message->to_ = const_cast<void*>(data);  // it came as a pointer to mutable elements
+    }
+    lock.unlock();
+    if (matched) {
+      message->match();
+    }
+    return request{end};
+  }
+
+  thread_message* next_ = nullptr;  // in its mailbox or in the pool
+
+ private:
+  enum class stage : std::uint32_t { open, matched, copying, finished, broken };
+
+  [[nodiscard]] end& mine(bool sending) noexcept { return sending ? sender : receiver; }
+
+  void open(mailbox& box) noexcept {  // with the box locked
+    box_ = &box;
+    sender.posted = false;
+    receiver.posted = false;
+    references_ = 1;
+    stage_.store(stage::open, std::memory_order_relaxed);
+    next_ = nullptr;
+    linked_ = true;
+    (box.last == nullptr ? box.first : box.last->next_) = this;
+    box.last = this;
+  }
+
+  static void unlink(mailbox& box, thread_message* before, thread_message& message) noexcept {
+    (before == nullptr ? box.first : before->next_) = message.next_;
+    if (box.last == &message) {
+      box.last = before;
+    }
+    message.linked_ = false;
+  }
+
+  void match() {
+    constexpr std::size_t small_bytes = 8 * 1024;
+    if (sender.what.count != receiver.what.count || sender.what.element != receiver.what.element) {
+      world_->fail(receiver.rank, gradus::detail::text({"ranks disagree about a message: rank ", sender.rank, " calls ",
+                                                        sender.what.describe(), ", rank ", receiver.rank, " calls ",
+                                                        receiver.what.describe()}));
+      stage_.store(stage::broken, std::memory_order_seq_cst);
+    } else {
+      stage_.store(stage::matched, std::memory_order_seq_cst);
+      if (sender.bytes <= small_bytes) {
+        copy();
+      }
+    }
+    world_->wake();
+  }
+
+  /// Copies unless the other rank does.
+  void copy() noexcept {
+    stage expected = stage::matched;
+    if (stage_.compare_exchange_strong(expected, stage::copying, std::memory_order_seq_cst)) {
+      if (sender.bytes != 0) {
+        std::memcpy(to_, from_, sender.bytes);
+      }
+      stage_.store(stage::finished, std::memory_order_seq_cst);
+      world_->wake();
+    }
+  }
+
+  [[nodiscard]] bool peer_departed(const end& mine) const noexcept {
+    return (*departed_)[static_cast<std::size_t>(mine.what.peer)].load(std::memory_order_seq_cst);
+  }
+
+  bool look(end& mine, const std::source_location& where) {
+    const bool alone = peer_departed(mine);  // before the stage: a peer that has departed came before or never comes
+    stage now = stage_.load(std::memory_order_seq_cst);
+    if (now == stage::matched) {
+      copy();
+      now = stage_.load(std::memory_order_seq_cst);
+    }
+    if (now == stage::finished) {
+      return true;
+    }
+    if (now == stage::copying) {
+      return false;
+    }
+    world_->look_at_suspicion();
+    if (!world_->failed()) {
+      if (!alone) {
+        return false;
+      }
+      world_->fail(mine.what.peer, gradus::detail::text({"it has left the group, but rank ", mine.rank, " calls ",
+                                                         mine.what.describe()}));
+    }
+    if (!withdraw()) {
+      return true;
+    }
+    world_->raise(mine.what, where);
+  }
+
+  void wait(end& mine, const std::source_location& where) {
+    if (wait_in(
+            *world_, mine.limit, [&] { return look(mine, where); },
+            [&] {
+              const stage now = stage_.load(std::memory_order_seq_cst);
+              return now == stage::matched || now == stage::finished ||
+                     (now != stage::copying && (world_->failed() || peer_departed(mine)));
+            })) {
+      return;
+    }
+    if (!withdraw()) {
+      return;
+    }
+    const std::string reason =
+        gradus::detail::text({"rank ", mine.what.peer, " did not arrive within ", seconds_text(mine.limit)});
+    world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
+    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
+  }
+
+  /// Takes the buffer back. False if the message has been delivered instead.
+  bool withdraw() noexcept {
+    {
+      const std::scoped_lock lock{box_->mutex};
+      if (linked_) {
+        thread_message* before = nullptr;
+        for (thread_message* message = box_->first; message != this; message = message->next_) {
+          before = message;
+        }
+        unlink(*box_, before, *this);
+        stage_.store(stage::broken, std::memory_order_seq_cst);
+        return true;
+      }
+    }
+    for (;;) {
+      copy();
+      const stage now = stage_.load(std::memory_order_seq_cst);
+      if (now == stage::finished || now == stage::broken) {
+        return now == stage::broken;
+      }
+      std::this_thread::yield();  // the other rank is about to match or to copy, which ends by itself
+    }
+  }
+
+  void abandon(end& mine, bool unwinding) noexcept {
+    if (unwinding) {
+      try {
+        world_->suspect(
+            mine.rank, gradus::detail::text({"it left ", mine.what.describe(), " unfinished because of an exception"}));
+      } catch (...) {
+        world_->suspect(mine.rank, {});
+      }
+      withdraw();
+      return;
+    }
+    try {
+      wait(mine, std::source_location::current());
+    } catch (...) {
+      // The group has failed; the next operation says so.
+    }
+  }
+
+  void drop() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      const std::scoped_lock lock{*pool_mutex_};
+      next_ = *pool_;
+      *pool_ = this;
+    }
+  }
+
+  thread_world* world_;
+  const gradus::detail::vector<std::atomic<bool>>* departed_;
+  std::mutex* pool_mutex_;
+  thread_message** pool_;
+  mailbox* box_ = nullptr;
+  bool linked_ = false;  // guarded by the box
+  const void* from_ = nullptr;
+  void* to_ = nullptr;
+  std::atomic<int> references_{0};
+  std::atomic<stage> stage_{stage::open};
+};
+
+/// A separate space of messages and collectives for the ranks of a world. Nothing is allocated once there are as many
+/// places and messages as are ever under way at a time.
+class thread_channel {
+ public:
+  GRADUS_COLD explicit thread_channel(std::shared_ptr<thread_world> world)
+      : world_{std::move(world)},
+        departed_(static_cast<std::size_t>(world_->size())),
+        positions_(static_cast<std::size_t>(world_->size())),
+        boxes_(departed_.size() * departed_.size()) {
+    constexpr std::size_t places_at_first = 8;
+    thread_collective* const first = add_places(places_at_first, nullptr);
+    places_.front()->following = first;
+    first->begin_circle();
+    for (position& each : positions_) {
+      each.place = first;
+    }
+  }
+
+  [[nodiscard]] thread_world& world() noexcept { return *world_; }
+
+  /// Begins a collective for one rank. `input` and `output` may be the same.
+  request collective(int rank, const call& what, const void* input, void* output, thread_collective::kernel work,
+                     index_t elements, index_t element_bytes, std::chrono::milliseconds limit) {
+    return request{arrive(rank, what, input, output, work, elements, element_bytes, limit)};
+  }
+
+  /// A new channel of the same world, the same for all ranks.
+  GRADUS_COLD std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
+    thread_collective::entry& mine =
+        arrive(rank, call{.kind = call_kind::duplicate}, nullptr, nullptr, nullptr, 0, 1, limit);
+    struct taker {
+      thread_collective::entry& entry;
+      std::shared_ptr<thread_channel> channel{};
+      ~taker() { entry.release(); }
+    } taker{mine};
+    mine.wait(std::source_location::current());
+    return std::move(mine.new_channel);
+  }
+
+  /// The arrays of a rank's next window: those of the others' window of the same number.
+  GRADUS_COLD std::shared_ptr<window_arrays> next_window(int rank) {
+    const std::scoped_lock lock{windows_mutex_};
+    const std::size_t number = positions_[static_cast<std::size_t>(rank)].windows++;
+    if (number == windows_.size()) {
+      windows_.push_back({.arrays = std::make_shared<window_arrays>(world_->size())});
+    }
+    meeting_window& window = windows_[number];
+    const std::shared_ptr<window_arrays> arrays = window.arrays;
+    if (++window.ranks == world_->size()) {
+      window.arrays.reset();
+    }
+    return arrays;
+  }
+
+  /// Begins one end of a message.
+  request message(int rank, const call& what, const void* data, std::size_t bytes, std::chrono::milliseconds limit) {
+    require_working(what);
+    const bool sending = what.kind == call_kind::send;
+    const auto from = static_cast<std::size_t>(sending ? rank : what.peer);
+    const auto to = static_cast<std::size_t>(sending ? what.peer : rank);
+    return thread_message::post(boxes_[to * departed_.size() + from], sending, rank, what, data, bytes, limit,
+                                [this]() -> thread_message& { return fresh_message(); });
+  }
+
+  /// The rank begins no more operations.
+  void depart(int rank) noexcept {
+    departed_[static_cast<std::size_t>(rank)].store(true, std::memory_order_seq_cst);
+    world_->wake();
+  }
+
+ private:
+  struct alignas(64) position {
+    thread_collective* place = nullptr;  // of the rank's last collective
+    std::uint64_t number = 0;            // of the rank's last collective
+    std::size_t windows = 0;             // that the rank has made
+  };
+
+  /// A window of which not all ranks may have the arrays yet.
+  struct meeting_window {
+    std::shared_ptr<window_arrays> arrays;
+    int ranks = 0;  // that have them
+  };
+
+  void require_working(const call& what) {
+    world_->look_at_suspicion();
+    if (world_->failed()) {
+      world_->raise(what, std::source_location::current());
+    }
+  }
+
+  GRADUS_COLD thread_collective::entry& arrive(int rank, const call& what, const void* input, void* output,
+                                               thread_collective::kernel work, index_t elements, index_t element_bytes,
+                                               std::chrono::milliseconds limit) {
+    require_working(what);
+    thread_collective& place = next_place(positions_[static_cast<std::size_t>(rank)]);
+    thread_collective::entry& mine = place.at(rank);
+    mine.what = what;
+    mine.input = input;
+    mine.output = output;
+    mine.work = work;
+    mine.elements = elements;
+    mine.element_bytes = element_bytes;
+    mine.limit = limit;
+    place.arrive(mine, [&] {
+      if (what.kind == call_kind::duplicate) {
+        make_channel(place);
+      }
+    });
+    return mine;
+  }
+
+  /// Puts vacant places before `next` and returns the first of them.
+  GRADUS_COLD thread_collective* add_places(std::size_t count, thread_collective* next) {
+    for (; count > 0; --count) {
+      places_.push_back(std::make_unique<thread_collective>(*world_, departed_));
+      places_.back()->following.store(next, std::memory_order_release);
+      next = places_.back().get();
+    }
+    return next;
+  }
+
+  /// All ranks go around a circle of places in step. The first rank of a collective opens the next place, or doubles
+  /// the circle if the next is still in use: how many are depends on who is late, and steps of training must not
+  /// allocate.
+  GRADUS_COLD thread_collective& next_place(position& here) {
+    const std::uint64_t number = here.number + 1;
+    thread_collective* next = here.place->following.load(std::memory_order_acquire);
+    if (next->number() != number) {
+      const std::scoped_lock lock{places_mutex_};
+      next = here.place->following.load(std::memory_order_acquire);
+      if (next->number() != number) {
+        if (!next->vacant()) {
+          next = add_places(places_.size(), next);
+          next->open(number);
+          here.place->following.store(next, std::memory_order_release);
+        } else {
+          next->open(number);
+        }
+      }
+    }
+    here.place->move_on();
+    here.place = next;
+    here.number = number;
+    return *next;
+  }
+
+  GRADUS_COLD void make_channel(thread_collective& place) {
+    try {
+      const auto channel = std::make_shared<thread_channel>(world_);
+      for (int rank = 0; rank < world_->size(); ++rank) {
+        place.at(rank).new_channel = channel;
+      }
+    } catch (const std::exception& failure) {
+      world_->fail(0, failure.what());
+      throw;
+    }
+  }
+
+  thread_message& fresh_message() {
+    const std::scoped_lock lock{pool_mutex_};
+    if (pool_ == nullptr) {
+      messages_.push_back(std::make_unique<thread_message>(*world_, departed_, pool_mutex_, pool_));
+      return *messages_.back();
+    }
+    thread_message& message = *pool_;
+    pool_ = message.next_;
+    return message;
+  }
+
+  std::shared_ptr<thread_world> world_;
+  gradus::detail::vector<std::atomic<bool>> departed_;
+  gradus::detail::vector<position> positions_;
+  gradus::detail::vector<thread_message::mailbox> boxes_;
+  std::mutex places_mutex_;
+  gradus::detail::vector<std::unique_ptr<thread_collective>> places_;
+  std::mutex windows_mutex_;
+  gradus::detail::vector<meeting_window> windows_;
+  std::mutex pool_mutex_;
+  gradus::detail::vector<std::unique_ptr<thread_message>> messages_;
+  thread_message* pool_ = nullptr;
+};
+
+}  // namespace gradus::comm::detail

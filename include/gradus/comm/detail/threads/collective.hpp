@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// One collective of thread ranks: the ranks put down their pointers, and whoever waits does the work.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>        // std::clamp, std::max, std::min
+#include <atomic>           // std::atomic
+#include <chrono>           // std::chrono
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint32_t, std::uint64_t
+#include <cstring>          // std::memcpy
+#include <memory>           // std::make_unique, std::shared_ptr, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <string>           // std::string
+#include <thread>           // std::this_thread
+
+#include "gradus/comm/call.hpp"          // call
+#include "gradus/comm/detail/threads/world.hpp"  // thread_world, wait_in
+#include "gradus/comm/reduction.hpp"            // reduce_contributions
+#include "gradus/comm/request.hpp"              // operation
+#include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"                // communication_error
+#include "gradus/core/index.hpp"                // index_t
+#include "gradus/core/text.hpp"                 // text
+#include "gradus/core/vector.hpp"               // vector
+
+namespace gradus::comm::detail {
+
+class thread_channel;
+
+/// The place where the ranks of a group meet for one collective; used again for later ones.
+///
+/// The work of a collective is an interval [0, work) of elements cut into chunks; the rank that arrives last makes the
+/// chunks available, and every rank that waits takes chunks until none is left. So nobody waits for a rank that has
+/// arrived and now computes, and which thread does a chunk does not change its bits: contributions are combined in the
+/// order of the ranks.
+class thread_collective {
+ public:
+  /// Does the elements [begin, end) of the work.
+  using kernel = void (*)(const thread_collective& meeting, index_t begin, index_t end);
+
+  /// What one rank puts down.
+  struct alignas(64) entry final : operation {
+    thread_collective* meeting = nullptr;
+    int rank = 0;
+    std::atomic<std::uint64_t> arrived_at{0};  // the number of the last collective in which the rank arrived here
+    call what{};
+    const void* input = nullptr;
+    void* output = nullptr;
+    kernel work = nullptr;
+    index_t elements = 0;                           // of the work
+    index_t element_bytes = 1;                      //
+    std::chrono::milliseconds limit{};              //
+    std::shared_ptr<thread_channel> new_channel{};  // of a duplicate
+
+    bool test(const std::source_location& where) override { return meeting->look(*this, where); }
+    void wait(const std::source_location& where) override { meeting->wait(*this, where); }
+    void abandon(bool unwinding) noexcept override { meeting->abandon(*this, unwinding); }
+    void release() noexcept override { meeting->left_.fetch_add(1, std::memory_order_acq_rel); }
+  };
+
+  thread_collective(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed)
+      : world_{&world},
+        departed_{&departed},
+        entries_(static_cast<std::size_t>(world.size())),
+        left_{2 * world.size()} {
+    for (int rank = 0; rank < world.size(); ++rank) {
+      at(rank).meeting = this;
+      at(rank).rank = rank;
+    }
+  }
+
+  [[nodiscard]] int ranks() const noexcept { return world_->size(); }
+  [[nodiscard]] entry& at(int rank) noexcept { return entries_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const entry& at(int rank) const noexcept { return entries_[static_cast<std::size_t>(rank)]; }
+
+  /// The number of the collective that meets here.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_.load(std::memory_order_acquire); }
+  /// Every rank of the last collective has released its entry and begun the next collective.
+  [[nodiscard]] bool vacant() const noexcept { return left_.load(std::memory_order_acquire) == 2 * ranks(); }
+  /// A rank begins the next collective.
+  void move_on() noexcept { left_.fetch_add(1, std::memory_order_acq_rel); }
+
+  /// The place where all ranks are before their first collective.
+  void begin_circle() noexcept { left_.store(ranks(), std::memory_order_relaxed); }
+
+  /// Prepares a vacant place for the collective `number`. Only one thread at a time.
+  void open(std::uint64_t number) noexcept {
+    state_.store(0, std::memory_order_relaxed);
+    left_.store(0, std::memory_order_relaxed);
+    number_.store(number, std::memory_order_release);
+  }
+
+  /// The rank's entry is filled in. `complete` is called by the last rank to arrive, before any work is done.
+  template <class Complete>
+  void arrive(entry& mine, Complete&& complete) {
+    mine.arrived_at.store(number_.load(std::memory_order_relaxed), std::memory_order_seq_cst);
+    const std::uint32_t before = state_.fetch_add(1, std::memory_order_seq_cst);
+    if ((before & broken) != 0 || (before & arrivals) + 1 != static_cast<std::uint32_t>(ranks())) {
+      return;
+    }
+    if (const int other = first_disagreement(); other >= 0) {
+      refuse(other);
+      return;
+    }
+    complete();
+    begin_work(mine);
+  }
+
+ private:
+  static constexpr std::uint32_t arrivals = 0xffff;
+  static constexpr std::uint32_t broken = 1U << 16U;    // a rank has withdrawn; nobody touches the buffers
+  static constexpr std::uint32_t ready = 1U << 17U;     // all have arrived; chunks can be taken
+  static constexpr std::uint32_t finished = 1U << 18U;  // all chunks are done
+
+  [[nodiscard]] int first_disagreement() const noexcept {
+    for (int rank = 1; rank < ranks(); ++rank) {
+      if (!(at(rank).what == at(0).what)) {
+        return rank;
+      }
+    }
+    return -1;
+  }
+
+  /// Rank `other` calls another collective than rank 0.
+  GRADUS_COLD void refuse(int other) {
+    world_->fail(other, gradus::detail::text({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(),
+                                              ", rank ", other, " calls ", at(other).what.describe()}));
+    state_.fetch_or(broken, std::memory_order_seq_cst);
+    world_->wake();
+  }
+
+  void begin_work(const entry& mine) noexcept {
+    constexpr index_t small_bytes = 8 * 1024;  // read by all ranks together: less than the price of sharing the work
+    constexpr index_t smallest_chunk = 16 * 1024;
+    constexpr index_t largest_chunk = 128 * 1024;
+    const index_t bytes = mine.elements * mine.element_bytes;
+    const bool alone = bytes * ranks() <= small_bytes;
+    if (alone) {
+      chunks_ = 0;
+    } else {
+      const index_t chunk_bytes = std::clamp(bytes / ranks(), smallest_chunk, largest_chunk);
+      // A whole number of blocks of 64 bytes, so that two threads never write to one cache line of an aligned buffer.
+      chunk_ = std::max<index_t>(chunk_bytes / 64 * 64 / mine.element_bytes, 1);
+      chunks_ = (mine.elements + chunk_ - 1) / chunk_;
+    }
+    next_.store(0, std::memory_order_relaxed);
+    remaining_.store(chunks_, std::memory_order_relaxed);
+    std::uint32_t expected = static_cast<std::uint32_t>(ranks());
+    if (!state_.compare_exchange_strong(expected, expected | ready, std::memory_order_seq_cst)) {
+      return;  // a rank has withdrawn in the meantime
+    }
+    if (alone) {
+      if (mine.elements > 0) {
+        mine.work(*this, 0, mine.elements);
+      }
+      state_.fetch_or(finished, std::memory_order_seq_cst);
+    }
+    world_->wake();
+  }
+
+  /// Does chunks until none is left.
+  void help(const entry& mine) noexcept {
+    while (next_.load(std::memory_order_relaxed) < chunks_) {
+      const index_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= chunks_) {
+        return;
+      }
+      mine.work(*this, chunk * chunk_, std::min((chunk + 1) * chunk_, mine.elements));
+      if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        state_.fetch_or(finished, std::memory_order_seq_cst);
+        world_->wake();
+      }
+    }
+  }
+
+  [[nodiscard]] bool arrived(int rank) const noexcept {
+    return at(rank).arrived_at.load(std::memory_order_seq_cst) == number_.load(std::memory_order_relaxed);
+  }
+
+  /// A rank that has not arrived and never will; -1 if there is none.
+  [[nodiscard]] int departed_rank() const noexcept {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if ((*departed_)[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst) && !arrived(rank)) {
+        return rank;
+      }
+    }
+    return -1;
+  }
+
+  GRADUS_NEVER_INLINE bool look(entry& mine, const std::source_location& where) {
+    std::uint32_t state = state_.load(std::memory_order_seq_cst);
+    if ((state & (ready | finished)) == ready) {
+      help(mine);
+      state = state_.load(std::memory_order_seq_cst);
+    }
+    if ((state & finished) != 0) {
+      return true;
+    }
+    if ((state & ready) != 0) {
+      return false;  // others are at their last chunks
+    }
+    world_->look_at_suspicion();
+    if (!world_->failed()) {
+      const int gone = departed_rank();
+      if (gone < 0) {
+        return false;
+      }
+      world_->fail(gone, gradus::detail::text({"it has left the group, but rank ", mine.rank, " waits for it in ",
+                                               mine.what.describe()}));
+    }
+    if (!withdraw(mine)) {
+      return true;
+    }
+    world_->raise(mine.what, where);
+  }
+
+  /// What a sleeping rank waits for.
+  [[nodiscard]] bool stirring() const noexcept {
+    return (state_.load(std::memory_order_seq_cst) & (ready | finished)) != 0 || world_->failed() ||
+           departed_rank() >= 0;
+  }
+
+  void wait(entry& mine, const std::source_location& where) {
+    if (wait_in(
+            *world_, mine.limit, [&] { return look(mine, where); },
+            [&] {
+              const std::uint32_t state = state_.load(std::memory_order_seq_cst);
+              // Between ready and finished there is nothing to do but to sleep until the last chunk is done.
+              return (state & finished) != 0 || ((state & ready) == 0 && stirring());
+            })) {
+      return;
+    }
+    if (withdraw(mine)) {
+      raise_time_out(mine, where);
+    }
+  }
+
+  [[noreturn]] GRADUS_COLD void raise_time_out(const entry& mine, const std::source_location& where) {
+    gradus::detail::vector<int> missing;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (!arrived(rank)) {
+        missing.push_back(rank);
+      }
+    }
+    const std::string reason = gradus::detail::text(
+        {missing.empty() ? "nothing in " : gradus::detail::text({ranks_text(missing), " did not arrive within "}),
+         seconds_text(mine.limit)});
+    world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
+    gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
+  }
+
+  /// Takes the buffers back. False if the collective is complete instead.
+  GRADUS_NEVER_INLINE bool withdraw(entry& mine) noexcept {
+    std::uint32_t state = state_.load(std::memory_order_seq_cst);
+    while ((state & (ready | broken)) == 0) {
+      if (state_.compare_exchange_weak(state, state | broken, std::memory_order_seq_cst)) {
+        world_->wake();
+        return true;
+      }
+    }
+    if ((state & ready) == 0) {
+      return true;
+    }
+    help(mine);
+    while ((state_.load(std::memory_order_seq_cst) & finished) == 0) {
+      std::this_thread::yield();  // others are at their last chunks, which end by themselves
+    }
+    return false;
+  }
+
+  GRADUS_COLD void abandon(entry& mine, bool unwinding) noexcept {
+    if (unwinding) {
+      try {
+        world_->suspect(
+            mine.rank, gradus::detail::text({"it left ", mine.what.describe(), " unfinished because of an exception"}));
+      } catch (...) {
+        world_->suspect(mine.rank, {});
+      }
+      withdraw(mine);
+      return;
+    }
+    try {
+      wait(mine, std::source_location::current());
+    } catch (...) {
+      // The group has failed; the next operation says so.
+    }
+  }
+
+  thread_world* world_;
+  const gradus::detail::vector<std::atomic<bool>>* departed_;
+  gradus::detail::vector<entry> entries_;
+  index_t chunk_ = 1;   // elements
+  index_t chunks_ = 0;  //
+  std::atomic<std::uint64_t> number_{0};
+  alignas(64) std::atomic<std::uint32_t> state_{0};
+  alignas(64) std::atomic<index_t> next_{0};
+  alignas(64) std::atomic<index_t> remaining_{0};
+  alignas(64) std::atomic<int> left_;
+
+ public:
+  std::atomic<thread_collective*> following{nullptr};  // in the channel's circle of places
+};
+
+/// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
+template <class Element>
+void reduce_chunk(const thread_collective& meeting, index_t begin, index_t end, int first, int last, index_t shift) {
+  reduce_contributions<Element>(
+      meeting.at(0).what.operation, meeting.ranks(), begin, end,
+      [&](int rank) { return static_cast<const Element*>(meeting.at(rank).input); },
+      [=, &meeting](index_t i, const Element* values, auto count) {
+        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(Element);
+        for (int rank = first; rank < last; ++rank) {
+          std::memcpy(static_cast<Element*>(meeting.at(rank).output) + i + shift, values, bytes);
+        }
+      });
+}
+
+/// Calls part(block, from, to) for the parts of [begin, end) in blocks of `block` elements.
+template <class Part>
+void for_each_block(index_t begin, index_t end, index_t block, Part&& part) {
+  while (begin < end) {
+    const index_t number = begin / block;
+    const index_t stop = std::min(end, (number + 1) * block);
+    part(static_cast<int>(number), begin, stop);
+    begin = stop;
+  }
+}
+
+template <class Element>
+void all_reduce_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  reduce_chunk<Element>(meeting, begin, end, 0, meeting.ranks(), 0);
+}
+
+template <class Element>
+void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  const index_t count = meeting.at(0).what.count;
+  for_each_block(begin, end, count, [&](int owner, index_t from, index_t to) {
+    reduce_chunk<Element>(meeting, from, to, owner, owner + 1, -owner * count);
+  });
+}
+
+// Copies do not depend on the type: they count bytes.
+inline void copy_unless_same(void* to, const void* from, index_t bytes) noexcept {
+  if (to != from) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+}
+
+inline void all_gather_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  const index_t block = meeting.at(0).elements / meeting.ranks();  // bytes
+  for_each_block(begin, end, block, [&](int owner, index_t from, index_t to) {
+    const auto* const source = static_cast<const unsigned char*>(meeting.at(owner).input) + (from - owner * block);
+    for (int rank = 0; rank < meeting.ranks(); ++rank) {
+      copy_unless_same(static_cast<unsigned char*>(meeting.at(rank).output) + from, source, to - from);
+    }
+  });
+}
+
+inline void broadcast_chunk(const thread_collective& meeting, index_t begin, index_t end) {
+  const int root = meeting.at(0).what.peer;
+  const auto* const source = static_cast<const unsigned char*>(meeting.at(root).input) + begin;
+  for (int rank = 0; rank < meeting.ranks(); ++rank) {
+    if (rank != root) {
+      copy_unless_same(static_cast<unsigned char*>(meeting.at(rank).output) + begin, source, end - begin);
+    }
+  }
+}
+
+}  // namespace gradus::comm::detail

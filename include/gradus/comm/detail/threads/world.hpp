@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What all communicators of one group of thread ranks share: the first failure, sleeping and waking.
+// Module: comm. Depends on: core.
+#pragma once
+
+#include <algorithm>           // std::min
+#include <atomic>              // std::atomic
+#include <chrono>              // std::chrono
+#include <condition_variable>  // std::condition_variable
+#include <mutex>               // std::mutex, std::scoped_lock, std::unique_lock
+#include <source_location>     // std::source_location
+#include <string>              // std::string
+#include <string_view>         // std::string_view
+#include <thread>              // std::this_thread, std::thread::hardware_concurrency
+
+#include "gradus/comm/call.hpp"  // call
+#include "gradus/comm/wait.hpp"  // clock, reason_grace
+#include "gradus/core/config.hpp"       // GRADUS_COLD
+#include "gradus/core/error.hpp"        // communication_error
+#include "gradus/core/text.hpp"         // text
+
+namespace gradus::comm::detail {
+
+/// The first failure among the ranks, and a place where ranks sleep until something changes.
+class thread_world {
+ public:
+  GRADUS_COLD explicit thread_world(int size)
+      : size_{size}, crowded_{static_cast<unsigned>(size) > std::thread::hardware_concurrency()} {}
+
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// Looks that follow each other at once before a waiting rank gives its processor away.
+  [[nodiscard]] int spins() const noexcept { return crowded_ ? 50 : 2000; }
+  /// How long it then looks, and others may have the processor in between, before it sleeps. Not where ranks share
+  /// processors; else a rank that waits for one that computes for some milliseconds longer is there when that one
+  /// comes: to wake it up takes long, above all in a virtual machine, whose host has to give it a processor.
+  [[nodiscard]] std::chrono::milliseconds patience() const noexcept {
+    return std::chrono::milliseconds{crowded_ ? 0 : 10};
+  }
+
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_seq_cst); }
+
+  /// The rank whose failure was the first, -1 if there is none.
+  [[nodiscard]] int failed_rank() {
+    const std::scoped_lock lock{mutex_};
+    return failed() ? failed_rank_ : -1;
+  }
+
+  /// From now on every operation throws. The first reason stays.
+  GRADUS_COLD void fail(int rank, std::string_view reason) noexcept {
+    {
+      const std::scoped_lock lock{mutex_};
+      record(rank, reason);
+    }
+    changed_.notify_all();
+  }
+
+  /// `rank` has withdrawn from an operation because of an exception. The reason follows by fail(); if it does not, this
+  /// one is taken after reason_grace.
+  GRADUS_COLD void suspect(int rank, std::string_view reason) noexcept {
+    const std::scoped_lock lock{mutex_};
+    if (failed() || suspected_.load(std::memory_order_relaxed)) {
+      return;
+    }
+    suspected_rank_ = rank;
+    suspected_since_ = clock::now();
+    try {
+      suspicion_ = reason;
+    } catch (...) {
+      suspicion_.clear();
+    }
+    suspected_.store(true, std::memory_order_seq_cst);
+  }
+
+  /// Turns a suspicion that is old enough into a failure.
+  void look_at_suspicion() noexcept {
+    if (!suspected_.load(std::memory_order_relaxed) || failed()) {
+      return;
+    }
+    const std::scoped_lock lock{mutex_};
+    if (clock::now() - suspected_since_ > reason_grace) {
+      record(suspected_rank_, suspicion_);
+    }
+  }
+
+  [[noreturn]] GRADUS_COLD void raise(const call& what, const std::source_location& where) {
+    std::unique_lock lock{mutex_};
+    const std::string reason = gradus::detail::text({"rank ", failed_rank_, " failed: ", failure_});
+    lock.unlock();
+    gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
+  }
+
+  /// To be called after every change that a sleeping rank may wait for. The change itself is a sequentially consistent
+  /// write, so that either it is seen by a rank that is about to sleep, or this call sees that rank.
+  void wake() noexcept {
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) {
+      { const std::scoped_lock lock{mutex_}; }
+      changed_.notify_all();
+    }
+  }
+
+  /// Sleeps until ready() is true or the deadline is over. Returns early now and then.
+  template <class Ready>
+  void sleep(clock::time_point deadline, Ready&& ready) {
+    std::unique_lock lock{mutex_};
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    if (!ready()) {
+      changed_.wait_until(lock, std::min(deadline, clock::now() + std::chrono::milliseconds{100}));
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+ private:
+  GRADUS_COLD void record(int rank, std::string_view reason) noexcept {  // with the mutex held
+    if (failed()) {
+      return;
+    }
+    failed_rank_ = rank;
+    try {
+      failure_ = reason;
+    } catch (...) {
+      failure_.clear();
+    }
+    failed_.store(true, std::memory_order_seq_cst);
+  }
+
+  int size_;
+  bool crowded_;  // ranks share processors
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string failure_;
+  std::string suspicion_;
+  int failed_rank_ = -1;
+  int suspected_rank_ = -1;
+  clock::time_point suspected_since_{};
+  std::atomic<bool> suspected_{false};
+  alignas(64) std::atomic<bool> failed_{false};
+  alignas(64) std::atomic<int> sleepers_{0};
+};
+
+/// Calls look() until it is true: for some milliseconds at once, then asleep between changes. False when the limit is
+/// over.
+template <class Look, class Ready>
+bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, Ready&& ready) {
+  for (int i = 0; i < world.spins(); ++i) {
+    if (look()) {
+      return true;
+    }
+    pause_processor();
+  }
+  const clock::time_point began = clock::now();
+  const clock::time_point deadline = began + limit;
+  for (const auto end = began + std::min(limit, world.patience()); clock::now() < end; std::this_thread::yield()) {
+    if (look()) {
+      return true;
+    }
+  }
+  while (!look()) {
+    if (clock::now() >= deadline) {
+      return false;
+    }
+    world.sleep(deadline, ready);
+  }
+  return true;
+}
+
+}  // namespace gradus::comm::detail

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The conformance suite of layers: behaviour against traits (nn::layer_traits), gradients against finite differences.
+// Module: conformance. Depends on: core, nn.
+#pragma once
+
+#include <algorithm>  // std::all_of, std::max
+#include <cmath>      // std::abs, std::isfinite, std::round
+#include <cstddef>    // std::byte, std::size_t
+#include <cstdint>    // std::uint64_t, std::uint8_t
+#include <cstring>    // std::memcmp
+#include <limits>     // std::numeric_limits
+#include <memory>     // std::make_unique, std::unique_ptr
+#include <span>       // std::span
+#include <string>     // std::string, std::to_string
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/conformance/suite.hpp"  // require, result, run_case
+#include "gradus/core/element.hpp"       // element_name, parameter_element_t
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/random.hpp"        // random_stream
+#include "gradus/device/cpu.hpp"         // cpu
+#include "gradus/kernels/cpu.hpp"        // the kernels of the CPU
+#include "gradus/layout/layouts.hpp"     // nchw, nhwc
+#include "gradus/nn/layer.hpp"           // layer_base, layer_passes, layer_traits
+#include "gradus/tensor/tensor.hpp"      // tensor
+
+namespace gradus::conformance {
+
+/// Memory of a device, filled from and read by the host.
+template <class Element, class Device>
+class device_array {
+ public:
+  device_array(Device& device, const std::vector<Element>& elements)
+      : device_{&device}, memory_{device, {static_cast<index_t>(elements.size() * sizeof(Element))}} {
+    set(elements);
+  }
+
+  void set(const std::vector<Element>& elements) {
+    device_->copy_from_host(memory_.data(), elements.data(), elements.size() * sizeof(Element));
+  }
+  [[nodiscard]] Element* data() { return reinterpret_cast<Element*>(memory_.data()); }
+  [[nodiscard]] std::vector<Element> get() const {
+    std::vector<Element> elements(static_cast<std::size_t>(memory_.size()) / sizeof(Element));
+    device_->copy_to_host(elements.data(), memory_.data(), elements.size() * sizeof(Element));
+    return elements;
+  }
+
+ private:
+  Device* device_;
+  gradus::tensor<std::uint8_t, 1, gradus::row_major, Device> memory_;
+};
+
+/// One layer, its inputs, and its passes with chosen arguments.
+template <class Element, class Layout, class Device>
+class contract_check {
+  using real = gradus::parameter_element_t<Element>;
+  using layer_type = nn::layer_passes<Element, Layout, Device>;
+  using view = gradus::image_view<Element, Layout, Device>;
+  using const_view = gradus::image_view<const Element, Layout, Device>;
+  using elements = std::vector<Element>;
+  using array = device_array<Element, Device>;
+  using real_array = device_array<real, Device>;
+
+ public:
+  template <class Options>
+  contract_check(Device& device, const Options& options, std::vector<nn::value_shape> inputs, index_t batch)
+      : device_{device}, shapes_{std::move(inputs)}, batch_{batch} {
+    using concrete = typename Options::template layer<Element, Layout, Device>;
+    auto layer = std::make_unique<concrete>(options);
+    passes_ = layer.get();
+    base_ = std::move(layer);
+    output_shape_ = base_->infer(shapes_);
+    traits_ = base_->traits();
+    memory_ = passes_->memory(device_, batch_);
+    for (std::size_t k = 0; k < shapes_.size(); ++k) {
+      inputs_.push_back(random(size_of(shapes_[k]), "input" + std::to_string(k)));
+    }
+    for (const nn::parameter_description& parameter : base_->parameters()) {
+      std::vector<real> values;
+      for (const Element value : random(parameter.shape.size(), parameter.name)) {
+        values.push_back(static_cast<real>(value));
+      }
+      parameters_.push_back(std::move(values));
+    }
+    output_gradient_ = random(size_of(output_shape_), "output gradient");
+  }
+
+  void run() {
+    check_forward();
+    if (!traits_.aliases_input) {
+      check_backward();
+    }
+  }
+
+  /// Gradients of inputs and parameters against central differences of sum(output * output_gradient). In double.
+  void check_gradients() {
+    static_assert(sizeof(Element) == 8,
+                  "gradus::conformance: finite differences of other types than double say little");
+    if (traits_.aliases_input) {
+      return;
+    }
+    // Not multiples of 1/8, as elsewhere: no two are equal, so that a maximum has a gradient.
+    const auto spread = [](auto& values, const std::string& name) {
+      const random_stream stream{18, name};
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<Element>(stream.normal(static_cast<std::uint64_t>(i)));
+      }
+    };
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      spread(inputs_[k], "smooth input" + std::to_string(k));
+    }
+    const auto loss = [&] {
+      const elements output = forward(nullptr, nullptr).output;
+      double sum = 0;
+      for (std::size_t i = 0; i < output.size(); ++i) {
+        sum += output[i] * output_gradient_[i];
+      }
+      return sum;
+    };
+    first_ = forward(nullptr, nullptr);
+    const backward_result got = backward(first_, std::vector<request>(inputs_.size()), {.wanted = false});
+    const auto compare = [&](auto& values, const auto& gradient, const std::string& what) {
+      constexpr std::size_t most = 24;  // elements of an array that are tried
+      double largest = 1;
+      for (const double each : gradient) {
+        largest = std::max(largest, std::abs(each));
+      }
+      const std::size_t stride = std::max<std::size_t>(1, values.size() / most);
+      for (std::size_t i = 0; i < values.size(); i += stride) {
+        const double original = values[i];
+        double best = std::numeric_limits<double>::infinity();
+        double difference = 0;
+        constexpr double steps[] = {1e-4, 1e-6};  // a kink inside the larger one does not spoil the smaller one
+        for (const double step : steps) {
+          values[i] = original + step;
+          const double above = loss();
+          values[i] = original - step;
+          const double below = loss();
+          const double estimate = (above - below) / (2 * step);
+          if (std::abs(estimate - gradient[i]) < best) {
+            best = std::abs(estimate - gradient[i]);
+            difference = estimate;
+          }
+        }
+        values[i] = original;
+        require(best <= 1e-5 * largest, "the gradient of " + what + "[" + std::to_string(i) + "] is " +
+                                            std::to_string(gradient[i]) + ", finite differences say " +
+                                            std::to_string(difference));
+      }
+    };
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      compare(inputs_[k], got.gradients[k], "input " + std::to_string(k));
+    }
+    const auto described = base_->parameters();
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      compare(parameters_[p], got.parameters[p], std::string{described[p].name});
+    }
+  }
+
+ private:
+  /// What a forward pass leaves.
+  struct forward_result {
+    elements output;
+    std::vector<std::byte> state;
+    std::vector<std::vector<real>> buffers;
+  };
+
+  /// What is asked of a backward pass for the gradient of one value.
+  struct request {
+    bool wanted = true;
+    bool accumulate = false;
+    bool mask = false;
+  };
+
+  struct backward_result {
+    std::vector<elements> gradients;
+    elements residual;
+    std::vector<std::vector<real>> parameters;
+  };
+
+  [[nodiscard]] index_t size_of(const nn::value_shape& shape) const { return shape.batch(batch_).size(); }
+
+  /// Multiples of 1/8 that are not 0.
+  [[nodiscard]] static elements random(index_t count, const std::string& name) {
+    const random_stream stream{17, name};
+    elements result;
+    for (index_t i = 0; i < count; ++i) {
+      const double number = std::round(8 * stream.normal(static_cast<std::uint64_t>(i))) / 8;
+      result.push_back(static_cast<Element>(static_cast<real>(number == 0 ? 0.125 : number)));
+    }
+    return result;
+  }
+  [[nodiscard]] static elements not_numbers(std::size_t count) {
+    return elements(count, static_cast<Element>(std::numeric_limits<real>::quiet_NaN()));
+  }
+
+  [[nodiscard]] forward_result forward(const elements* residual, const forward_result* again) {
+    array output{device_, not_numbers(static_cast<std::size_t>(size_of(output_shape_)))};
+    device_array<std::byte, Device> state{
+        device_, again != nullptr ? again->state : std::vector<std::byte>(memory_.state, std::byte{0xff})};
+    std::vector<std::vector<real>> buffers;
+    for (const nn::buffer_description& buffer : base_->buffers()) {
+      buffers.emplace_back(static_cast<std::size_t>(buffer.size), static_cast<real>(buffer.initial));
+    }
+    if (again != nullptr) {
+      buffers = again->buffers;
+    }
+    arrays used{*this, buffers};
+    array residual_memory{device_, residual != nullptr ? *residual : elements{}};
+    const nn::step_context context{
+        .training = true, .seed = 3, .step = 4, .first_example = 5, .again = again != nullptr};
+    passes_->forward({device_, used.input_views, view{device_, output.data(), output_shape_.batch(batch_)},
+                      residual != nullptr ? residual_memory.data() : nullptr, used.parameter_memory, used.buffer_memory,
+                      std::span{state.data(), memory_.state}, used.workspace(), context});
+    forward_result result{output.get(), state.get(), {}};
+    for (const auto& buffer : used.buffers) {
+      result.buffers.push_back(buffer.get());
+    }
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      require(same_bits(used.inputs[k].get(), inputs_[k]), "forward leaves its inputs alone");
+    }
+    return result;
+  }
+
+  [[nodiscard]] backward_result backward(const forward_result& after, const std::vector<request>& requests,
+                                         const request& residual) {
+    const auto poisoned = [](const elements& from, bool read) { return read ? from : not_numbers(from.size()); };
+    arrays used{*this, after.buffers};
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      used.inputs[k].set(poisoned(inputs_[k], traits_.backward_reads_inputs));
+    }
+    array output{device_, poisoned(after.output, traits_.backward_reads_output)};
+    array output_gradient{device_, output_gradient_};
+    device_array<std::byte, Device> state{device_, after.state};
+    std::vector<array> gradients;
+    std::vector<array> masks;
+    std::vector<nn::input_gradient<Element, Layout, Device>> targets;
+    gradients.reserve(inputs_.size() + 1);
+    masks.reserve(inputs_.size() + 1);
+    const auto target = [&](const request& asked, const nn::value_shape& shape, std::size_t place) {
+      const auto count = static_cast<std::size_t>(size_of(shape));
+      gradients.emplace_back(device_, asked.accumulate ? old_gradient(count, place) : not_numbers(count));
+      masks.emplace_back(device_, mask(count, place));
+      return nn::input_gradient<Element, Layout, Device>{
+          view{device_, asked.wanted ? gradients.back().data() : nullptr, shape.batch(batch_)},
+          {.accumulate = asked.accumulate, .relu_output = asked.mask ? masks.back().data() : nullptr}};
+    };
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      targets.push_back(target(requests[k], shapes_[k], k));
+    }
+    const auto residual_target = target(residual, output_shape_, inputs_.size());
+    const nn::step_context context{.training = true, .seed = 3, .step = 4, .first_example = 5};
+    passes_->backward({device_, used.input_views, const_view{device_, output.data(), output_shape_.batch(batch_)},
+                       const_view{device_, output_gradient.data(), output_shape_.batch(batch_)}, targets,
+                       residual_target, used.parameter_memory, used.buffer_memory,
+                       std::span{state.data(), memory_.state}, used.workspace(), context});
+    backward_result result;
+    for (const array& gradient : gradients) {
+      result.gradients.push_back(gradient.get());
+    }
+    result.residual = std::move(result.gradients.back());
+    result.gradients.pop_back();
+    for (const auto& gradient : used.parameter_gradients) {
+      result.parameters.push_back(gradient.get());
+    }
+    require(same_bits(output_gradient.get(), output_gradient_), "backward leaves the gradient of its output alone");
+    require(same_bits(state.get(), after.state), "backward leaves the state alone");
+    return result;
+  }
+
+  void check_forward() {
+    first_ = forward(nullptr, nullptr);
+    if (traits_.aliases_input) {
+      return;  // nothing runs
+    }
+    require(all_finite(first_.output), "forward writes all of its output");
+    if (traits_.recomputable) {
+      const forward_result again = forward(nullptr, &first_);
+      require(same_bits(again.output, first_.output), "a second forward pass makes the same output");
+      require(same_bits(again.state, first_.state), "a second forward pass leaves the same state");
+      for (std::size_t b = 0; b < first_.buffers.size(); ++b) {
+        require(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass leaves buffers alone");
+      }
+    }
+    if (traits_.fuses_residual) {
+      const elements residual = random(size_of(output_shape_), "residual");
+      const forward_result sum = forward(&residual, nullptr);
+      close(sum.output, combined(first_.output, &residual, nullptr), "forward adds the residual");
+      if (traits_.recomputable) {
+        require(same_bits(forward(&residual, &sum).output, sum.output), "a second pass adds the residual, too");
+      }
+      if (traits_.fuses_activation) {
+        base_->set_activation(gradus::kernels::activation::relu);
+        close(forward(&residual, nullptr).output, positive(sum.output), "the activation comes after the residual");
+        base_->set_activation(gradus::kernels::activation::identity);
+      }
+    }
+    if (traits_.fuses_activation) {
+      base_->set_activation(gradus::kernels::activation::relu);
+      const forward_result activated = forward(nullptr, nullptr);
+      close(activated.output, positive(first_.output), "forward applies the activation");
+      if (traits_.recomputable) {
+        require(same_bits(forward(nullptr, &activated).output, activated.output), "a second pass activates, too");
+      }
+      base_->set_activation(gradus::kernels::activation::identity);
+    }
+  }
+
+  /// Every combination of what may be asked for the first two inputs, and the residual's.
+  void check_backward() {
+    const std::vector<request> plain(inputs_.size());
+    const request nothing{.wanted = false};
+    const backward_result expected = backward(first_, plain, nothing);
+    for (const elements& gradient : expected.gradients) {
+      require(all_finite(gradient), "backward writes all of a gradient, and reads only what its traits say");
+    }
+    const auto check = [&](const std::vector<request>& requests, const request& residual) {
+      const backward_result got = backward(first_, requests, residual);
+      for (std::size_t k = 0; k < inputs_.size(); ++k) {
+        check_gradient(got.gradients[k], expected.gradients[k], requests[k], k);
+      }
+      check_gradient(got.residual, output_gradient_, residual, inputs_.size());
+      for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
+        require(all_finite(got.parameters[p]), "backward writes all gradients of parameters");
+        require(same_bits(got.parameters[p], expected.parameters[p]),
+                "gradients of parameters do not depend on what else is wanted");
+      }
+    };
+    std::vector<request> choices{nothing, {}, {.accumulate = true}};
+    if (traits_.masks_input_gradients) {
+      choices.push_back({.mask = true});
+      choices.push_back({.accumulate = true, .mask = true});
+    }
+    std::vector<request> residual_choices{nothing};
+    if (traits_.writes_residual_gradient) {
+      residual_choices.push_back({});
+      residual_choices.push_back({.accumulate = true});
+    }
+    for (const request& residual : residual_choices) {
+      for (const request& a : choices) {
+        for (const request& b : choices) {
+          std::vector<request> requests = plain;
+          requests[0] = a;
+          if (inputs_.size() > 1) {
+            requests.back() = b;
+          }
+          check(requests, residual);
+          if (inputs_.size() == 1) {
+            break;
+          }
+        }
+      }
+    }
+  }
+
+  void check_gradient(const elements& got, const elements& expected, const request& asked, std::size_t place) const {
+    const elements old = old_gradient(expected.size(), place);
+    const elements relu_output = mask(expected.size(), place);
+    if (!asked.wanted) {
+      require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())), "what is not wanted is not written");
+      return;
+    }
+    close(got, combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &relu_output : nullptr),
+          std::string{"gradient "} + std::to_string(place) + (asked.accumulate ? " is added to" : " is written") +
+              (asked.mask ? " and masked" : ""));
+  }
+
+  [[nodiscard]] static elements old_gradient(std::size_t count, std::size_t place) {
+    return random(static_cast<index_t>(count), "old" + std::to_string(place));
+  }
+  /// Outputs of a ReLU: zeros and positive numbers.
+  [[nodiscard]] static elements mask(std::size_t count, std::size_t place) {
+    return positive(random(static_cast<index_t>(count), "mask" + std::to_string(place)));
+  }
+  [[nodiscard]] static elements positive(elements from) {
+    for (Element& element : from) {
+      element = static_cast<Element>(std::max(static_cast<real>(element), real{0}));
+    }
+    return from;
+  }
+  [[nodiscard]] static elements combined(elements from, const elements* add, const elements* relu_output) {
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      real value = static_cast<real>(from[i]) + (add != nullptr ? static_cast<real>((*add)[i]) : real{0});
+      if (relu_output != nullptr && !(static_cast<real>((*relu_output)[i]) > 0)) {
+        value = 0;
+      }
+      from[i] = static_cast<Element>(value);
+    }
+    return from;
+  }
+
+  static void close(const elements& got, const elements& expected, const std::string& what) {
+    double largest = 0;
+    double difference = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(static_cast<real>(expected[i]))));
+      const double here = std::abs(static_cast<double>(static_cast<real>(got[i])) -
+                                   static_cast<double>(static_cast<real>(expected[i])));
+      difference = here <= difference ? difference : here;  // NaN stays
+    }
+    require(difference <= 8 * precision * largest,
+            what + ": " + std::to_string(difference) + " of " + std::to_string(largest));
+  }
+  static constexpr double precision = sizeof(Element) == 8 ? 0x1p-52 : sizeof(Element) == 4 ? 0x1p-22 : 0x1p-8;
+
+  template <class Any>
+  [[nodiscard]] static bool same_bits(const std::vector<Any>& a, const std::vector<Any>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Any)) == 0);
+  }
+  template <class Any>
+  [[nodiscard]] static bool all_finite(const std::vector<Any>& from) {
+    return std::all_of(from.begin(), from.end(), [](Any element) { return std::isfinite(static_cast<real>(element)); });
+  }
+
+  /// Memory of one pass.
+  struct arrays {
+    arrays(contract_check& check, const std::vector<std::vector<real>>& buffer_values)
+        : scratch{check.device_, std::vector<std::byte>(check.memory_.workspace, std::byte{0xff})},
+          scratch_bytes{check.memory_.workspace} {
+      for (std::size_t k = 0; k < check.inputs_.size(); ++k) {
+        inputs.emplace_back(check.device_, check.inputs_[k]);
+        input_views.push_back({check.device_, inputs.back().data(), check.shapes_[k].batch(check.batch_)});
+      }
+      for (const std::vector<real>& values : check.parameters_) {
+        parameters.emplace_back(check.device_, values);
+        parameter_gradients.emplace_back(check.device_,
+                                         std::vector<real>(values.size(), std::numeric_limits<real>::quiet_NaN()));
+        parameter_memory.push_back({parameters.back().data(), parameter_gradients.back().data()});
+      }
+      for (const std::vector<real>& values : buffer_values) {
+        buffers.emplace_back(check.device_, values);
+        buffer_memory.push_back(buffers.back().data());
+      }
+    }
+
+    [[nodiscard]] std::span<std::byte> workspace() { return {scratch.data(), scratch_bytes}; }
+
+    std::vector<array> inputs;
+    std::vector<const_view> input_views;
+    std::vector<real_array> parameters;
+    std::vector<real_array> parameter_gradients;
+    std::vector<nn::parameter_memory<real>> parameter_memory;
+    std::vector<real_array> buffers;
+    std::vector<real*> buffer_memory;
+    device_array<std::byte, Device> scratch;
+    std::size_t scratch_bytes;
+  };
+
+  Device& device_;
+  std::vector<nn::value_shape> shapes_;
+  index_t batch_;
+  std::unique_ptr<nn::layer_base> base_;
+  layer_type* passes_ = nullptr;
+  nn::value_shape output_shape_;
+  nn::layer_traits traits_;
+  nn::layer_memory memory_;
+  std::vector<elements> inputs_;
+  std::vector<std::vector<real>> parameters_;
+  elements output_gradient_;
+  forward_result first_;
+};
+
+/// Checks one layer on a device, with batches of one and of three examples.
+/// @throws std::logic_error that says what does not hold
+template <class Element, class Layout, class Device, class Options>
+void require_layer_contract(Device& device, const Options& options, const std::vector<nn::value_shape>& inputs) {
+  for (const index_t batch : {1, 3}) {
+    contract_check<Element, Layout, Device>{device, options, inputs, batch}.run();
+    if constexpr (sizeof(Element) == 8) {
+      contract_check<Element, Layout, Device>{device, options, inputs, batch}.check_gradients();
+    }
+  }
+}
+
+/// Runs all cases of a layer on the CPU: float and double, both layouts. Odd shapes find most.
+/// @param options  what network::add is given
+/// @param inputs   shapes of the values that the layer reads
+///
+/// @code
+///   int main() {
+///     return gradus::conformance::report(gradus::conformance::check_layer("scale", scale{.by = 3}, {{4, 5, 7}}));
+///   }
+/// @endcode
+template <class Options>
+[[nodiscard]] std::vector<result> check_layer(const std::string& name, const Options& options,
+                                              const std::vector<nn::value_shape>& inputs) {
+  cpu device{{.intra_op_threads = 2}};
+  std::vector<result> results;
+  const auto check = [&]<class Element, class Layout>(Element /*of values*/, Layout /*of images*/) {
+    run_case(results, name + ", " + std::string{element_name<Element>} + ", " + std::string{Layout::name},
+             [&] { require_layer_contract<Element, Layout>(device, options, inputs); });
+  };
+  check(double{}, nchw{});
+  check(double{}, nhwc{});
+  check(float{}, nchw{});
+  check(float{}, nhwc{});
+  return results;
+}
+
+}  // namespace gradus::conformance

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What the conformance suites share: checks that throw, cases with names, and a report of what failed.
+// Module: conformance. Depends on: std. For communicator.hpp, device.hpp and layer.hpp, which include it.
+#pragma once
+
+#include <cstddef>          // std::size_t
+#include <cstdio>           // std::fprintf, std::printf
+#include <exception>        // std::exception
+#include <source_location>  // std::source_location
+#include <stdexcept>        // std::logic_error
+#include <string>           // std::string, std::to_string
+#include <string_view>      // std::string_view
+#include <vector>           // std::vector
+
+namespace gradus::conformance {
+
+/// A check that did not hold. Thrown, because macros of test frameworks belong to the main thread.
+inline void require(bool holds, std::string_view what, std::source_location where = std::source_location::current()) {
+  if (!holds) {
+    const std::string_view path{where.file_name()};
+    throw std::logic_error{"check failed at " + std::string{path.substr(path.rfind('/') + 1)} + ":" +
+                           std::to_string(where.line()) + ": " + std::string{what}};
+  }
+}
+
+inline void require_contains(std::string_view text, std::string_view part,
+                             std::source_location where = std::source_location::current()) {
+  require(text.find(part) != std::string_view::npos,
+          "expected '" + std::string{part} + "' in '" + std::string{text} + "'", where);
+}
+
+/// What action() throws, which must be an Error; its message.
+template <class Error, class Action>
+std::string message_of(Action&& action, std::source_location where = std::source_location::current()) {
+  try {
+    action();
+  } catch (const Error& expected) {
+    return expected.what();
+  } catch (const std::exception& other) {
+    require(false, "another exception: " + std::string{other.what()}, where);
+  }
+  require(false, "no exception", where);
+  return {};
+}
+
+/// What went wrong in action(), empty if nothing did.
+template <class Action>
+std::string failure_of(Action&& action) {
+  try {
+    action();
+    return {};
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+/// One case of a suite that has run.
+struct result {
+  std::string name;
+  std::string failure;  ///< what went wrong; empty if nothing did
+};
+
+/// Runs a case and keeps what went wrong.
+template <class Action>
+void run_case(std::vector<result>& results, std::string name, Action&& action) {
+  results.push_back({static_cast<std::string&&>(name), failure_of(action)});
+}
+
+/// Prints the cases that failed, and how many passed. Returns what main should return: 0 if all passed, 1 if a case
+/// failed or there are none.
+[[nodiscard]] inline int report(const std::vector<result>& results) {
+  std::size_t failed = 0;
+  for (const result& each : results) {
+    if (!each.failure.empty()) {
+      ++failed;
+      std::fprintf(stderr, "FAILED: %s: %s\n", each.name.c_str(), each.failure.c_str());
+    }
+  }
+  std::printf("conformance: %zu of %zu cases passed\n", results.size() - failed, results.size());
+  return failed == 0 && !results.empty() ? 0 : 1;
+}
+
+}  // namespace gradus::conformance

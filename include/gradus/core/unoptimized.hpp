@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Notes that a program, or a part of it, was compiled without optimization.
+// Module: core. Depends on: std.
+#pragma once
+
+#include <atomic>  // std::atomic
+
+#include "gradus/core/config.hpp"  // the compilers that will do
+
+namespace gradus::detail {
+
+/// Whether a source file that includes this header was compiled without optimization.
+inline std::atomic<bool> compiled_unoptimized{false};
+
+#if defined(__GNUC__) && !defined(__OPTIMIZE__)
+// An object of the source file: what is inline must be the same in files that are optimized and in those that are not.
+[[maybe_unused]] static const bool this_file_is_unoptimized = (compiled_unoptimized = true);
+#endif
+
+/// A line for the user, the first time that it is called in a program that was compiled without optimization; else
+/// null.
+[[nodiscard]] GRADUS_COLD inline const char* note_of_unoptimized() noexcept {
+  return compiled_unoptimized.exchange(false)
+             ? "compiled without optimization, at least in part: a training step then takes 10 to 25 times as long; "
+               "compile with -O2 or configure with -DCMAKE_BUILD_TYPE=Release"
+             : nullptr;
+}
+
+}  // namespace gradus::detail

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a loader is without its element type and layout: the order of batches, and the thread that prepares them.
+// Module: data. Depends on: core.
+#pragma once
+
+#include <chrono>              // std::chrono::steady_clock
+#include <condition_variable>  // std::condition_variable
+#include <cstddef>             // std::size_t
+#include <cstdint>             // std::int32_t, std::uint64_t
+#include <exception>           // std::exception_ptr, std::current_exception, std::rethrow_exception
+#include <mutex>               // std::mutex, std::unique_lock, std::lock_guard
+#include <string>              // std::string
+#include <thread>              // std::thread
+#include <utility>             // std::move
+
+#include "gradus/core/config.hpp"       // GRADUS_COLD
+#include "gradus/core/error.hpp"        // configuration_error, format_error
+#include "gradus/core/extents.hpp"      // image_extents
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/core/text.hpp"         // text
+#include "gradus/core/thread.hpp"       // start_thread
+#include "gradus/data/detail/loader/hash.hpp"  // hexadecimal
+#include "gradus/data/sampler.hpp"      // sampler, shard
+
+namespace gradus::data {
+
+/// How a loader makes batches.
+struct loader_options {
+  index_t batch_size = 0;  ///< examples of a step, over all ranks; must be given
+  bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
+  std::uint64_t seed = 0;  ///< of the orders; the same on all ranks
+  /// Which part of each batch is ours. Without ranks the trainer says so: that of its rank among those that train. Said
+  /// here, the loader keeps memory for that part alone, and a trainer refuses a loader of another part than its own.
+  data::shard shard = {.rank = 0, .ranks = 0};
+  bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
+  int prefetch = 2;        ///< batches prepared ahead, besides the one in use; 1 to 1024
+};
+
+namespace detail {
+
+/// What a loader says of its data set.
+struct set_facts {
+  index_t size = 0;
+  image_extents example;  // (1, c, h, w)
+  int classes = 0;
+  std::uint64_t hash = 0;
+};
+
+/// The members of every loader. The class that derives from it fills slots, calls start() when it can do so, and stop()
+/// before it cannot any more.
+class loader_base {
+ public:
+  loader_base(const loader_base&) = delete;
+  loader_base& operator=(const loader_base&) = delete;
+
+  /// Begins an epoch. What is left of the epoch before is abandoned, and its batches are no longer valid.
+  void start_epoch(std::uint64_t epoch) {
+    {
+      const std::lock_guard lock{mutex_};
+      epoch_ = epoch;
+      ++requests_;
+      ready_ = 0;
+      released_ = 0;
+      failure_ = nullptr;
+    }
+    given_ = 0;
+    wake_producer_.notify_one();
+  }
+
+  /// Takes a part of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks that
+  /// train; without a trainer and a shard in its options, the loader gives whole batches.
+  /// @throws configuration_error when the loader was made for another part, or there is no such part
+  GRADUS_COLD void take_shard(const data::shard& part, error_place where = error_place::current()) {
+    if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
+      raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
+    }
+    if (fixed_shard_ && part != shard_) {
+      raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", which the loader was made for"},
+                                 {shard_text(part), ", which trains with it"},
+                                 "leave loader_options::shard out: a trainer gives each rank its part", where);
+    }
+    const std::lock_guard lock{mutex_};
+    shard_ = part;
+  }
+
+  /// Batches of an epoch; the same on all ranks.
+  [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
+  /// Examples of an epoch, over all ranks.
+  [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
+  /// The most images that a batch of any rank has: ceil(batch_size / ranks).
+  [[nodiscard]] index_t local_batch_size() const noexcept {
+    return share_of(batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
+  }
+  /// The number of ranks that share each batch.
+  [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
+  /// (1, c, h, w)
+  [[nodiscard]] const image_extents& example() const noexcept { return set_.example; }
+  [[nodiscard]] int classes() const noexcept { return set_.classes; }
+  /// All that the ranks must agree on: size, shape, classes and hash of the set, batch size, order, number of ranks.
+  [[nodiscard]] GRADUS_COLD std::string description() const {
+    return gradus::detail::text({description_, ", shared by ", shard_.ranks, shard_.ranks == 1 ? " rank" : " ranks"});
+  }
+  /// How long next() has waited for the producer since construction: what the input costs the training.
+  [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
+
+ protected:
+  GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
+      : set_{set},
+        batch_size_{options.batch_size},
+        fixed_shard_{options.shard != loader_options{}.shard},
+        shard_{fixed_shard_ ? options.shard : data::shard{}},
+        sampler_{set.size,
+                 {.batch_size = options.batch_size,
+                  .shuffle = options.shuffle,
+                  .seed = options.seed,
+                  .shard = shard_,
+                  .drop_last = options.drop_last}},
+        largest_batch_{local_batch_size()},
+        description_{describe(set, options)},
+        batches_{sampler_.batches()},
+        slots_{static_cast<index_t>(options.prefetch) + 1} {
+    check(options);
+  }
+
+  ~loader_base() = default;
+
+  /// Puts a batch into slot `number`; called by the producer. Not a virtual function: the thread would read the pointer
+  /// to the table while destructors write it.
+  using fill_function = void (*)(loader_base& loader, std::size_t number, const sample& mine);
+
+  void start(fill_function fill) {
+    fill_ = fill;
+    producer_ = gradus::detail::start_thread(
+        "gradus loader", [](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
+  }
+
+  void stop() noexcept {
+    {
+      const std::lock_guard lock{mutex_};
+      stop_ = true;
+    }
+    wake_producer_.notify_one();
+    producer_.join();
+  }
+
+  /// Examples that a slot has room for.
+  [[nodiscard]] index_t largest_batch() const noexcept { return largest_batch_; }
+
+  /// The number of slots.
+  [[nodiscard]] std::size_t slots() const noexcept { return static_cast<std::size_t>(slots_); }
+
+  /// The slot of the next batch, or slots() after the last.
+  [[nodiscard]] GRADUS_COLD std::size_t next_slot() {
+    std::unique_lock lock{mutex_};
+    if (requests_ == 0) {
+      raise<configuration_error>("loader.next", "an epoch", "none", "call start_epoch(0) first");
+    }
+    released_ = given_;  // the batch of the call before is free
+    if (given_ == batches_) {
+      return slots();
+    }
+    wake_producer_.notify_one();
+    if (ready_ == given_ && !failure_) {
+      const auto began = std::chrono::steady_clock::now();
+      wake_consumer_.wait(lock, [this] { return ready_ > given_ || failure_; });
+      wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    }
+    if (ready_ == given_) {
+      std::rethrow_exception(failure_);
+    }
+    return slot_of(given_++);
+  }
+
+  /// @throws format_error when a label is no class
+  void check_label(std::int32_t label, index_t example) const {
+    if (label < 0 || label >= set_.classes) {
+      raise<format_error>("loader", {"labels from 0 to ", set_.classes - 1},
+                          {"label ", label, " of example ", example});
+    }
+  }
+
+ private:
+  /// "rank 1 of 4"
+  GRADUS_COLD static std::string shard_text(const data::shard& part) {
+    return gradus::detail::text({"rank ", part.rank, " of ", part.ranks});
+  }
+
+  GRADUS_COLD static std::string describe(const set_facts& set, const loader_options& options) {
+    const image_extents& one = set.example;
+    std::string text =
+        gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
+                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size});
+    if (options.shuffle) {
+      gradus::detail::append(text, {", shuffled with seed ", options.seed});
+    } else {
+      text.append(", in the order of the set");
+    }
+    return text.append(options.drop_last ? ", the last batch only if it is full" : "");
+  }
+
+  GRADUS_COLD void check(const loader_options& options) const {
+    const image_extents& one = set_.example;
+    if (one.c < 1 || one.h < 1 || one.w < 1) {
+      raise<configuration_error>("loader", "images of at least one channel, row and column", to_string(one));
+    }
+    if (set_.classes < 1) {
+      raise<configuration_error>("loader", "classes of at least 1", {set_.classes});
+    }
+    if (options.prefetch < 1 || options.prefetch > 1024) {
+      raise<configuration_error>("loader", "a prefetch from 1 to 1024 batches", {options.prefetch});
+    }
+  }
+
+  /// Batch b of an epoch is in slot b modulo their number.
+  [[nodiscard]] std::size_t slot_of(index_t batch_number) const noexcept {
+    return static_cast<std::size_t>(batch_number % slots_);
+  }
+
+  /// The thread that prepares batches.
+  GRADUS_COLD void produce() {
+    std::uint64_t request = 0;  // the epoch that is being prepared
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      wake_producer_.wait(lock, [&] {
+        const bool room = ready_ - released_ < slots_;
+        return stop_ || requests_ != request || (request != 0 && !failure_ && ready_ < batches_ && room);
+      });
+      if (stop_) {
+        return;
+      }
+      if (requests_ != request) {
+        request = requests_;
+        const std::uint64_t epoch = epoch_;
+        const data::shard part = shard_;
+        lock.unlock();
+        sampler_.take_shard(part);
+        sampler_.start_epoch(epoch);
+        lock.lock();
+        continue;
+      }
+      const index_t number = ready_;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        fill_(*this, slot_of(number), sampler_.batch(number));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (requests_ == request) {  // or else the epoch was abandoned, and its failure with it
+        if (failure) {
+          failure_ = std::move(failure);
+        } else {
+          ++ready_;
+        }
+        wake_consumer_.notify_one();
+      }
+    }
+  }
+
+  set_facts set_;
+  index_t batch_size_;
+  bool fixed_shard_;       // by the options
+  data::shard shard_;      // written by the consumer alone, under the mutex once the producer runs
+  data::sampler sampler_;  // the producer's, once it runs; but for what does not change
+  index_t largest_batch_;
+  std::string description_;
+  index_t batches_;  // of an epoch
+  index_t slots_;
+  fill_function fill_ = nullptr;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable wake_producer_;
+  std::condition_variable wake_consumer_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t requests_ = 0;  // epochs started
+  index_t ready_ = 0;           // batches of the epoch that were prepared
+  index_t released_ = 0;        // batches of the epoch that the consumer has done with
+  std::exception_ptr failure_;
+  bool stop_ = false;
+
+  index_t given_ = 0;  // batches of the epoch that the consumer got; the consumer's
+  double wait_seconds_ = 0;
+  std::thread producer_;  // last: it uses all of the above
+};
+
+}  // namespace detail
+}  // namespace gradus::data

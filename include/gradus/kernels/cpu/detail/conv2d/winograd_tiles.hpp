@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The tiles of minimal filtering: which convolutions gain by them, where they lie and what they read.
+// Module: kernels. Depends on: tensor.
+#pragma once
+
+#include <algorithm>  // std::clamp, std::max, std::min
+#include <array>      // std::array
+#include <cstddef>    // std::size_t
+
+#include "gradus/core/index.hpp"                             // index_t
+#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation, result_block
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // ceil_div, round_up
+#include "gradus/kernels/cpu/detail/simd/winograd.hpp"              // winograd_transforms_for
+
+namespace gradus::kernels::detail {
+
+/// Whether a convolution gains by minimal filtering: kernels of 3x3, 5x5, 1x3, 1x7 and 7x1 without strides, channels
+/// that fill vectors and are many enough to pay for the transforms, and tiles that lie inside the image for the most
+/// part. Of the shape alone, so that a network computes the same however it is run.
+///
+/// What the loops need of it: one correlation in every pass (no strides, so no phases; one group); channels in units of
+/// 16 floats, which are whole vectors of every instruction set, so that no transform reads beyond the last channel and
+/// no panel is cut; kernels that winograd_tiles has transforms of. Places outside the source are read from zeros
+/// (winograd_image), results outside the destination are dropped, and nothing depends on the padding.
+[[nodiscard]] constexpr bool gains_by_winograd(const conv2d_geometry& g) noexcept {
+  constexpr index_t unit = 16;
+  constexpr index_t least_channels = 32;
+  constexpr index_t most_columns = 1024;
+  constexpr index_t results = winograd_axis<3>::results;
+  const index_t most = std::max(g.kernel_height, g.kernel_width);
+  const index_t least = std::min(g.kernel_height, g.kernel_width);
+  const bool square = least == most && (most == 3 || most == 5);
+  const bool line = least == 1 && (most == 3 || most == 7);
+  const auto filtered = [](index_t taps, index_t size) {
+    return taps == 1 ? size : ceil_div(size, results) * (results - 1 + taps);
+  };
+  const index_t products = filtered(g.kernel_height, g.out_height) * filtered(g.kernel_width, g.out_width);
+  return (square || line) && g.stride_height == 1 && g.stride_width == 1 && g.groups == 1 &&
+         g.in_channels % unit == 0 && g.out_channels % unit == 0 &&
+         std::min(g.in_channels, g.out_channels) >= least_channels &&
+         std::max(g.in_width, g.out_width) <= most_columns && products > 0 &&
+         2 * products <= g.kernel_height * g.kernel_width * g.out_height * g.out_width;
+}
+
+/// Images with the channels last, or rows of one: what tiles read.
+template <class Element>
+struct winograd_image {
+  const Element* first = nullptr;  ///< place (first_row, 0)
+  index_t first_row = 0;
+  index_t height = 0;
+  index_t width = 0;
+  index_t pitch = 0;               ///< elements from a place to the next
+  const Element* zeros = nullptr;  ///< what lies outside
+
+  /// Where some places begin, row by row.
+  void list(index_t row, index_t rows, index_t column, index_t columns, const Element** place) const noexcept {
+    for (index_t h = row; h < row + rows; ++h) {
+      const bool inside = h >= 0 && h < height;
+      for (index_t w = column; w < column + columns; ++w) {
+        *place++ = inside && w >= 0 && w < width ? first + ((h - first_row) * width + w) * pitch : zeros;
+      }
+    }
+  }
+};
+
+/// Elements from a row of products to the next, so that rows do not collide in the caches.
+template <class Element>
+[[nodiscard]] constexpr index_t winograd_pitch(index_t channels) noexcept {
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
+  return channels + (channels / line % 2 == 0 ? line : 0);
+}
+/// The same from one place to the next, each of `rows` such rows.
+template <class Element>
+[[nodiscard]] constexpr index_t winograd_step(index_t rows, index_t pitch) noexcept {
+  return winograd_pitch<Element>(round_up(rows * pitch, 64 / static_cast<index_t>(sizeof(Element))));
+}
+
+/// What a worker reads tiles into.
+template <class Element>
+struct winograd_input_memory {
+  const Element* zeros;  ///< as many as channels
+  Element* strip;        ///< nchw: some rows of the source with the channels last
+  Element* places;       ///< the transformed places: (place, tile, channel)
+  index_t pitch;         ///< elements from a tile to the next
+  index_t step;          ///< from a place to the next
+};
+
+/// The tiles of results of a correlation, and what they read.
+template <class Element>
+class winograd_tiles {
+ public:
+  static constexpr std::size_t most_results = 16;
+  static constexpr std::size_t most_taps = 25;
+  static constexpr std::size_t most_products = 64;
+
+  winograd_tiles(const tile_kernels<Element>& kernels, const correlation& c, channel_order order)
+      : taps{c.taps_height * c.taps_width},
+        results_high{c.taps_height == 1 ? 1 : winograd_axis<3>::results},
+        results_wide{c.taps_width == 1 ? 1 : winograd_axis<3>::results},
+        places_high{results_high + c.taps_height - 1},
+        places_wide{results_wide + c.taps_width - 1},
+        products{places_high * places_wide},
+        rows{ceil_div(c.rows, results_high)},
+        columns{ceil_div(c.columns, results_wide)},
+        kernels_{kernels},
+        c_{c},
+        order_{order} {
+    const winograd_table<Element>& table = winograd_transforms_for<Element>(kernels.set);
+    const bool square = c.taps_height == c.taps_width;
+    transforms = taps == 9 ? &table.square_3 : square ? &table.square_5 : taps == 3 ? &table.line_3 : &table.line_7;
+  }
+
+  /// Pointers to the first element of each place.
+  template <class Pointer>
+  [[nodiscard]] std::array<Pointer, most_products> planes(Pointer first, index_t step) const {
+    std::array<Pointer, most_products> all{};
+    for (index_t i = 0; i < products; ++i) {
+      all[static_cast<std::size_t>(i)] = first + i * step;
+    }
+    return all;
+  }
+
+  /// Calls body(image, row, column of the first result, number of the tile) for the tiles of a block of results, whose
+  /// first row is that of a tile.
+  /// @return how many there are
+  template <class Body>
+  index_t for_each(const result_block& block, const Body& body) const {
+    index_t tile = 0;
+    for (index_t n = block.image; n < block.image + block.images; ++n) {
+      for (index_t row = block.row; row < block.row + block.rows; row += results_high) {
+        for (index_t column = 0; column < c_.columns; column += results_wide) {
+          body(n, row, column, tile++);
+        }
+      }
+    }
+    return tile;
+  }
+
+  /// Elements of a strip of what `tile_rows` rows of tiles read of some images.
+  [[nodiscard]] index_t strip_elements(index_t images, index_t tile_rows, index_t channels) const {
+    return order_ == channel_order::last
+               ? 0
+               : images * std::min(source_rows(tile_rows), c_.source_height) * c_.source_width * channels;
+  }
+
+  /// Transforms what the tiles of a block read of `channels` channels of the source.
+  /// @return how many tiles there are
+  index_t transform_input(const result_block& block, const Element* x, index_t first_channel, index_t channels,
+                          const winograd_input_memory<Element>& m) const {
+    const bool in_place = order_ == channel_order::last;
+    const index_t plane = c_.source_height * c_.source_width;
+    const index_t begin = c_.origin_height + block.row;
+    const index_t first = in_place ? 0 : std::max<index_t>(0, begin);
+    const index_t last =
+        std::clamp(begin + source_rows(ceil_div(block.rows, results_high)), first, std::max(first, c_.source_height));
+    const index_t strip = (last - first) * c_.source_width * channels;
+    for (index_t n = 0; n < block.images && !in_place; ++n) {
+      const Element* const from = x + ((block.image + n) * c_.terms + first_channel) * plane + first * c_.source_width;
+      kernels_.transpose(from, plane, channels, (last - first) * c_.source_width, channels, m.strip + n * strip);
+    }
+    winograd_image<Element> image{.first_row = first,
+                                  .height = c_.source_height,
+                                  .width = c_.source_width,
+                                  .pitch = in_place ? c_.terms : channels,
+                                  .zeros = m.zeros};
+    std::array<const Element*, most_products> from;
+    const auto to = planes(m.places, m.step);
+    return for_each(block, [&](index_t n, index_t row, index_t column, index_t tile) {
+      image.first = in_place ? x + n * plane * c_.terms + first_channel : m.strip + (n - block.image) * strip;
+      image.list(c_.origin_height + row, places_high, c_.origin_width + column, places_wide, from.data());
+      transforms->input(from.data(), 0, to.data(), tile * m.pitch, channels);
+    });
+  }
+
+  const winograd_transforms<Element>* transforms;
+  index_t taps;
+  index_t results_high;  ///< of a tile
+  index_t results_wide;
+  index_t places_high;  ///< that they read of the source
+  index_t places_wide;
+  index_t products;  ///< of a tile and a pair of channels
+  index_t rows;      ///< of tiles, in an image
+  index_t columns;
+
+ private:
+  /// Rows of the source that rows of tiles read.
+  [[nodiscard]] index_t source_rows(index_t tile_rows) const noexcept {
+    return (tile_rows - 1) * results_high + places_high;
+  }
+
+  const tile_kernels<Element>& kernels_;
+  correlation c_;
+  channel_order order_;
+};
+
+}  // namespace gradus::kernels::detail

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Short vectors of elements for the passes that wait for memory.
+// Module: kernels. Depends on: core.
+#pragma once
+
+#include <array>        // std::array
+#include <bit>          // std::bit_cast
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, ...
+#include <cstring>      // std::memcpy
+#include <type_traits>  // std::conditional_t
+
+#if defined(__SSE2__)
+#include <emmintrin.h>  // bytes to lanes and back
+#endif
+
+#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
+#include "gradus/core/element.hpp"  // parameter_element_t, storage_element, storage_lanes
+#include "gradus/core/index.hpp"    // index_t
+
+namespace gradus::kernels::detail {
+
+/// What sums, coefficients and parameters of kernels of an element type are: float for bfloat16 and float16, else the
+/// type itself.
+template <class Element>
+using computed = parameter_element_t<Element>;
+
+/// `Lanes` elements that are computed with together: a GCC vector, with + - * / and ?: on every lane.
+template <class Element, int Lanes>
+struct packet {
+  using element = Element;
+  static constexpr index_t lanes = Lanes;
+  using index_type = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
+  typedef Element type __attribute__((vector_size(Lanes * sizeof(Element))));
+  /// Integers of the size of the elements: what comparisons give (all ones for true) and choose with.
+  typedef index_type index_vector __attribute__((vector_size(Lanes * sizeof(Element))));
+
+  typedef short short_vector __attribute__((vector_size(Lanes * sizeof(Element))));
+
+  /// The vector at any element: like an element, it shares memory with elements only.
+  typedef Element unaligned __attribute__((vector_size(Lanes * sizeof(Element)), aligned(alignof(Element))));
+
+  GRADUS_ALWAYS_INLINE static type load(const Element* from) noexcept {
+    return *reinterpret_cast<const unaligned*>(from);
+  }
+  GRADUS_ALWAYS_INLINE static void store(Element* to, type value) noexcept {
+    *reinterpret_cast<unaligned*>(to) = value;
+  }
+  /// The first `count` lanes only.
+  GRADUS_ALWAYS_INLINE static void store(Element* to, type value, index_t count) noexcept {
+    if (count >= lanes) {
+      store(to, value);
+      return;
+    }
+    for (index_t i = 0; i < count; ++i) {
+      to[i] = value[i];
+    }
+  }
+  GRADUS_ALWAYS_INLINE static type broadcast(Element value) noexcept { return value - type{}; }
+  /// sums[lane] += value[lane], in double precision.
+  GRADUS_ALWAYS_INLINE static void add_to(double* sums, type value) noexcept {
+    if constexpr (sizeof(Element) == 8) {
+      store(sums, load(sums) + value);
+    } else if constexpr (Lanes == 4) {
+      using pair = packet<double, 2>;
+      typedef float half __attribute__((vector_size(8)));
+      const half low = GRADUS_SHUFFLE(value, value, 0, 1);
+      const half high = GRADUS_SHUFFLE(value, value, 2, 3);
+      pair::store(sums, pair::load(sums) + __builtin_convertvector(low, typename pair::type));
+      pair::store(sums + 2, pair::load(sums + 2) + __builtin_convertvector(high, typename pair::type));
+    } else {
+      for (index_t i = 0; i < lanes; ++i) {
+        sums[i] += static_cast<double>(value[i]);
+      }
+    }
+  }
+  /// max(x, 0) in which a NaN stays a NaN.
+  GRADUS_ALWAYS_INLINE static type relu(type value) noexcept {
+    const type zero{};
+    return zero > value ? zero : value;
+  }
+  /// `value` where `output` is above 0, else 0.
+  GRADUS_ALWAYS_INLINE static type where_positive(type output, type value) noexcept {
+    return masked(output > type{}, value);
+  }
+
+  /// Whether a comparison gave true in any lane.
+  GRADUS_ALWAYS_INLINE static bool any(index_vector mask) noexcept {
+#if defined(__SSE2__)
+    if constexpr (sizeof(mask) == 16) {
+      return _mm_movemask_epi8(std::bit_cast<__m128i>(mask)) != 0;
+    }
+#endif
+    index_type all = 0;
+    for (index_t i = 0; i < lanes; ++i) {
+      all |= mask[i];
+    }
+    return all != 0;
+  }
+  /// `value` where the mask is true, else 0.
+  GRADUS_ALWAYS_INLINE static type masked(index_vector mask, type value) noexcept {
+    return std::bit_cast<type>(mask & std::bit_cast<index_vector>(value));
+  }
+
+  GRADUS_ALWAYS_INLINE static index_vector broadcast_index(int value) noexcept {
+    return static_cast<index_type>(value) - index_vector{};
+  }
+  /// a > b ? a : b
+  GRADUS_ALWAYS_INLINE static type larger(type a, type b) noexcept {
+#if defined(__SSE2__)
+    // Of the expression the compiler makes three instructions where it needs the comparison anyway.
+    if constexpr (Lanes == 4 && sizeof(Element) == 4) {
+      return _mm_max_ps(a, b);
+    } else if constexpr (Lanes == 2 && sizeof(Element) == 8) {
+      return _mm_max_pd(a, b);
+    }
+#endif
+    return a > b ? a : b;
+  }
+  /// The larger of integers in [0, 255].
+  GRADUS_ALWAYS_INLINE static index_vector larger_byte(index_vector a, index_vector b) noexcept {
+    const short_vector x = reinterpret_cast<short_vector>(a);  // SSE2 compares no longer integers in one instruction
+    const short_vector y = reinterpret_cast<short_vector>(b);
+    return std::bit_cast<index_vector>(x > y ? x : y);
+  }
+
+  /// Bytes to integers.
+  GRADUS_ALWAYS_INLINE static index_vector load_bytes(const std::uint8_t* from) noexcept {
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4 && sizeof(Element) == 4) {
+      int bytes = 0;
+      std::memcpy(&bytes, from, 4);
+      const __m128i zero = _mm_setzero_si128();
+      const __m128i wide = _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero), zero);
+      return std::bit_cast<index_vector>(wide);
+    }
+#endif
+    std::array<index_type, static_cast<std::size_t>(Lanes)> wide{};
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      wide[i] = from[i];
+    }
+    index_vector value;
+    std::memcpy(&value, wide.data(), sizeof(value));
+    return value;
+  }
+  /// Which of Count * lanes bytes are `value`, as masks.
+  template <std::size_t Count>
+  GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
+                                               index_vector (&masks)[Count]) noexcept {
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4 && sizeof(Element) == 4 && Count == 4) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+      const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(value)));
+      const __m128i low = _mm_unpacklo_epi8(equal, equal);
+      const __m128i high = _mm_unpackhi_epi8(equal, equal);
+      masks[0] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(low, low));
+      masks[1] = std::bit_cast<index_vector>(_mm_unpackhi_epi16(low, low));
+      masks[2] = std::bit_cast<index_vector>(_mm_unpacklo_epi16(high, high));
+      masks[3] = std::bit_cast<index_vector>(_mm_unpackhi_epi16(high, high));
+      return;
+    }
+#endif
+    constexpr int count{Count};
+#pragma GCC unroll 4
+    for (int j = 0; j < count; ++j) {
+      masks[j] = load_bytes(from + j * lanes) == broadcast_index(value);
+    }
+  }
+  /// Integers in [0, 255] to bytes, the first `count` of them.
+  GRADUS_ALWAYS_INLINE static void store_bytes(std::uint8_t* to, index_vector value, index_t count = lanes) noexcept {
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4 && sizeof(Element) == 4) {
+      const auto wide = std::bit_cast<__m128i>(value);
+      const __m128i words = _mm_packs_epi32(wide, wide);
+      const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+      if (count >= 4) {
+        std::memcpy(to, &bytes, 4);
+      } else {
+        std::memcpy(to, &bytes, static_cast<std::size_t>(count));
+      }
+      return;
+    }
+#endif
+    for (index_t i = 0; i < count && i < lanes; ++i) {
+      to[i] = static_cast<std::uint8_t>(value[i]);
+    }
+  }
+};
+
+/// The bits of floats, and of what is stored in half of them.
+template <int Lanes>
+struct float_bits {
+  typedef std::uint32_t words __attribute__((vector_size(Lanes * sizeof(std::uint32_t))));
+  typedef std::uint16_t halves __attribute__((vector_size(Lanes * sizeof(std::uint16_t))));
+};
+
+/// Floats that lie in memory as bfloat16 or float16, or as floats where a pointer says so.
+template <storage_element Stored, int Lanes>
+struct packet<Stored, Lanes> : packet<float, Lanes> {
+  using floats = packet<float, Lanes>;
+  using element = Stored;
+  using floats::lanes, floats::load, floats::store;
+  using typename floats::type;
+  using words = typename float_bits<Lanes>::words;
+  using halves = typename float_bits<Lanes>::halves;
+  using conversion = gradus::detail::storage_lanes<Stored>;
+
+  GRADUS_ALWAYS_INLINE static type load(const Stored* from) noexcept {
+    if constexpr (Lanes == 1) {
+      return type{static_cast<float>(*from)};
+    } else {
+#if defined(__SSE2__)
+      if constexpr (Lanes == 4) {
+        const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+        return conversion::template widen<type>(std::bit_cast<words>(_mm_unpacklo_epi16(_mm_setzero_si128(), bits)));
+      }
+#endif
+      halves bits;
+      std::memcpy(&bits, from, sizeof(bits));
+      return conversion::template widen<type>(__builtin_convertvector(bits, words) << 16U);
+    }
+  }
+  GRADUS_ALWAYS_INLINE static void store(Stored* to, type value) noexcept {
+    if constexpr (Lanes == 1) {
+      *to = Stored{value[0]};
+    } else {
+      const words bits = conversion::template narrow<words>(value);
+#if defined(__SSE2__)
+      if constexpr (Lanes == 4) {
+        const __m128i upper = _mm_srai_epi32(std::bit_cast<__m128i>(bits), 16);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi32(upper, upper));
+        return;
+      }
+#endif
+      const halves upper = __builtin_convertvector(bits >> 16U, halves);
+      std::memcpy(static_cast<void*>(to), &upper, sizeof(upper));
+    }
+  }
+  /// The first `count` lanes only.
+  GRADUS_ALWAYS_INLINE static void store(Stored* to, type value, index_t count) noexcept {
+    if (count >= lanes) {
+      store(to, value);
+      return;
+    }
+    for (index_t i = 0; i < count; ++i) {
+      to[i] = Stored{value[i]};
+    }
+  }
+};
+
+/// Fetches what lies at an address, in the memory or not, into the cache.
+GRADUS_ALWAYS_INLINE void prefetch(const void* place) noexcept {
+  __builtin_prefetch(place);
+}
+
+/// Bytes of a vector that every processor of the architecture has.
+inline constexpr int packet_bytes = 16;
+
+/// The packet that fills a vector.
+template <class Element>
+using full_packet = packet<Element, packet_bytes / static_cast<int>(sizeof(computed<Element>))>;
+
+/// Calls body(packet, i) for i in steps of the packet's lanes over [begin, end), with whole packets and then single
+/// elements.
+template <class Element, class Body>
+GRADUS_ALWAYS_INLINE void for_each_packet(index_t begin, index_t end, const Body& body) {
+  using full = full_packet<Element>;
+  index_t i = begin;
+  for (; i + full::lanes <= end; i += full::lanes) {
+    body(full{}, i);
+  }
+  for (; i < end; ++i) {
+    body(packet<Element, 1>{}, i);
+  }
+}
+
+}  // namespace gradus::kernels::detail

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What products share around their tiles: heights of tiles, packed panels, tasks, scratch memory.
+// Module: kernels. Depends on: device.
+#pragma once
+
+#include <algorithm>    // std::max, std::min
+#include <array>        // std::array
+#include <atomic>       // std::atomic
+#include <cstddef>      // std::byte, std::size_t
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/config.hpp"               // GRADUS_NEVER_INLINE
+#include "gradus/core/index.hpp"                // index_t
+#include "gradus/device/cpu.hpp"                // cpu
+#include "gradus/kernels/cpu/isa.hpp"           // instruction_set, is_available
+#include "gradus/kernels/cpu/detail/simd/pairs.hpp"    // packed_terms, pair_columns, storage_kernels_for
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"  // computed, read_rows, store_rows
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"     // tile_kernels, tile_call
+
+namespace gradus::kernels::detail {
+
+[[nodiscard]] constexpr index_t ceil_div(index_t count, index_t size) noexcept {
+  return (count + size - 1) / size;
+}
+[[nodiscard]] constexpr index_t round_up(index_t count, index_t unit) noexcept {
+  return ceil_div(count, unit) * unit;
+}
+
+/// The begin of part `i` of [0, count) cut into `parts` of nearly equal size.
+[[nodiscard]] constexpr index_t part_begin(index_t count, index_t parts, index_t i) noexcept {
+  return count / parts * i + std::min(i, count % parts);
+}
+
+/// The height of the lowest tile that holds `rows` rows.
+template <class Element>
+[[nodiscard]] index_t tile_height(const tile_table<Element>& tiles, index_t rows) noexcept {
+  while (tiles[static_cast<std::size_t>(rows)] == nullptr) {
+    ++rows;
+  }
+  return rows;
+}
+
+/// The rows of the next tile when `remaining` rows are left: even tiles rather than high ones and a flat rest.
+template <class Element>
+[[nodiscard]] index_t next_tile_rows(const tile_kernels<Element>& kernels, index_t remaining) noexcept {
+  if (remaining >= 3 * kernels.rows) {
+    return kernels.rows;
+  }
+  const index_t rows = ceil_div(remaining, ceil_div(remaining, kernels.rows));
+  return std::min(remaining, tile_height(kernels.wide, rows));
+}
+
+/// Whether the rows of a tile, so many bytes apart, meet in so few places of the first cache that they push each other
+/// out of it. A power of two between rows does that: the cache has 8 lines for all addresses 4 KiB apart.
+[[nodiscard]] constexpr bool rows_collide(index_t rows, index_t step_bytes) noexcept {
+  constexpr index_t period = 4096;
+  constexpr index_t most = 6;                      // of the 8 lines: panels pass through the cache too
+  const index_t power = step_bytes & -step_bytes;  // the largest power of two that divides it
+  return rows * std::min(power, period) > most * period;
+}
+
+/// Columns of the panel that begins when `remaining` columns are left.
+template <class Element>
+[[nodiscard]] index_t next_panel_width(const tile_kernels<Element>& kernels, index_t remaining) noexcept {
+  return remaining <= kernels.lanes ? kernels.lanes : kernels.width;
+}
+
+/// The columns of all panels together for `columns` columns, padding included.
+template <class Element>
+[[nodiscard]] index_t padded_columns(const tile_kernels<Element>& kernels, index_t columns) noexcept {
+  const index_t rest = columns % kernels.width;
+  return columns - rest + (rest == 0 ? 0 : next_panel_width(kernels, rest));
+}
+
+/// to[k * width + j] = from[j * column_step + k * step] for k < count, j < columns; zeros in the columns up to `width`.
+/// Pairs of terms, where tiles take these.
+template <class Element>
+void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t column_step, index_t step,
+                index_t columns, index_t count, index_t width, computed<Element>* to) {
+  const index_t rows = packed_terms<Element>(kernels, count);
+  if (columns < width) {
+    for (index_t k = 0; k < rows; ++k) {
+      std::fill(to + k * width + columns, to + (k + 1) * width, computed<Element>{});
+    }
+  }
+  if constexpr (may_pair<Element>) {
+    if (kernels.pairs) {
+      pair_columns(kernels, from, column_step, step, columns, count, width, to);
+      return;
+    }
+  }
+  if (column_step == 1 && columns == width) {
+    read_rows(kernels, from, step, count, width, to);
+  } else if (step == 1) {
+    read_transposed(kernels, from, column_step, columns, count, width, to);
+  } else {
+    for (index_t k = 0; k < count; ++k) {
+      for (index_t j = 0; j < columns; ++j) {
+        to[k * width + j] = from[j * column_step + k * step];
+      }
+    }
+  }
+}
+
+/// The same output `offset` elements further on.
+template <class Element>
+[[nodiscard]] tile_output<Element> shifted(tile_output<Element> output, index_t offset) noexcept {
+  output.c += offset;
+  output.residual = output.residual == nullptr ? nullptr : output.residual + offset;
+  output.mask = output.mask == nullptr ? nullptr : output.mask + offset;
+  return output;
+}
+
+/// Stores sums that do not lie in c as whole rows: column j of row m at c[c_row[m] + c_column[j]] (null: at j).
+template <class Element>
+void store_scattered(const computed<Element>* sums, index_t rows, index_t columns, index_t width, const index_t* c_row,
+                     const index_t* c_column, const tile_output<Element>& output) {
+  // Scattered columns are far apart, and their rows beside each other.
+  const bool by_rows = c_column == nullptr;
+  for (index_t outer = 0; outer < (by_rows ? rows : columns); ++outer) {
+    for (index_t inner = 0; inner < (by_rows ? columns : rows); ++inner) {
+      const index_t m = by_rows ? outer : inner;
+      const index_t j = by_rows ? inner : outer;
+      const index_t at = c_row[m] + (by_rows ? j : c_column[j]);
+      computed<Element> value = sums[m * width + j];
+      if (output.bias != nullptr) {
+        value += output.bias[output.bias_of_rows ? m : j];
+      }
+      if (output.residual != nullptr) {
+        value += output.residual[at];
+      }
+      if (output.accumulate) {
+        value += output.c[at];
+      }
+      if (output.relu && value < 0) {
+        value = 0;
+      }
+      if (output.mask != nullptr && !(output.mask[at] > 0)) {
+        value = 0;
+      }
+      output.c[at] = static_cast<Element>(value);
+    }
+  }
+}
+
+/// Stores `count` sums (null: zeros) at c[place + j * step]; for outputs without bias and residual.
+template <class Element>
+GRADUS_NEVER_INLINE void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
+                                       const tile_output<Element>& output) {
+  Element* const c = output.c + place;
+  if (sums == nullptr && output.accumulate) {
+    if (const Element* const mask = output.mask; mask != nullptr) {
+      for (index_t j = 0; j < count; ++j) {
+        c[j * step] = mask[place + j * step] > 0 ? c[j * step] : Element{};
+      }
+    }
+  } else if (sums == nullptr) {
+    for (index_t j = 0; j < count; ++j) {
+      c[j * step] = Element{};
+    }
+  } else if (output.simple()) {
+    for (index_t j = 0; j < count; ++j) {
+      c[j * step] = static_cast<Element>(sums[j]);
+    }
+  } else {
+    const Element* const mask = output.mask == nullptr ? nullptr : output.mask + place;
+    for (index_t j = 0; j < count; ++j) {
+      const computed<Element> value = sums[j] + (output.accumulate ? c[j * step] : Element{});
+      c[j * step] = static_cast<Element>(mask == nullptr || mask[j * step] > 0 ? value : computed<Element>{});
+    }
+  }
+}
+
+/// The terms of a product that one pass over a panel takes: some whole segments, or a part of one.
+struct term_block {
+  index_t first = 0;  ///< the first term, counted over all segments
+  index_t terms = 0;
+  index_t segment = 0;  ///< the first segment
+  index_t segments = 0;
+  index_t offset = 0;  ///< of its terms in the segment
+  index_t length = 0;  ///< terms of each segment
+};
+
+/// Cuts segments of `length` terms into blocks of about `limit` terms, so that a block of a panel stays in the first
+/// cache.
+class term_blocks {
+ public:
+  term_blocks(index_t segments, index_t length, index_t limit) : segments_{segments}, length_{length} {
+    if (length <= limit) {
+      blocks_ = std::max<index_t>(1, ceil_div(segments * length, limit));
+      blocks_ = std::min(blocks_, std::max<index_t>(1, segments));
+    } else {
+      parts_ = ceil_div(length, limit);
+      blocks_ = segments * parts_;
+    }
+  }
+  [[nodiscard]] index_t count() const noexcept { return blocks_; }
+  [[nodiscard]] term_block operator[](index_t i) const noexcept {
+    if (parts_ > 1) {
+      const index_t offset = part_begin(length_, parts_, i % parts_);
+      const index_t length = part_begin(length_, parts_, i % parts_ + 1) - offset;
+      return {.first = i / parts_ * length_ + offset,
+              .terms = length,
+              .segment = i / parts_,
+              .segments = 1,
+              .offset = offset,
+              .length = length};
+    }
+    const index_t begin = part_begin(segments_, blocks_, i);
+    const index_t count = part_begin(segments_, blocks_, i + 1) - begin;
+    return {.first = begin * length_,
+            .terms = count * length_,
+            .segment = begin,
+            .segments = count,
+            .offset = 0,
+            .length = length_};
+  }
+
+ private:
+  index_t segments_;
+  index_t length_;
+  index_t parts_ = 1;  // of a segment
+  index_t blocks_ = 1;
+};
+
+/// Hands out pieces of a block of memory, each on 64 bytes; without memory it only counts.
+class scratch {
+ public:
+  explicit scratch(std::byte* memory = nullptr) noexcept : memory_{memory} {}
+  template <class Element>
+  [[nodiscard]] Element* take(index_t count) noexcept {
+    return reinterpret_cast<Element*>(take_bytes(static_cast<std::size_t>(count) * sizeof(Element)));
+  }
+  [[nodiscard]] std::size_t used() const noexcept { return used_; }
+
+ private:
+  [[nodiscard]] GRADUS_NEVER_INLINE std::byte* take_bytes(std::size_t bytes) noexcept {
+    std::byte* const here = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (bytes + 63) / 64 * 64;
+    return here;
+  }
+
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+/// The body of a loop over tasks, without its type.
+class task_body {
+ public:
+  template <class Body>
+  explicit task_body(const Body& body) noexcept
+      : object_{&body}, call_{[](const void* object, index_t worker, index_t task) {
+          (*static_cast<const Body*>(object))(worker, task);
+        }} {}
+  void operator()(index_t worker, index_t task) const { call_(object_, worker, task); }
+
+ private:
+  const void* object_;
+  void (*call_)(const void*, index_t, index_t);
+};
+
+inline void run_tasks(cpu& device, index_t tasks, const task_body& body) {
+  const index_t workers = std::min<index_t>(device.threads(), tasks);
+  std::atomic<index_t> next{0};
+  device.parallel_tasks(workers, [&](index_t worker) {
+    for (index_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
+         task = next.fetch_add(1, std::memory_order_relaxed)) {
+      body(worker, task);
+    }
+  });
+}
+
+/// Calls body(worker, task) for every task on all threads; a worker, at most one a thread, runs its tasks one by one,
+/// so it can have memory of its own.
+template <class Body>
+void for_each_task(cpu& device, index_t tasks, const Body& body) {
+  run_tasks(device, tasks, task_body{body});
+}
+
+/// The largest of plan(kernels) over the instruction sets of this processor: the one in use may change between planning
+/// and running.
+template <class Element, class Plan>
+[[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
+  std::size_t bytes = 0;
+  for (const instruction_set which : all_instruction_sets) {
+    const bool other = may_pair<Element> || which != instruction_set::avx512_bf16;  // than avx512
+    if (other && is_available(which)) {
+      bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
+    }
+  }
+  return bytes;
+}
+
+/// Runs one tile of `rows` rows. A tile that is higher than that repeats its last row; its sums go through `spare`
+/// (rows of the highest tile x columns).
+template <class Element>
+void run_tile(const tile_kernels<Element>& kernels, const tile_call<Element>& call, index_t rows, index_t width,
+              Element* spare) {
+  const auto& tiles = width == kernels.width ? kernels.wide : kernels.narrow;
+  if (const auto tile = tiles[static_cast<std::size_t>(rows)]; tile != nullptr) {
+    tile(call);
+    return;
+  }
+  const index_t height = tile_height(tiles, rows);
+  tile_call<Element> higher = call;
+  std::array<index_t, most_tile_rows> a_row{};
+  for (index_t m = 0; m < height; ++m) {
+    a_row[static_cast<std::size_t>(m)] = call.a_row[std::min(m, rows - 1)];
+  }
+  higher.a_row = a_row.data();
+  higher.sums_step = call.panels * width;
+  higher.partial = spare;
+  if (call.initial != nullptr) {
+    for (index_t m = 0; m < height; ++m) {
+      std::copy_n(call.initial + std::min(m, rows - 1) * call.sums_step, higher.sums_step,
+                  spare + m * higher.sums_step);
+    }
+    higher.initial = spare;
+  }
+  tiles[static_cast<std::size_t>(height)](higher);
+  if (call.partial == nullptr) {
+    kernels.finish(spare, rows, higher.sums_step, higher.sums_step, call.c_row, call.output);
+  } else {
+    for (index_t m = 0; m < rows; ++m) {
+      std::copy_n(spare + m * higher.sums_step, higher.sums_step, call.partial + m * call.sums_step);
+    }
+  }
+}
+
+/// Adjacent panels of a product: what `multiply_rows` needs beside the call.
+template <class Element>
+struct panel_rows {
+  index_t rows = 0;                   ///< of all tiles
+  index_t columns = 0;                ///< that count; all panels but the last are full
+  index_t terms = 0;                  ///< of a panel: they lie one after another
+  Element* sums = nullptr;            ///< of all rows, each with the columns of all panels: between blocks of terms
+  Element* tile = nullptr;            ///< twice the highest tile x the columns of all panels
+  const index_t* c_column = nullptr;  ///< null: the columns of a row are adjacent in c
+  bool first = true;                  ///< block of terms
+  bool last = true;
+  index_t packed_terms = 0;  ///< not 0: `a` holds tile after tile, each as these terms x its rows; a_row counts up
+  index_t skipped = 0;       ///< terms of each panel before those of the segments
+  index_t b_step = 0;        ///< not 0: one full panel that is not packed, its terms these elements apart
+  index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile;
+                             ///< else the sums that the next tile begins with are,
+  const Element* next = nullptr;  ///< or, where not null, these lines of the cache, little by little by all tiles
+  index_t next_lines = 0;
+};
+
+/// Multiplies all rows with some panels over one block of terms.
+/// @param call  all but its output
+template <class Element>
+void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<computed<Element>> call,
+                   const panel_rows<computed<Element>>& panel, const tile_output<Element>& output) {
+  using real = computed<Element>;
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(real));
+  constexpr bool stores = std::is_same_v<Element, real>;  // tiles can store themselves
+  const index_t padded = padded_columns(kernels, panel.columns);
+  const index_t wide_panels = padded / kernels.width;
+  const index_t wide_columns = wide_panels * kernels.width;
+  const bool direct =
+      stores && !kernels.pairs && panel.last && panel.c_column == nullptr && padded == panel.columns && output.simple();
+  real* const spare = panel.tile + kernels.rows * padded;
+  const real* const b = call.b;
+  real* sums = panel.sums;
+  index_t rows = 0;
+  index_t fetched = 0;  // elements from panel.next on
+  for (index_t row = 0; row < panel.rows; row += rows) {
+    rows = next_tile_rows(kernels, panel.rows - row);
+    if (panel.packed_terms != 0) {
+      call.a_step = rows;
+    }
+    real* const partial = !panel.last ? sums : direct ? nullptr : panel.tile;
+    call.initial = panel.first ? nullptr : sums;
+    call.partial = partial;
+    call.sums_step = padded;
+    if constexpr (stores) {
+      call.output = output;
+    }
+    if (wide_panels > 0) {
+      call.b = b + panel.skipped * kernels.width;
+      call.b_skip = wide_panels > 1 ? (panel.terms - call.segment_count * call.segment_length) * kernels.width : 0;
+      call.b_step = panel.b_step != 0 ? panel.b_step : kernels.width;
+      call.panels = wide_panels;
+      const index_t next_rows = std::min(rows, panel.rows - row - rows);
+      const index_t times = std::max<index_t>(
+          1, wide_panels * call.segment_count * ceil_div(call.segment_length, tile_call<real>::ahead_terms));
+      if (panel.next != nullptr) {
+        call.ahead_lines = ceil_div(panel.next_lines * rows, times * panel.rows);
+        call.ahead = panel.next + fetched;
+        fetched += call.ahead_lines * times * line;
+      } else if (panel.ahead != 0) {
+        call.ahead = call.a + call.a_row[0] + panel.ahead * rows;
+        call.ahead_lines = ceil_div(panel.ahead * next_rows, times * line);
+      } else if (!panel.first) {
+        call.ahead = sums + rows * padded;
+        call.ahead_lines = ceil_div(padded * next_rows, times * line);
+      }
+      run_tile(kernels, call, rows, kernels.width, spare);
+    }
+    if (wide_columns < padded) {
+      call.b = b + wide_columns * panel.terms + panel.skipped * kernels.lanes;
+      call.b_step = kernels.lanes;
+      call.panels = 1;
+      call.ahead_lines = 0;
+      call.initial = call.initial == nullptr ? nullptr : call.initial + wide_columns;
+      call.partial = partial == nullptr ? nullptr : partial + wide_columns;
+      if constexpr (stores) {
+        call.output = shifted(output, wide_columns);
+        call.output.bias = output.bias == nullptr ? nullptr : output.bias + wide_columns;
+      }
+      run_tile(kernels, call, rows, kernels.lanes, spare);
+    }
+    if (panel.last && partial != nullptr) {
+      tile_output<Element> finished = output;
+      if (output.bias != nullptr && output.bias_of_rows) {
+        finished.bias = output.bias + row;
+      }
+      if (panel.c_column != nullptr) {
+        store_scattered(panel.tile, rows, panel.columns, padded, call.c_row, panel.c_column, finished);
+      } else {
+        store_rows(kernels, panel.tile, rows, padded, panel.columns, call.c_row, finished);
+      }
+    }
+    if (panel.packed_terms != 0) {
+      call.a += rows * panel.packed_terms;
+    } else {
+      call.a_row += rows;
+    }
+    call.c_row += rows;
+    sums += rows * padded;
+  }
+}
+
+}  // namespace gradus::kernels::detail

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Convolutions whose groups are narrower than a vector, for one instruction set; part of simd_tile_body.hpp, and like
+// it included several times.
+// Module: kernels. Depends on: core.
+
+// No `#pragma once`: GRADUS_TILE_NAMESPACE says what to compile.
+#if defined(GRADUS_TILE_NAMESPACE)
+
+namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
+
+template <class Element, int Pixels, int Vectors>
+void multiply_taps_of(const taps_call<Element>& call, const Element* x, const Element* w, index_t step, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  vector sum[std::size_t{Pixels}][std::size_t{Vectors}] = {};
+  for (index_t r = 0; r < call.rows; ++r) {
+    const Element* from = x + r * call.x_row;
+    const Element* tap = w + r * call.w_row;
+    for (index_t s = call.columns; s > 0; --s) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        const vector factor = *reinterpret_cast<const stored*>(tap + v * lanes);
+#pragma GCC unroll 8
+        for (int p = 0; p < Pixels; ++p) {
+          sum[p][v] += factor * *reinterpret_cast<const stored*>(from + p * call.x_pixel + v * lanes);
+        }
+      }
+      from += call.x_column;
+      tap += call.w_column;
+    }
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < Pixels; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      *reinterpret_cast<stored*>(to + p * step + v * lanes) = sum[p][v];
+    }
+  }
+}
+
+/// The results of some pixels, vectors of channels one after another. @return the channels that are left
+template <class Element, int Pixels, int Vectors>
+index_t multiply_taps_of_pixels(const taps_call<Element>& call, index_t p, index_t first, index_t channels,
+                                Element* to) {
+  constexpr index_t width = Vectors * vector_of<Element>::lanes;
+  const Element* const x = call.x + p * call.x_pixel;
+  for (; first + width <= channels; first += width) {
+    multiply_taps_of<Element, Pixels, Vectors>(call, x + first, call.w + first, channels, to + p * channels + first);
+  }
+  return first;
+}
+
+template <class Element>
+void multiply_taps(const taps_call<Element>& call, index_t channels, Element* to) {
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  const bool narrow = channels < 2 * lanes;
+  const index_t most = narrow && call.pixels >= 8 ? 8 : call.pixels >= 4 ? 4 : 1;
+  for (index_t p = 0; p < call.pixels; p += most) {
+    // The last pixels may be computed twice, which costs less than one by one.
+    const index_t begin = std::min(p, call.pixels - most);
+    if (most == 8) {
+      multiply_taps_of_pixels<Element, 8, 1>(call, begin, 0, channels, to);
+    } else if (most == 4) {
+      const index_t j = multiply_taps_of_pixels<Element, 4, 2>(call, begin, 0, channels, to);
+      multiply_taps_of_pixels<Element, 4, 1>(call, begin, j, channels, to);
+    } else {
+      const index_t j = multiply_taps_of_pixels<Element, 1, 2>(call, begin, 0, channels, to);
+      multiply_taps_of_pixels<Element, 1, 1>(call, begin, j, channels, to);
+    }
+  }
+  for (index_t p = 0; p < call.pixels && channels % lanes != 0; ++p) {
+    for (index_t rest = channels / lanes * lanes; rest < channels; ++rest) {
+      Element sum{};
+      for (index_t r = 0; r < call.rows; ++r) {
+        for (index_t s = 0; s < call.columns; ++s) {
+          sum += call.x[p * call.x_pixel + r * call.x_row + s * call.x_column + rest] *
+                 call.w[r * call.w_row + s * call.w_column + rest];
+        }
+      }
+      to[p * channels + rest] = sum;
+    }
+  }
+}
+
+template <class Element>
+void add_products(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
+                  Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr int vectors = 2;
+  index_t j = 0;
+  for (; j + vectors * lanes <= count; j += vectors * lanes) {
+    vector sum[2][vectors] = {};  // terms by turns: additions that do not wait for each other
+    index_t k = 0;
+    for (; k + 2 <= terms; k += 2) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 2; ++i) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[i][v] += *reinterpret_cast<const stored*>(x + (k + i) * x_step + j + v * lanes) *
+                       *reinterpret_cast<const stored*>(y + (k + i) * y_step + j + v * lanes);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      if (k < terms) {
+        sum[0][v] += *reinterpret_cast<const stored*>(x + k * x_step + j + v * lanes) *
+                     *reinterpret_cast<const stored*>(y + k * y_step + j + v * lanes);
+      }
+      *reinterpret_cast<stored*>(to + j + v * lanes) += sum[0][v] + sum[1][v];
+    }
+  }
+  for (; j < count; ++j) {
+    for (index_t k = 0; k < terms; ++k) {
+      to[j] += x[k * x_step + j] * y[k * y_step + j];
+    }
+  }
+}
+
+template <class Element, int Taps>
+void add_tap_products_of(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t pixels,
+                         Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  vector sum[std::size_t{Taps}] = {};
+  for (index_t p = pixels; p > 0; --p) {
+    const vector factor = *reinterpret_cast<const stored*>(y);
+#pragma GCC unroll 12
+    for (int k = 0; k < Taps; ++k) {
+      sum[k] += factor * *reinterpret_cast<const stored*>(x + k * lanes);
+    }
+    x += x_step;
+    y += y_step;
+  }
+#pragma GCC unroll 12
+  for (int k = 0; k < Taps; ++k) {
+    *reinterpret_cast<stored*>(to + k * lanes) += sum[k];
+  }
+}
+
+template <class Element>
+void add_tap_products(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t pixels, index_t taps,
+                      Element* to) {
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  index_t k = 0;
+  for (; k + 12 <= taps; k += 12) {
+    add_tap_products_of<Element, 12>(x + k * lanes, x_step, y, y_step, pixels, to + k * lanes);
+  }
+  for (; k + 4 <= taps; k += 4) {
+    add_tap_products_of<Element, 4>(x + k * lanes, x_step, y, y_step, pixels, to + k * lanes);
+  }
+  for (; k < taps; ++k) {
+    add_tap_products_of<Element, 1>(x + k * lanes, x_step, y, y_step, pixels, to + k * lanes);
+  }
+}
+
+/// to[j] = all[j / Group * Group + Term] for every lane j
+template <class Element, int Group, int Term>
+GRADUS_ALWAYS_INLINE void spread_term(const typename vector_of<Element>::type& all, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr auto from = [](int lane) { return lane / Group * Group + Term; };
+  vector spread;
+  if constexpr (lanes == 16) {
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7), from(8),
+                            from(9), from(10), from(11), from(12), from(13), from(14), from(15));
+  } else if constexpr (lanes == 8) {
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3), from(4), from(5), from(6), from(7));
+  } else if constexpr (lanes == 4) {
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1), from(2), from(3));
+  } else {
+    static_assert(lanes == 2);
+    spread = GRADUS_SHUFFLE(all, all, from(0), from(1));
+  }
+  *reinterpret_cast<typename vector_of<Element>::stored*>(to) = spread;
+}
+
+template <class Element, int Group, int... Term>
+GRADUS_ALWAYS_INLINE void spread_vector(const Element* from, std::integer_sequence<int, Term...> /*terms*/,
+                                        Element* to) {
+  constexpr int lanes = static_cast<int>(vector_of<Element>::lanes);
+  const typename vector_of<Element>::type all = *reinterpret_cast<const typename vector_of<Element>::stored*>(from);
+  (spread_term<Element, Group, Term>(all, to + Term * lanes), ...);
+}
+
+template <class Element, int Group>
+void spread_groups_of(const Element* from, index_t step, index_t pixels, index_t channels, Element* to) {
+  constexpr int lanes = static_cast<int>(vector_of<Element>::lanes);
+  if constexpr (Group <= lanes) {
+    Element some[std::size_t{lanes}] = {};
+    for (index_t p = 0; p < pixels; ++p) {
+      const Element* all = from + p * step;
+      __builtin_prefetch(all + 16 * step);
+      if (channels < lanes) {
+        std::copy_n(all, channels, some);
+        all = some;
+      }
+      spread_vector<Element, Group>(all, std::make_integer_sequence<int, Group>{}, to + p * Group * lanes);
+    }
+  }
+}
+
+template <class Element>
+void spread_groups(const Element* from, index_t step, index_t pixels, index_t channels, index_t group, Element* to) {
+  const auto spread = group == 2   ? &spread_groups_of<Element, 2>
+                      : group == 4 ? &spread_groups_of<Element, 4>
+                                   : &spread_groups_of<Element, 8>;
+  spread(from, step, pixels, channels, to);
+}
+
+}  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
+
+#endif

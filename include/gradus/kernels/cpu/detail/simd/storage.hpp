@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// How elements come from memory into the panels of tiles, and sums back: tiles compute in float or double, and
+// what is stored in 16 bits is widened on the way in and rounded on the way out.
+// Module: kernels. Depends on: core.
+#pragma once
+
+#include <algorithm>    // std::copy_n
+#include <cstddef>      // std::size_t
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/config.hpp"                     // GRADUS_SHUFFLE
+#include "gradus/core/element.hpp"                    // real_element
+#include "gradus/core/index.hpp"                      // index_t
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // computed, full_packet, for_each_packet
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"           // tile_kernels, tile_output
+
+namespace gradus::kernels::detail {
+
+/// to[i] = from[i] for i < count
+template <class Element>
+void read_run(const Element* from, index_t count, computed<Element>* to) {
+  if constexpr (real_element<Element>) {
+    std::copy_n(from, count, to);
+  } else if constexpr (requires { widen(from, to, std::size_t{}); }) {  // by instructions, where there are some
+    widen(from, to, static_cast<std::size_t>(count));
+  } else {
+    for_each_packet<Element>(0, count,
+                             [=]<class Packet>(Packet, index_t i) { Packet::store(to + i, Packet::load(from + i)); });
+  }
+}
+
+/// to[i] = from[i * step] for i < count
+template <class Element>
+void read_every(const Element* from, index_t step, index_t count, computed<Element>* to) {
+  index_t i = 0;
+  if constexpr (std::is_same_v<Element, float>) {
+    typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+    for (; step == 2 && i + 4 < count; i += 4) {  // the second load ends after what is needed
+      const four low = *reinterpret_cast<const four*>(from + 2 * i);
+      const four high = *reinterpret_cast<const four*>(from + 2 * i + 4);
+      *reinterpret_cast<four*>(to + i) = GRADUS_SHUFFLE(low, high, 0, 2, 4, 6);
+    }
+  }
+  for (; i < count; ++i) {
+    to[i] = from[i * step];
+  }
+}
+
+/// to[i] += from[i] for i < count
+template <class Element>
+void add_run(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t count,
+             computed<Element>* to) {
+  if constexpr (real_element<Element>) {
+    kernels.add(from, count, to);
+  } else {
+    for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
+      Packet::store(to + i, Packet::load(to + i) + Packet::load(from + i));
+    });
+  }
+}
+
+/// As tile_kernels::copy_rows.
+template <class Element>
+void read_rows(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t step, index_t count,
+               index_t width, computed<Element>* to) {
+  if constexpr (real_element<Element>) {
+    kernels.copy_rows(from, step, count, width, to);
+  } else {
+    for (index_t k = 0; k < count; ++k) {
+      __builtin_prefetch(from + 12 * step);
+      read_run(from, width, to);
+      from += step;
+      to += width;
+    }
+  }
+}
+
+/// As tile_kernels::transpose.
+template <class Element>
+void read_transposed(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t step, index_t columns,
+                     index_t count, index_t width, computed<Element>* to) {
+  if constexpr (real_element<Element>) {
+    kernels.transpose(from, step, columns, count, width, to);
+  } else {
+    // A few rows at a time are widened as they lie, and then turned.
+    constexpr index_t height = 16;
+    constexpr index_t length = 64;
+    alignas(64) computed<Element> rows[height * length];
+    for (index_t j = 0; j < columns; j += height) {
+      const index_t some = columns - j < height ? columns - j : height;
+      for (index_t k = 0; k < count; k += length) {
+        const index_t terms = count - k < length ? count - k : length;
+        for (index_t i = 0; i < some; ++i) {
+          read_run(from + (j + i) * step + k, terms, rows + i * length);
+        }
+        kernels.transpose(rows, length, some, terms, width, to + k * width + j);
+      }
+    }
+  }
+}
+
+/// As tile_kernels::finish.
+template <class Element>
+void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<Element>* sums, index_t rows,
+                index_t pitch, index_t count, const index_t* c_row, const tile_output<Element>& output) {
+  if constexpr (real_element<Element>) {
+    kernels.finish(sums, rows, pitch, count, c_row, output);
+  } else {
+    const tile_output<Element> o = output;
+    for (index_t m = 0; m < rows; ++m) {
+      const computed<Element>* const row = sums + m * pitch;
+      const index_t place = c_row[m];
+      for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t j) {
+        const index_t at = place + j;
+        auto value = Packet::load(row + j);
+        if (o.bias != nullptr) {
+          value += o.bias_of_rows ? Packet::broadcast(o.bias[m]) : Packet::load(o.bias + j);
+        }
+        if (o.residual != nullptr) {
+          value += Packet::load(o.residual + at);
+        }
+        if (o.accumulate) {
+          value += Packet::load(o.c + at);
+        }
+        if (o.relu) {
+          value = Packet::relu(value);
+        }
+        if (o.mask != nullptr) {
+          value = Packet::where_positive(Packet::load(o.mask + at), value);
+        }
+        Packet::store(o.c + at, value);
+      });
+    }
+  }
+}
+
+/// Rounds factors that were packed from parameters to what elements can hold.
+template <class Element>
+void round_run([[maybe_unused]] index_t count, [[maybe_unused]] computed<Element>* values) {
+  if constexpr (!real_element<Element>) {
+    for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
+      Element rounded[Packet::lanes];
+      Packet::store(rounded, Packet::load(values + i));
+      Packet::store(values + i, Packet::load(rounded));
+    });
+  }
+}
+
+}  // namespace gradus::kernels::detail

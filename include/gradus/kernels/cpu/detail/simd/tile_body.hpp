@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The code of simd_tile.hpp for one instruction set; included several times, each time into another namespace.
+// Module: kernels. Depends on: core.
+
+// No `#pragma once`: GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
+// compile, and are undefined at the end. Only what is meant for them is included here: the includer's function target
+// applies to it.
+#if defined(GRADUS_TILE_NAMESPACE)
+
+#include "gradus/kernels/cpu/detail/simd/transpose_body.hpp"  // quarter_of, transpose, vector_of
+
+#include "gradus/kernels/cpu/detail/simd/small_groups_body.hpp"  // add_products, multiply_taps, spread_groups
+
+namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
+
+/// Elements of a line of the cache.
+template <class Element>
+constexpr index_t line_of = 64 / static_cast<index_t>(sizeof(Element));
+
+template <class Element, int Rows, int Vectors>
+void multiply_tile(const tile_call<Element>& call) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  const Element* a[std::size_t{Rows}];
+#pragma GCC unroll 16
+  for (int m = 0; m < Rows; ++m) {
+    a[m] = call.a + call.a_row[m];
+  }
+  const Element* b = call.b;
+  const Element* ahead = call.ahead;
+  for (index_t column = 0; column != call.panels * Vectors * lanes; column += Vectors * lanes) {
+    vector sum[std::size_t{Rows}][std::size_t{Vectors}];
+    if (const Element* const initial = call.initial; initial != nullptr) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] = *reinterpret_cast<const stored*>(initial + m * call.sums_step + column + v * lanes);
+        }
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] = vector{};
+        }
+      }
+    }
+    if (call.partial == nullptr) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (index_t j = 0; j < Vectors * lanes; j += line_of<Element>) {
+          __builtin_prefetch(call.output.c + call.c_row[m] + column + j, 1);
+        }
+      }
+    }
+    const index_t step = call.a_step;
+    const index_t b_step = call.b_step;
+    const index_t* segment = call.segments;
+    for (const index_t* const end = segment + call.segment_count; segment != end; ++segment) {
+      index_t at = *segment;
+      index_t some = 0;
+      for (index_t k = call.segment_length; k > 0; --k) {
+        if (--some < 0) {
+          some = tile_call<Element>::ahead_terms - 1;
+          for (index_t i = call.ahead_lines; i > 0; --i) {
+            __builtin_prefetch(ahead);
+            ahead += line_of<Element>;
+          }
+        }
+        vector columns[std::size_t{Vectors}];
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          columns[v] = *reinterpret_cast<const stored*>(b + v * lanes);
+        }
+#pragma GCC unroll 16
+        for (int m = 0; m < Rows; ++m) {
+          const vector row = a[m][at] - vector{};
+#pragma GCC unroll 4
+          for (int v = 0; v < Vectors; ++v) {
+            sum[m][v] += row * columns[v];
+          }
+        }
+        at += step;
+        b += b_step;
+      }
+    }
+    b += call.b_skip;
+    if (Element* const partial = call.partial; partial != nullptr) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          *reinterpret_cast<stored*>(partial + m * call.sums_step + column + v * lanes) = sum[m][v];
+        }
+      }
+      continue;
+    }
+    if (const Element* const bias = call.output.bias; bias != nullptr) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        const vector of_columns = *reinterpret_cast<const stored*>(bias + column + v * lanes);
+#pragma GCC unroll 16
+        for (int m = 0; m < Rows; ++m) {
+          sum[m][v] += of_columns;
+        }
+      }
+    }
+    if (call.output.relu) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+        }
+      }
+    }
+    Element* const c = call.output.c + column;
+    const index_t* const place = call.c_row;
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) {
+        *reinterpret_cast<stored*>(c + place[m] + v * lanes) = sum[m][v];
+      }
+    }
+  }
+}
+
+/// A tile of one vector. Many rows are taken in halves: the addresses of all of them do not fit in the registers, and
+/// one vector leaves no time to fetch them.
+template <class Element, int Rows>
+void multiply_narrow_tile(const tile_call<Element>& call) {
+  if constexpr (Rows <= 8) {
+    multiply_tile<Element, Rows, 1>(call);
+  } else {
+    constexpr int half = Rows / 2;
+    static_assert(Rows == 2 * half);
+    multiply_tile<Element, half, 1>(call);
+    tile_call<Element> second = call;
+    second.a_row += half;
+    if (call.initial != nullptr) {
+      second.initial += half * call.sums_step;
+    }
+    if (call.partial != nullptr) {
+      second.partial += half * call.sums_step;
+    } else {
+      second.c_row += half;
+    }
+    multiply_tile<Element, half, 1>(second);
+  }
+}
+
+template <class Element>
+void finish(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
+            const tile_output<Element>& output) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  const tile_output<Element> o = output;
+  for (index_t m = 0; m < rows; ++m) {
+    index_t j = 0;
+    for (; j + lanes <= count; j += lanes) {
+      const index_t at = c_row[m] + j;
+      vector value = *reinterpret_cast<const stored*>(sums + m * pitch + j);
+      if (o.bias != nullptr) {
+        value += o.bias_of_rows ? o.bias[m] - vector{} : vector(*reinterpret_cast<const stored*>(o.bias + j));
+      }
+      if (o.residual != nullptr) {
+        value += *reinterpret_cast<const stored*>(o.residual + at);
+      }
+      if (o.accumulate) {
+        value += *reinterpret_cast<const stored*>(o.c + at);
+      }
+      if (o.relu) {
+        value = vector{} > value ? vector{} : value;
+      }
+      if (o.mask != nullptr) {
+        value = *reinterpret_cast<const stored*>(o.mask + at) > vector{} ? value : vector{};
+      }
+      *reinterpret_cast<stored*>(o.c + at) = value;
+    }
+    for (; j < count; ++j) {
+      const index_t at = c_row[m] + j;
+      Element value = sums[m * pitch + j];
+      value += o.bias == nullptr ? Element{} : o.bias[o.bias_of_rows ? m : j];
+      value += o.residual == nullptr ? Element{} : o.residual[at];
+      value += o.accumulate ? o.c[at] : Element{};
+      value = o.relu && value < Element{} ? Element{} : value;
+      o.c[at] = o.mask != nullptr && !(o.mask[at] > Element{}) ? Element{} : value;
+    }
+  }
+}
+
+template <class Element>
+void add(const Element* from, index_t count, Element* to) {
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  index_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    *reinterpret_cast<stored*>(to + i) += *reinterpret_cast<const stored*>(from + i);
+  }
+  for (; i < count; ++i) {
+    to[i] += from[i];
+  }
+}
+
+template <class Element>
+void dot_rows(const Element* x, const Element* rows, index_t step, index_t count, index_t terms, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr int height = 4;
+  constexpr int vectors = 2;  // enough chains of sums to keep the multipliers busy
+  for (index_t i = 0; i < count; i += height) {
+    const Element* row[height];
+    vector sum[height][vectors] = {};
+    for (int m = 0; m < height; ++m) {
+      row[m] = rows + (i + m < count ? i + m : count - 1) * step;  // the last row again, not stored
+    }
+    index_t k = 0;
+    for (; k + vectors * lanes <= terms; k += vectors * lanes) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        const vector factor = *reinterpret_cast<const stored*>(x + k + v * lanes);
+#pragma GCC unroll 4
+        for (int m = 0; m < height; ++m) {
+          sum[m][v] += factor * *reinterpret_cast<const stored*>(row[m] + k + v * lanes);
+        }
+      }
+    }
+    for (int m = 0; m < height && i + m < count; ++m) {
+      const vector both = sum[m][0] + sum[m][1];
+      Element total{};
+      for (index_t l = 0; l < lanes; ++l) {
+        total += both[l];
+      }
+      for (index_t rest = k; rest < terms; ++rest) {
+        total += x[rest] * row[m][rest];
+      }
+      to[i + m] = total;
+    }
+  }
+}
+
+template <class Element>
+void add_rows(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr int vectors = 4;
+  index_t j = 0;
+  for (; j + vectors * lanes <= count; j += vectors * lanes) {
+    vector sum[vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      sum[v] = *reinterpret_cast<const stored*>(to + j + v * lanes);
+    }
+    const Element* row = rows + j;
+    for (index_t k = 0; k < terms; ++k, row += step) {
+      const vector factor = x[k] - vector{};
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        sum[v] += factor * *reinterpret_cast<const stored*>(row + v * lanes);
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      *reinterpret_cast<stored*>(to + j + v * lanes) = sum[v];
+    }
+  }
+  for (; j < count; ++j) {
+    for (index_t k = 0; k < terms; ++k) {
+      to[j] += x[k] * rows[k * step + j];
+    }
+  }
+}
+
+template <class Element>
+void copy_rows(const Element* from, index_t step, index_t count, index_t width, Element* to) {
+  using stored = typename vector_of<Element>::stored;
+  using quarter = typename quarter_of<Element>::type;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr index_t few = quarter_of<Element>::lanes;
+  for (index_t k = 0; k < count; ++k) {
+    __builtin_prefetch(from + 12 * step);  // rows lie too far apart for the processor to see what comes next
+    index_t j = 0;
+    for (; j + lanes <= width; j += lanes) {
+      *reinterpret_cast<stored*>(to + j) = *reinterpret_cast<const stored*>(from + j);
+    }
+    for (; j + few <= width; j += few) {
+      *reinterpret_cast<quarter*>(to + j) = *reinterpret_cast<const quarter*>(from + j);
+    }
+    for (; j < width; ++j) {
+      to[j] = from[j];
+    }
+    from += step;
+    to += width;
+  }
+}
+
+template <class Element, int Rows>
+void multiply_planes(const plane_call<Element>& call) {
+  using vector = typename vector_of<Element>::type;
+  using stored = typename vector_of<Element>::stored;
+  constexpr int vectors = GRADUS_TILE_VECTORS;
+  constexpr index_t lanes = vector_of<Element>::lanes;
+  constexpr index_t width = vectors * lanes;
+  for (index_t begin = 0; begin < call.columns; begin += width) {
+    const index_t column = begin + width <= call.columns ? begin : call.columns - width;
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (index_t j = 0; j < width; j += line_of<Element>) {
+        __builtin_prefetch(call.c + m * call.c_step + column + j, 1);
+      }
+    }
+    vector sum[std::size_t{Rows}][std::size_t{vectors}];
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        sum[m][v] = vector{};
+      }
+    }
+    const Element* a = call.a;
+    const Element* const b = call.b + column;
+    const index_t* offset = call.offsets;
+    index_t ahead = begin;
+    index_t rows_ahead = call.ahead_rows;
+    index_t some = 0;
+    for (const index_t* const end = offset + call.terms; offset != end; ++offset) {
+      if (rows_ahead > 0 && --some < 0) {
+        some = call.ahead_terms - 1;
+        --rows_ahead;
+#pragma GCC unroll 4
+        for (index_t j = 0; j < width; j += line_of<Element>) {
+          __builtin_prefetch(call.ahead + ahead + j);
+        }
+        ahead += call.ahead_step;
+      }
+      vector columns[vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        columns[v] = *reinterpret_cast<const stored*>(b + *offset + v * lanes);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+        const vector row = a[m] - vector{};
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[m][v] += row * columns[v];
+        }
+      }
+      a += Rows;
+    }
+    if (const Element* const bias = call.bias; bias != nullptr) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+        const vector row = bias[m] - vector{};
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[m][v] += row;
+        }
+      }
+    }
+    if (call.relu) {
+#pragma GCC unroll 16
+      for (int m = 0; m < Rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+        }
+      }
+    }
+    Element* c = call.c + column;
+#pragma GCC unroll 16
+    for (int m = 0; m < Rows; ++m, c += call.c_step) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        *reinterpret_cast<stored*>(c + v * lanes) = sum[m][v];
+      }
+    }
+  }
+}
+
+template <class Element, int... Rows>
+constexpr tile_table<Element> wide_tiles() {
+  tile_table<Element> by_rows{};
+  ((by_rows[Rows] = &multiply_tile<Element, Rows, GRADUS_TILE_VECTORS>), ...);
+  return by_rows;
+}
+
+template <class Element, int Rows>
+constexpr tile_table<Element> narrow_tiles() {
+  tile_table<Element> by_rows{};
+  by_rows[Rows] = &multiply_narrow_tile<Element, Rows>;
+  return by_rows;
+}
+
+template <class Element, int... Rows>
+constexpr plane_tiles<Element> plane_tiles_by_rows() {
+  plane_tiles<Element> by_rows{};
+  ((by_rows[Rows] = &multiply_planes<Element, Rows>), ...);
+  return by_rows;
+}
+
+template <class Element>
+inline constexpr plane_tiles<Element> plane_tiles_of = plane_tiles_by_rows<Element, GRADUS_TILE_HEIGHTS>();
+
+template <class Element>
+inline constexpr tile_kernels<Element> tile_kernels_of{.set = instruction_set::GRADUS_TILE_NAMESPACE,
+                                                       .lanes = vector_of<Element>::lanes,
+                                                       .rows = GRADUS_TILE_ROWS,
+                                                       .width = GRADUS_TILE_VECTORS* vector_of<Element>::lanes,
+                                                       .wide = wide_tiles<Element, GRADUS_TILE_HEIGHTS>(),
+                                                       .narrow = narrow_tiles<Element, GRADUS_TILE_ROWS>(),
+                                                       .finish = &finish<Element>,
+                                                       .add = &add<Element>,
+                                                       .dot_rows = &dot_rows<Element>,
+                                                       .add_rows = &add_rows<Element>,
+                                                       .multiply_taps = &multiply_taps<Element>,
+                                                       .add_products = &add_products<Element>,
+                                                       .add_tap_products = &add_tap_products<Element>,
+                                                       .spread_groups = &spread_groups<Element>,
+                                                       .copy_rows = &copy_rows<Element>,
+                                                       .transpose = &transpose<Element>};
+
+}  // namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE
+
+#undef GRADUS_TILE_NAMESPACE
+#undef GRADUS_TILE_BYTES
+#undef GRADUS_TILE_ROWS
+#undef GRADUS_TILE_HEIGHTS
+#undef GRADUS_TILE_VECTORS
+#endif

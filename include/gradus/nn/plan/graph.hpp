@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The graph of a network's layers: names, shapes, parameters and the checks of all these; compiled once for all element
+// types, layouts and devices.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <atomic>            // std::atomic
+#include <cstddef>           // std::size_t
+#include <cstdint>           // std::uint64_t
+#include <initializer_list>  // std::initializer_list
+#include <memory>            // std::unique_ptr
+#include <span>              // std::span
+#include <string>            // std::string
+#include <string_view>       // std::string_view
+#include <utility>           // std::move
+#include <vector>            // std::vector
+
+#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"      // configuration_error, error, error_place, shape_error
+#include "gradus/core/extents.hpp"    // extents, image_extents
+#include "gradus/core/index.hpp"      // index_t
+#include "gradus/core/text.hpp"       // append, text
+#include "gradus/core/vector.hpp"     // vector
+#include "gradus/nn/plan/streams.hpp"        // branch_parallelism
+#include "gradus/nn/layer.hpp"        // layer_base, layer_memory
+#include "gradus/nn/plan/memory_plan.hpp"  // memory_plan
+#include "gradus/nn/plan/micro_batches.hpp"  // micro_batches
+#include "gradus/nn/parameter.hpp"    // parameter_description
+#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, plan_optimizations
+#include "gradus/nn/plan/recompute.hpp"    // recomputation
+#include "gradus/nn/value.hpp"        // value, value_shape
+
+namespace gradus::nn {
+
+/// The values that a layer reads: one, or a list in braces.
+class input_list {
+ public:
+  input_list(value single) : values_{single} {}
+  input_list(std::initializer_list<value> several) : values_{several} {}
+  input_list(std::vector<value> several) : values_{std::move(several)} {}
+
+  [[nodiscard]] const std::vector<value>& values() const noexcept { return values_; }
+
+ private:
+  std::vector<value> values_;
+};
+
+/// How a network is frozen.
+struct freeze_options {
+  index_t batch_size = 0;  ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+  /// Larger batches are computed in parts of so many examples, whose gradients add up, with the memory of one part; 0:
+  /// all at once. Layers that look at the whole batch, such as batch normalisation, see one part at a time.
+  micro_batches micro_batch_size = {};
+  recomputation recompute = {};               ///< true: less memory, and cheap layers run twice in a training step
+  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the lanes of the device
+  plan_optimizations optimizations = {};      ///< what the plan may do; all of it
+};
+
+/// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the
+/// network, value i + 1 the output of layer i.
+class graph {
+ public:
+  struct node {
+    std::string name;
+    std::unique_ptr<layer_base> layer;
+    void* passes;                                   ///< the same layer, as the network that calls append runs it
+    gradus::detail::vector<std::size_t> inputs;     ///< values
+    std::vector<parameter_description> parameters;  ///< named "layer.weight"
+    // Set by freeze.
+    std::size_t first_parameter = 0;          ///< its position in parameters()
+    std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
+    std::size_t first_buffer = 0;             ///< counted over all layers
+  };
+
+  /// @param input  the shape of one example
+  /// @throws shape_error when an extent is below 1
+  GRADUS_COLD explicit graph(const value_shape& input) {
+    if (input.channels < 1 || input.height < 1 || input.width < 1) {
+      raise<shape_error>("network", "an input of at least 1 channel, row and column",
+                         {input.channels, " channels, ", input.height, " rows and ", input.width, " columns"});
+    }
+    shapes_.push_back(input);
+  }
+
+  // ---- building
+
+  /// Appends a layer and infers the shape of its output.
+  /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
+  GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
+                           std::span<const value> inputs, error_place where) {
+    require_building("network.add", where);
+    for (const node& other : nodes_) {
+      if (other.name == name) {
+        raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
+      }
+    }
+    gradus::detail::vector<value_shape> input_shapes;
+    for (const value input : inputs) {
+      if (!owns(input)) {
+        raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
+                                   "pass what input() or add(...) of this network returned", where);
+      }
+      input_shapes.push_back(shapes_[input.index]);
+    }
+    node& made = nodes_.emplace_back();
+    try {
+      if (inputs.empty()) {
+        raise<configuration_error>(layer->kind(), "at least 1 input value", "0");
+      }
+      shapes_.push_back(layer->infer(input_shapes));
+      for (const value input : inputs) {
+        made.inputs.push_back(input.index);
+      }
+      made.name = name;
+      made.passes = passes;
+      made.parameters = layer->parameters();
+      for (parameter_description& p : made.parameters) {
+        p.name = gradus::detail::text({name, ".", p.name});
+      }
+      made.layer = std::move(layer);
+    } catch (error& failure) {
+      forget_last();
+      failure.add_context(place(name, input_shapes), where);
+      throw;
+    } catch (...) {
+      forget_last();
+      throw;
+    }
+    return {nodes_.size(), identity_};
+  }
+
+  /// @throws configuration_error when a loss cannot be put on the value
+  GRADUS_COLD void require_scores(value scores, error_place where) const {
+    require_building("network.loss", where);
+    if (has_loss_) {
+      raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
+    }
+    if (!owns(scores) || scores.index == 0) {
+      raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
+    }
+  }
+
+  /// Ends the graph with a loss over `scores`. @pre require_scores(scores)
+  void end(value scores) {
+    scores_ = scores.index;
+    has_loss_ = true;
+  }
+
+  /// Fixes the graph, and the places of parameters in a flat buffer, each on a boundary of memory_plan::alignment.
+  /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
+  GRADUS_COLD void freeze(const freeze_options& options, std::size_t element_bytes) {
+    require_building("network.freeze");
+    if (nodes_.empty()) {
+      raise<configuration_error>("network.freeze", "a network with at least one layer", "none");
+    }
+    if (options.batch_size < 1) {
+      raise<configuration_error>("network.freeze", "a batch_size of at least 1", {options.batch_size});
+    }
+    if (!has_loss_) {
+      scores_ = shapes_.size() - 1;
+    }
+    require_all_used();
+    parameters_.clear();  // of an attempt before
+    parameter_elements_ = 0;
+    buffer_count_ = 0;
+    buffer_elements_ = 0;
+    options_ = options;
+    const auto unit = static_cast<index_t>(memory_plan::alignment / element_bytes);
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      nodes_[i].first_parameter = parameters_.size();
+      for (parameter_description& p : nodes_[i].parameters) {
+        p.offset = parameter_elements_;
+        parameter_elements_ += (p.shape.size() + unit - 1) / unit * unit;
+        parameters_.push_back(&p);
+      }
+    }
+    for (node& n : nodes_) {
+      n.buffers = n.layer->buffers();
+      n.first_buffer = buffer_count_;
+      buffer_count_ += n.buffers.size();
+      for (buffer_description& b : n.buffers) {
+        b.name = gradus::detail::text({n.name, ".", b.name});
+        buffer_elements_ += b.size;
+      }
+    }
+  }
+
+  /// Undoes freeze: the network could not take its memory.
+  void thaw() noexcept { options_ = {}; }
+
+  /// What the plan is made from.
+  /// @param memory  one entry a layer
+  [[nodiscard]] GRADUS_COLD graph_description describe_for_plan(std::span<const layer_memory> memory,
+                                                                std::size_t element_bytes) const {
+    graph_description description{.nodes = gradus::detail::vector<graph_description::node>(nodes_.size()),
+                                  .scores = scores_,
+                                  .has_loss = has_loss_};
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      graph_description::node& n = description.nodes[i];
+      n.inputs = nodes_[i].inputs;
+      n.traits = nodes_[i].layer->traits();
+      n.has_parameters = !nodes_[i].parameters.empty();
+      n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
+      n.state_bytes = memory[i].state;
+      // Passes without multiply-adds wait for memory, some 16 multiply-adds an element.
+      n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
+    }
+    return description;
+  }
+
+  // ---- what it consists of
+
+  /// Not of a graph that was moved from.
+  [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0 && !nodes_.empty(); }
+  [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
+  /// The most examples that a layer computes at once.
+  [[nodiscard]] index_t examples_at_once() const noexcept {
+    const index_t part = options_.micro_batch_size.examples;
+    return part > 0 && part < options_.batch_size ? part : options_.batch_size;
+  }
+  [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
+  /// What the values of this graph, and of no other in the process, hold.
+  [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
+  /// @throws std::out_of_range when there is no such layer
+  [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
+  /// Of one example of a value. @throws configuration_error when it is not of this graph
+  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_place where = error_place::current()) const {
+    if (!owns(v)) {
+      raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
+                                 "pass what input() or add(...) of this network returned", where);
+    }
+    return shapes_[v.index];
+  }
+  /// Of one example of a value. @throws std::out_of_range when there is no such value
+  [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
+  /// The extents of a value for a number of examples. @pre the value exists
+  [[nodiscard]] GRADUS_NEVER_INLINE extents<4> batch_extents(std::size_t v, index_t examples) const {
+    return shapes_[v].batch(examples);
+  }
+  [[nodiscard]] bool has_loss() const noexcept { return has_loss_; }
+  /// The value that forward returns.
+  [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
+
+  /// All parameters, the last layer's first. @pre frozen
+  [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
+  /// The size of a flat buffer for all parameters, in elements. @pre frozen
+  [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
+  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre frozen
+  [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
+
+  /// The position of the parameter "layer.name" in parameters().
+  /// @throws configuration_error when there is none, or the graph has not been frozen or forecast
+  [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name,
+                                                       error_place where = error_place::current()) const {
+    if (parameters_.empty()) {
+      require_frozen("network.find_parameter", where);
+    }
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      if (parameters_[k]->name == name) {
+        return k;
+      }
+    }
+    std::string known;
+    for (const parameter_description* const p : parameters_) {
+      gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
+    }
+    raise<configuration_error>("network.find_parameter", known, {"'", name, "'"}, {}, where);
+  }
+
+  /// Learnable numbers.
+  [[nodiscard]] GRADUS_COLD index_t parameter_count() const {
+    index_t total = 0;
+    for (const node& n : nodes_) {
+      total += parameter_count(n);
+    }
+    return total;
+  }
+
+  /// Multiply-adds of one forward pass over one example.
+  [[nodiscard]] GRADUS_COLD index_t multiply_adds() const {
+    index_t total = 0;
+    for (const node& n : nodes_) {
+      total += n.layer->multiply_adds();
+    }
+    return total;
+  }
+
+  /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals.
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
+    std::string text{"input"};
+    append_right(text, to_string(shapes_.front()), 36);
+    text += '\n';
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      append_left(text, nodes_[i].name, 24);
+      append_left(text, nodes_[i].layer->kind(), 24);
+      append_right(text, to_string(shapes_[i + 1]), 20);
+      append_right(text, gradus::detail::text({parameter_count(nodes_[i])}), 14);
+      append_right(text, gradus::detail::text({nodes_[i].layer->multiply_adds()}), 16);
+      text += '\n';
+    }
+    gradus::detail::append(text,
+                           {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
+    return text;
+  }
+
+  /// "layer 'conv1' (conv2d)"
+  [[nodiscard]] GRADUS_COLD std::string describe(std::size_t layer) const {
+    return gradus::detail::text({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
+  }
+
+  // ---- checks of a step
+
+  [[noreturn]] GRADUS_COLD static void raise_not_frozen(std::string_view operation, error_place where) {
+    raise<configuration_error>(operation, "a frozen network", "one that is still being built, or was moved from",
+                               "call freeze({.batch_size = ...}) first", where);
+  }
+
+  GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
+    require_frozen(operation);
+    if (!has_loss_) {
+      raise<configuration_error>(operation, "a network with a loss", "none",
+                                 "call loss(nn::softmax_cross_entropy{}, scores) before freeze");
+    }
+  }
+
+  /// @param most  examples
+  /// @throws configuration_error unless the graph is frozen
+  /// @throws shape_error when images or labels do not fit it
+  GRADUS_COLD void check_batch(std::string_view operation, const image_extents& images, std::size_t labels,
+                               index_t most) const {
+    require_frozen(operation);
+    const value_shape& want = shapes_.front();
+    if (images.n > most || images != want.batch(images.n)) {
+      image_extents largest = want.batch(most);
+      raise<shape_error>(
+          operation, {"images of (n, ", largest.c, ", ", largest.h, ", ", largest.w, ") with n at most ", largest.n},
+          to_string(images));
+    }
+    if (static_cast<std::size_t>(images.n) != labels) {
+      raise<shape_error>(operation, {"a label for each of ", images.n, " images"}, {labels, " labels"});
+    }
+  }
+
+ private:
+  [[nodiscard]] static std::uint64_t next_identity() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  /// Whether the value is of this graph.
+  [[nodiscard]] bool owns(value v) const noexcept { return v.network == identity_ && v.index < shapes_.size(); }
+
+  /// Takes back a layer that could not be appended.
+  void forget_last() noexcept {
+    nodes_.pop_back();
+    while (shapes_.size() > nodes_.size() + 1) {
+      shapes_.pop_back();
+    }
+  }
+
+  /// "layer 'conv1' on (1, 28, 28)"
+  GRADUS_COLD static std::string place(std::string_view name, std::span<const value_shape> inputs) {
+    std::string text = gradus::detail::text({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      gradus::detail::append(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
+    }
+    return text;
+  }
+
+  GRADUS_COLD static void append_left(std::string& text, std::string_view piece, std::size_t width) {
+    text.append(piece).append(piece.size() < width ? width - piece.size() : 0, ' ');
+  }
+  GRADUS_COLD static void append_right(std::string& text, std::string_view piece, std::size_t width) {
+    text.append(piece.size() < width ? width - piece.size() : 0, ' ').append(piece);
+  }
+
+  static index_t parameter_count(const node& n) {
+    index_t total = 0;
+    for (const parameter_description& p : n.parameters) {
+      total += p.shape.size();
+    }
+    return total;
+  }
+
+  GRADUS_COLD void require_building(std::string_view operation, error_place where = error_place::current()) const {
+    if (frozen()) {
+      raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
+                                 "add layers and the loss before freeze, and freeze once", where);
+    }
+  }
+
+  GRADUS_COLD void require_frozen(std::string_view operation, error_place where = error_place::current()) const {
+    if (!frozen()) {
+      raise_not_frozen(operation, where);
+    }
+  }
+
+  GRADUS_COLD void require_all_used() const {
+    for (std::size_t v = 1; v < shapes_.size(); ++v) {
+      bool used = v == scores_;
+      for (std::size_t i = v; i < nodes_.size() && !used; ++i) {
+        for (const std::size_t input : nodes_[i].inputs) {
+          used = used || input == v;
+        }
+      }
+      if (!used) {
+        raise<configuration_error>("network.freeze", "every layer's output to be read by a layer or the loss",
+                                   {"the output of layer '", nodes_[v - 1].name, "' unused"});
+      }
+    }
+  }
+
+  gradus::detail::vector<value_shape> shapes_;  // of the values
+  gradus::detail::vector<node> nodes_;
+  std::uint64_t identity_ = next_identity();
+  std::size_t scores_ = 0;
+  bool has_loss_ = false;
+  freeze_options options_;  // batch_size 0: not frozen
+  gradus::detail::vector<const parameter_description*> parameters_;
+  index_t parameter_elements_ = 0;
+  std::size_t buffer_count_ = 0;
+  index_t buffer_elements_ = 0;
+};
+
+}  // namespace gradus::nn

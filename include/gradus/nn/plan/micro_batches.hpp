@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Steps over a batch that is computed in parts, whose gradients add up.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>  // std::min
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint64_t
+#include <span>       // std::span
+
+#include "gradus/core/error.hpp"        // configuration_error, error_place
+#include "gradus/core/index.hpp"        // index_t
+#include "gradus/kernels/conv2d.hpp"    // kernels::pass
+#include "gradus/kernels/softmax.hpp"   // loss_sums
+#include "gradus/nn/parameter.hpp"      // parameter_description
+#include "gradus/nn/step_hooks.hpp"  // step_observer
+#include "gradus/nn/step_options.hpp"   // step_options
+
+namespace gradus::nn {
+
+namespace detail {
+
+/// What a step in parts calls.
+class partial_steps {
+ public:
+  partial_steps() = default;
+  partial_steps(const partial_steps&) = delete;
+  partial_steps& operator=(const partial_steps&) = delete;
+
+  /// Forward, loss and backward of the examples [first, first + count) of the batch.
+  virtual kernels::loss_sums train(index_t first, index_t count, const step_options& options,
+                                   step_observer* observer) = 0;
+  /// Elements [begin, end): sums = gradients, or sums = sums + gradients.
+  virtual void keep_gradients(index_t begin, index_t end, bool add) = 0;
+  /// Elements [begin, end): gradients = gradients + sums.
+  virtual void complete_gradients(index_t begin, index_t end) = 0;
+
+ protected:
+  ~partial_steps() = default;
+};
+
+/// A batch, the examples of it that are computed at once, and all parameters.
+struct batch_in_parts {
+  index_t examples = 0;
+  index_t at_once = 0;
+  std::span<const parameter_description* const> parameters;
+};
+
+using parts_rule = kernels::loss_sums (*)(partial_steps& steps, const batch_in_parts& batch, step_options options,
+                                          step_observer* observer);
+
+/// Tells of a step that is computed in parts: layers as they run, gradients when those of all parts are added up.
+class parts_observer final : public step_observer {
+ public:
+  parts_observer(partial_steps& steps, const batch_in_parts& batch, step_observer* observer) noexcept
+      : steps_{steps}, batch_{batch}, observer_{observer} {}
+
+  void before_layer(std::size_t layer, kernels::pass which) override {
+    if (observer_ != nullptr) {
+      observer_->before_layer(layer, which);
+    }
+  }
+  void after_layer(std::size_t layer, kernels::pass which) override {
+    if (observer_ != nullptr) {
+      observer_->after_layer(layer, which);
+    }
+  }
+  void gradients_ready(std::size_t first, std::size_t count) override {
+    if (!last_part || count == 0) {
+      return;
+    }
+    const parameter_description& end = *batch_.parameters[first + count - 1];
+    steps_.complete_gradients(batch_.parameters[first]->offset, end.offset + end.shape.size());
+    if (observer_ != nullptr) {
+      observer_->gradients_ready(first, count);
+    }
+  }
+
+  bool last_part = false;
+
+ private:
+  partial_steps& steps_;
+  const batch_in_parts& batch_;
+  step_observer* observer_;
+};
+
+inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_parts& batch, step_options options,
+                                         step_observer* observer) {
+  options.global_examples = options.global_examples > 0 ? options.global_examples : batch.examples;
+  parts_observer parts{steps, batch, observer};
+  kernels::loss_sums total;
+  for (index_t first = 0; first < batch.examples; first += batch.at_once) {
+    const index_t count = std::min(batch.at_once, batch.examples - first);
+    parts.last_part = first + count == batch.examples;
+    total += steps.train(first, count, options, &parts);
+    if (!parts.last_part && !batch.parameters.empty()) {
+      const parameter_description& last = *batch.parameters.back();
+      steps.keep_gradients(0, last.offset + last.shape.size(), first > 0);
+    }
+    options.first_example += static_cast<std::uint64_t>(count);
+  }
+  return total;
+}
+
+}  // namespace detail
+
+/// The number of examples in a part of a batch that is computed in parts; 0: all at once.
+///
+/// Only programs that set the option compile the code of steps in parts.
+struct micro_batches {
+  micro_batches() = default;
+  /// @throws configuration_error when the number is negative
+  micro_batches(index_t size, error_place where = error_place::current())
+      : examples{size}, train{&detail::train_in_parts} {
+    if (size < 0) {
+      raise<configuration_error>("network.freeze", "a micro_batch_size of at least 0", {size}, {}, where);
+    }
+  }
+
+  index_t examples = 0;
+  detail::parts_rule train = nullptr;
+};
+
+}  // namespace gradus::nn

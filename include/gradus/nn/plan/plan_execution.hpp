@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Plans how a layer graph runs.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::size_t
+#include <utility>    // std::move
+#include <vector>     // std::vector
+
+#include "gradus/core/config.hpp"     // GRADUS_COLD
+#include "gradus/core/vector.hpp"     // vector
+#include "gradus/kernels/conv2d.hpp"  // activation
+#include "gradus/nn/layer.hpp"        // layer_traits
+#include "gradus/nn/plan/memory_plan.hpp"  // buffer_lifetime, plan_memory
+#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, plan_options, value_lifetime
+
+namespace gradus::nn {
+
+namespace detail {
+
+/// Assigns slots, fuses layers, and decides who writes which gradient and what lies where.
+class plan_builder {
+  using duty = execution_plan::duty;
+
+ public:
+  GRADUS_COLD plan_builder(const graph_description& graph, const plan_options& options)
+      : graph_{graph},
+        count_{graph.nodes.size()},
+        options_{options},
+        consumers_(count_ + 1),
+        states_(count_ + 1),
+        lifetimes_(count_ + 1) {}
+
+  GRADUS_COLD execution_plan build() {
+    find_consumers();
+    assign_slots();
+    decide_gradients();
+    place_buffers();
+    return std::move(plan_);
+  }
+
+ private:
+  [[nodiscard]] std::size_t backward_time(std::size_t node) const { return 2 * count_ - node; }
+
+  GRADUS_COLD void find_consumers() {
+    for (const auto& node : graph_.nodes) {
+      for (const std::size_t value : node.inputs) {
+        ++consumers_[value];
+      }
+    }
+    if (graph_.has_loss) {
+      ++consumers_[graph_.scores];
+    }
+  }
+
+  GRADUS_COLD void assign_slots() {
+    plan_.nodes = gradus::detail::vector<execution_plan::node>(count_);
+    plan_.slot_of_value = gradus::detail::vector<std::size_t>(count_ + 1);
+    plan_.slots.push_back({});  // the input
+    for (std::size_t i = 0; i < count_; ++i) {
+      const auto& node = graph_.nodes[i];
+      const std::size_t first_input = node.inputs.front();
+      const std::size_t slot = plan_.slot_of_value[first_input];
+      // A chain of single consumers from the slot's producer to here: nobody else reads what this node replaces.
+      const bool sole_reader = states_[slot].exclusive && consumers_[first_input] == 1;
+      if (node.traits.aliases_input) {
+        plan_.nodes[i].forward = false;
+        plan_.nodes[i].backward = false;
+        plan_.slot_of_value[i + 1] = slot;
+        states_[slot].exclusive = sole_reader;
+      } else if (node.traits.is_activation == kernels::activation::relu && sole_reader && takes_activation(slot)) {
+        const std::size_t producer = plan_.slots[slot].producer;
+        plan_.nodes[i].backward = false;
+        if (plan_.slots[slot].relu) {
+          plan_.nodes[i].forward = false;
+        } else if (optimizations().fuse_activations && graph_.nodes[producer].traits.fuses_activation) {
+          plan_.nodes[i].forward = false;
+          plan_.nodes[producer].activation = kernels::activation::relu;
+        }
+        plan_.slots[slot].relu = true;
+        plan_.slot_of_value[i + 1] = slot;
+      } else if (const std::size_t term = fusable_term(i); term != execution_plan::none) {
+        const std::size_t sum_slot = plan_.slot_of_value[term];
+        plan_.nodes[i].forward = false;
+        plan_.nodes[i].backward = false;
+        plan_.nodes[plan_.slots[sum_slot].producer].residual = node.inputs[0] == term ? node.inputs[1] : node.inputs[0];
+        plan_.slot_of_value[i + 1] = sum_slot;
+      } else {
+        plan_.slot_of_value[i + 1] = plan_.slots.size();
+        states_[plan_.slots.size()].exclusive = true;
+        plan_.slots.push_back({.producer = i,
+                               .relu = false,
+                               .has_gradient = false,
+                               .value_offset = execution_plan::none,
+                               .backward_offset = execution_plan::none,
+                               .gradient_offset = execution_plan::none});
+      }
+    }
+  }
+
+  /// The term of the sum at node i whose producer can add the other term, or none.
+  [[nodiscard]] GRADUS_COLD std::size_t fusable_term(std::size_t i) const {
+    const auto& node = graph_.nodes[i];
+    if (!node.traits.is_sum || !optimizations().fuse_sums) {
+      return execution_plan::none;
+    }
+    for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+      const std::size_t term = node.inputs[k];
+      const std::size_t other = node.inputs[1 - k];
+      const std::size_t slot = plan_.slot_of_value[term];
+      const std::size_t producer = plan_.slots[slot].producer;
+      // The other term must be there when the producer runs, and must not be what it reads.
+      const bool fits = producer != execution_plan::none && producer + 1 == term && states_[slot].exclusive &&
+                        consumers_[term] == 1 && !plan_.slots[slot].relu && other <= producer &&
+                        plan_.nodes[producer].residual == execution_plan::none &&
+                        graph_.nodes[producer].traits.fuses_residual && replaceable(slot);
+      if (fits && plan_.slot_of_value[other] != plan_.slot_of_value[graph_.nodes[producer].inputs.front()]) {
+        return term;
+      }
+    }
+    return execution_plan::none;
+  }
+
+  [[nodiscard]] const plan_optimizations& optimizations() const { return options_.optimizations; }
+
+  /// Whether a ReLU may write over the value, alone or as a part of the producer.
+  [[nodiscard]] bool takes_activation(std::size_t slot) const {
+    return replaceable(slot) &&
+           (optimizations().relu_in_place ||
+            (optimizations().fuse_activations && graph_.nodes[plan_.slots[slot].producer].traits.fuses_activation));
+  }
+
+  /// Whether the producer's backward pass can do without the value as it wrote it.
+  [[nodiscard]] bool replaceable(std::size_t slot) const {
+    const std::size_t producer = plan_.slots[slot].producer;
+    return producer != execution_plan::none && !graph_.nodes[producer].traits.backward_reads_output;
+  }
+
+  GRADUS_COLD void decide_gradients() {
+    std::vector<unsigned char> differentiable(count_ + 1);  // of each value: whether a parameter reaches it
+    for (std::size_t i = 0; i < count_; ++i) {
+      bool any = graph_.nodes[i].has_parameters;
+      for (const std::size_t value : graph_.nodes[i].inputs) {
+        any = any || differentiable[value] != 0;
+      }
+      if (const std::size_t residual = plan_.nodes[i].residual; residual != execution_plan::none) {
+        any = any || differentiable[residual] != 0;
+      }
+      differentiable[i + 1] = any ? 1 : 0;
+    }
+    const std::size_t slots = plan_.slots.size();
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      states_[slot].gradient_of = slot;
+    }
+    // `writer` adds to the gradient of `value`; where that begins with the gradient of `same_as`, they share memory.
+    // `masker` masks it if it is complete with this.
+    const auto contribute = [&](execution_plan::gradient_target& target, std::size_t value, std::size_t time,
+                                duty writer, duty masker, std::size_t same_as) {
+      const std::size_t slot = plan_.slot_of_value[value];
+      if (differentiable[value] == 0) {
+        return;
+      }
+      slot_state& state = states_[slot];
+      target.accumulate = state.last_target != nullptr;
+      target.write = writer;
+      state.last_masker = masker;
+      if (same_as != execution_plan::none && !target.accumulate && optimizations().share_gradients) {
+        target.write = duty::nobody;
+        state.last_masker = duty::network;
+        state.gradient_of = states_[same_as].gradient_of;
+      }
+      plan_.slots[slot].has_gradient = true;
+      state.gradient_first = std::min(state.gradient_first, time);
+      state.last_target = &target;
+      state.mask_time = time;
+    };
+    // Who writes and who masks is decided here and nowhere else: see execution_plan::gradient_target.
+    if (graph_.has_loss) {
+      contribute(plan_.loss_target, graph_.scores, count_, duty::layer, duty::network, execution_plan::none);
+    }
+    for (std::size_t i = count_; i-- > 0;) {
+      auto& node = plan_.nodes[i];
+      const auto& described = graph_.nodes[i];
+      node.targets = gradus::detail::vector<execution_plan::gradient_target>(described.inputs.size());
+      const std::size_t out = plan_.slot_of_value[i + 1];
+      // A layer that nothing differentiable reads has no gradient to pass on.
+      node.backward = node.backward && differentiable[i + 1] != 0 && states_[out].last_target != nullptr;
+      if (!node.backward) {
+        continue;
+      }
+      const layer_traits& traits = described.traits;
+      if (node.residual != execution_plan::none) {
+        contribute(node.residual_target, node.residual, backward_time(i),
+                   traits.writes_residual_gradient ? duty::layer : duty::network, duty::network, out);
+      }
+      const bool distinct =
+          traits.is_sum && plan_.slot_of_value[described.inputs[0]] != plan_.slot_of_value[described.inputs[1]];
+      bool shared = !distinct;
+      for (std::size_t k = 0; k < described.inputs.size(); ++k) {
+        auto& target = node.targets[k];
+        contribute(target, described.inputs[k], backward_time(i), duty::layer,
+                   traits.masks_input_gradients ? duty::layer : duty::network, shared ? execution_plan::none : out);
+        shared = shared || (target.write == duty::nobody && differentiable[described.inputs[k]] != 0);
+      }
+    }
+    for (std::size_t s = 0; s < slots; ++s) {
+      if (plan_.slots[s].relu && states_[s].last_target != nullptr) {
+        states_[s].last_target->mask = states_[s].last_masker;
+      }
+    }
+  }
+
+  GRADUS_COLD void place_buffers() {
+    const std::size_t slots = plan_.slots.size();
+    const auto use = [&](std::size_t slot, std::size_t time) {
+      value_lifetime& lifetime = lifetimes_[slot];
+      if (time <= count_) {
+        lifetime.forward_last = std::max(lifetime.forward_last, time);
+      } else {
+        lifetime.backward_first = std::min(lifetime.backward_first, time);
+        lifetime.backward_last = std::max(lifetime.backward_last, time);
+      }
+    };
+    for (std::size_t i = 0; i < count_; ++i) {
+      const auto& node = graph_.nodes[i];
+      const std::size_t out = plan_.slot_of_value[i + 1];
+      lifetimes_[out].bytes = std::max(lifetimes_[out].bytes, node.output_bytes);
+      use(out, i);
+      for (const std::size_t value : node.inputs) {
+        use(plan_.slot_of_value[value], i);
+        if (plan_.nodes[i].backward && node.traits.backward_reads_inputs) {
+          use(plan_.slot_of_value[value], backward_time(i));
+        }
+      }
+      if (plan_.nodes[i].residual != execution_plan::none) {
+        use(plan_.slot_of_value[plan_.nodes[i].residual], i);
+      }
+      if (plan_.nodes[i].backward && node.traits.backward_reads_output) {
+        use(out, backward_time(i));
+      }
+    }
+    // What forward returns stays until the next step begins: the scores, and values that nobody reads.
+    for (std::size_t value = 1; value <= count_; ++value) {
+      if (consumers_[value] == 0 || (graph_.has_loss && value == graph_.scores)) {
+        use(plan_.slot_of_value[value], count_);
+      }
+    }
+    gradus::detail::vector<buffer_lifetime> others;  // beside values
+    gradus::detail::vector<std::size_t*> other_places;
+    for (std::size_t s = 1; s < slots; ++s) {
+      auto& slot = plan_.slots[s];
+      if (slot.relu && slot.has_gradient) {
+        use(s, states_[s].mask_time);
+      }
+      lifetimes_[s].first = slot.producer;
+      lifetimes_[s].kept_last = std::max(lifetimes_[s].forward_last, lifetimes_[s].backward_last);
+      if (slot.has_gradient) {
+        slot_state& owner = states_[states_[s].gradient_of];
+        owner.gradient_last = std::max(owner.gradient_last, backward_time(slot.producer));
+      }
+    }
+    for (std::size_t s = 1; s < slots; ++s) {
+      if (plan_.slots[s].has_gradient && states_[s].gradient_of == s) {
+        others.push_back(
+            {.bytes = lifetimes_[s].bytes, .first = states_[s].gradient_first, .last = states_[s].gradient_last});
+        other_places.push_back(&plan_.slots[s].gradient_offset);
+      }
+    }
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (graph_.nodes[i].state_bytes != 0) {
+        others.push_back({.bytes = graph_.nodes[i].state_bytes, .first = i, .last = backward_time(i)});
+        other_places.push_back(&plan_.nodes[i].state_offset);
+      }
+    }
+    if (options_.recompute != nullptr) {
+      options_.recompute(graph_, plan_, {lifetimes_.data(), slots}, others);
+    }
+    if (options_.side_by_side != nullptr) {
+      gradus::detail::vector<std::size_t> gradient_of;
+      for (std::size_t s = 0; s < slots; ++s) {
+        gradient_of.push_back(states_[s].gradient_of);
+      }
+      plan_.lanes = options_.side_by_side(graph_, plan_, gradient_of, options_.lanes);
+    }
+    gradus::detail::vector<buffer_lifetime> buffers;
+    gradus::detail::vector<std::size_t*> places;
+    for (std::size_t s = 1; s < slots; ++s) {
+      const value_lifetime& value = lifetimes_[s];
+      buffers.push_back({.bytes = value.bytes, .first = value.first, .last = value.kept_last});
+      places.push_back(&plan_.slots[s].value_offset);
+      if (value.again_first != execution_plan::none) {
+        buffers.push_back({.bytes = value.bytes, .first = value.again_first, .last = value.again_last});
+        places.push_back(&plan_.slots[s].backward_offset);
+      }
+    }
+    for (std::size_t b = 0; b < others.size(); ++b) {
+      buffers.push_back(others[b]);
+      places.push_back(other_places[b]);
+    }
+    // What a region writes takes no memory that it gives up: its branches do not run in the order of time.
+    for (const lane_schedule::region& region : plan_.lanes.regions) {
+      for (buffer_lifetime& buffer : buffers) {
+        if (buffer.first >= region.first_time && buffer.first <= region.last_time) {
+          buffer.first = region.first_time;
+        }
+      }
+    }
+    if (!optimizations().reuse_memory) {
+      for (buffer_lifetime& buffer : buffers) {
+        buffer.first = 0;
+      }
+    }
+    const memory_plan memory = plan_memory(buffers);
+    for (std::size_t b = 0; b < places.size(); ++b) {
+      *places[b] = memory.offsets[b];
+      plan_.unshared_bytes += buffers[b].bytes;
+    }
+    for (std::size_t s = 1; s < slots; ++s) {
+      plan_.slots[s].gradient_offset = plan_.slots[states_[s].gradient_of].gradient_offset;
+      if (lifetimes_[s].again_first == execution_plan::none) {
+        plan_.slots[s].backward_offset = plan_.slots[s].value_offset;
+      }
+    }
+    plan_.arena_bytes = memory.bytes;
+  }
+
+  /// What is known of a slot while the plan is made.
+  struct slot_state {
+    bool exclusive = false;                                  // its last value is the only one still read
+    execution_plan::gradient_target* last_target = nullptr;  // what completes its gradient,
+    duty last_masker = duty::nobody;                         // and who masks it then
+    std::size_t mask_time = 0;                               // when its gradient is complete
+    std::size_t gradient_of = 0;                             // the slot whose gradient memory it shares
+    std::size_t gradient_first = execution_plan::none;       // the lifetime of its gradient memory
+    std::size_t gradient_last = 0;
+  };
+
+  const graph_description& graph_;
+  std::size_t count_;
+  plan_options options_;
+  execution_plan plan_;
+  gradus::detail::vector<std::size_t> consumers_;     // of each value
+  gradus::detail::vector<slot_state> states_;         // one a slot, and room for more
+  gradus::detail::vector<value_lifetime> lifetimes_;  // likewise
+};
+
+}  // namespace detail
+
+/// Plans a graph.
+/// @pre every node has at least one input, and its inputs are earlier values
+[[nodiscard]] GRADUS_COLD inline execution_plan plan_execution(const graph_description& graph,
+                                                               const plan_options& options = {}) {
+  return detail::plan_builder{graph, options}.build();
+}
+
+}  // namespace gradus::nn

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Which values are computed again in the backward pass instead of being kept for it.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::ptrdiff_t, std::size_t
+#include <span>       // std::span
+
+#include "gradus/core/vector.hpp"     // vector
+#include "gradus/nn/layer.hpp"        // layer_traits
+#include "gradus/nn/plan/memory_plan.hpp"  // buffer_lifetime, plan_memory
+#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, value_lifetime
+
+namespace gradus::nn {
+
+namespace detail {
+
+/// Chooses the slots of a plan that are computed again; see recomputation for the rule.
+class recompute_chooser {
+ public:
+  recompute_chooser(const graph_description& graph, std::span<const value_lifetime> values,
+                    std::span<const buffer_lifetime> others, const execution_plan& plan)
+      : graph_{graph}, values_{values}, others_{others}, slots_(values.size()) {
+    for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+      if (!plan.nodes[i].forward) {
+        continue;
+      }
+      const std::size_t out = plan.slot_of_value[i + 1];
+      slot& written = slots_[out];
+      written.writers.push_back(i);
+      written.eligible = (written.writers.size() == 1 || written.eligible) && graph.nodes[i].traits.recomputable;
+      const auto reads = [&](std::size_t value) {
+        if (const std::size_t s = plan.slot_of_value[value]; s != 0 && s != out) {
+          written.sources.push_back(s);
+        }
+      };
+      for (const std::size_t value : graph.nodes[i].inputs) {
+        reads(value);
+      }
+      if (plan.nodes[i].residual != execution_plan::none) {
+        reads(plan.nodes[i].residual);
+      }
+    }
+  }
+
+  /// Writes the choice into the plan and the lifetimes.
+  void choose(execution_plan& plan, std::span<value_lifetime> lifetimes) {
+    std::size_t least = arena_bytes();
+    gradus::detail::vector<slot> best = slots_;
+    for (std::size_t longest_chain = 1; longest_chain <= 8; longest_chain *= 2) {
+      drop_greedily(longest_chain);
+      if (const std::size_t bytes = arena_bytes(); bytes < least) {
+        least = bytes;
+        best = slots_;
+      }
+    }
+    for (std::size_t s = 1; s < slots_.size(); ++s) {
+      const slot& chosen = best[s];
+      lifetimes[s].kept_last = chosen.kept_last;
+      lifetimes[s].again_first = chosen.again_first;
+      lifetimes[s].again_last = chosen.again_last;
+    }
+    for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+      plan.nodes[i].recompute_first = plan.recomputed.size();
+      for (const slot& chosen : best) {
+        for (std::size_t w = 0; chosen.again_first == 2 * plan.nodes.size() - i && w < chosen.writers.size(); ++w) {
+          plan.recomputed.push_back(chosen.writers[w]);
+          ++plan.nodes[i].recompute_count;
+        }
+      }
+    }
+  }
+
+ private:
+  struct slot {
+    gradus::detail::vector<std::size_t> writers;  // nodes, in the order in which they run
+    gradus::detail::vector<std::size_t> sources;  // slots that they read, but for this one and the input
+    bool eligible = false;                        // all writers are recomputable
+    bool dropped = false;
+    std::size_t chain = 0;  // dropped slots from a kept one to here
+    // As in value_lifetime.
+    std::size_t kept_last = 0;
+    std::size_t again_first = execution_plan::none;
+    std::size_t again_last = 0;
+  };
+
+  /// Bytes in use at the busiest time, and the sum over all times.
+  struct load {
+    std::size_t peak = 0;
+    std::size_t sum = 0;
+
+    friend bool operator<(const load& a, const load& b) noexcept {
+      return a.peak != b.peak ? a.peak < b.peak : a.sum < b.sum;
+    }
+  };
+
+  void drop_greedily(std::size_t longest_chain) {
+    for (std::size_t s = 1; s < slots_.size(); ++s) {
+      // What no backward pass reads costs nothing as long as no other slot is computed again from it.
+      slots_[s].dropped =
+          slots_[s].eligible && values_[s].backward_first == execution_plan::none && fits(s, longest_chain);
+    }
+    load least = measure();
+    for (std::size_t s = 1; s < slots_.size(); ++s) {
+      slot& candidate = slots_[s];
+      if (candidate.dropped || !candidate.eligible || !fits(s, longest_chain)) {
+        continue;
+      }
+      candidate.dropped = true;
+      if (const load now = measure(); now < least) {
+        least = now;
+      } else {
+        candidate.dropped = false;
+      }
+    }
+    measure();
+  }
+
+  /// Whether slot s, if it is dropped, ends a chain that is short enough.
+  bool fits(std::size_t s, std::size_t longest_chain) {
+    slot& candidate = slots_[s];
+    candidate.chain = 1;
+    for (const std::size_t source : candidate.sources) {
+      if (slots_[source].dropped) {
+        candidate.chain = std::max(candidate.chain, slots_[source].chain + 1);
+      }
+    }
+    return candidate.chain <= longest_chain;
+  }
+
+  /// The lifetimes that follow from what is dropped, and what they cost.
+  load measure() {
+    for (std::size_t s = 1; s < slots_.size(); ++s) {
+      slot& each = slots_[s];
+      each.kept_last =
+          each.dropped ? values_[s].forward_last : std::max(values_[s].forward_last, values_[s].backward_last);
+      each.again_first = each.dropped ? values_[s].backward_first : execution_plan::none;
+      each.again_last = each.dropped ? values_[s].backward_last : 0;
+    }
+    for (std::size_t s = slots_.size(); s-- > 1;) {  // readers before what they read
+      const std::size_t time = slots_[s].again_first;
+      for (std::size_t k = 0; time != execution_plan::none && k < slots_[s].sources.size(); ++k) {
+        slot& source = slots_[slots_[s].sources[k]];
+        if (source.dropped) {
+          source.again_first = std::min(source.again_first, time);
+          source.again_last = std::max(source.again_last, time);
+        } else {
+          source.kept_last = std::max(source.kept_last, time);
+        }
+      }
+    }
+    changes_ = gradus::detail::vector<std::ptrdiff_t>(2 * graph_.nodes.size() + 2);
+    for_each_buffer([&](const buffer_lifetime& buffer) {
+      changes_[buffer.first] += static_cast<std::ptrdiff_t>(buffer.bytes);
+      changes_[buffer.last + 1] -= static_cast<std::ptrdiff_t>(buffer.bytes);
+    });
+    load result;
+    std::ptrdiff_t bytes = 0;
+    for (const std::ptrdiff_t change : changes_) {
+      bytes += change;
+      result.peak = std::max(result.peak, static_cast<std::size_t>(bytes));
+      result.sum += static_cast<std::size_t>(bytes);
+    }
+    return result;
+  }
+
+  [[nodiscard]] std::size_t arena_bytes() {
+    measure();
+    gradus::detail::vector<buffer_lifetime> buffers;
+    for_each_buffer([&](const buffer_lifetime& buffer) { buffers.push_back(buffer); });
+    return plan_memory(buffers).bytes;
+  }
+
+  template <class Function>
+  void for_each_buffer(const Function& function) const {
+    for (std::size_t s = 1; s < slots_.size(); ++s) {
+      const slot& each = slots_[s];
+      function({.bytes = values_[s].bytes, .first = values_[s].first, .last = each.kept_last});
+      if (each.again_first != execution_plan::none) {
+        function({.bytes = values_[s].bytes, .first = each.again_first, .last = each.again_last});
+      }
+    }
+    for (const buffer_lifetime& other : others_) {
+      function(other);
+    }
+  }
+
+  const graph_description& graph_;
+  std::span<const value_lifetime> values_;
+  std::span<const buffer_lifetime> others_;
+  gradus::detail::vector<slot> slots_;
+  gradus::detail::vector<std::ptrdiff_t> changes_;  // of the bytes in use, at every time
+};
+
+inline void choose_recomputed(const graph_description& graph, execution_plan& plan, std::span<value_lifetime> lifetimes,
+                              std::span<const buffer_lifetime> others) {
+  recompute_chooser{graph, lifetimes, others, plan}.choose(plan, lifetimes);
+}
+
+}  // namespace detail
+
+/// Whether cheap values are computed again in the backward pass instead of being kept for it: true or false.
+///
+/// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalisation with what is
+/// fused into it, ReLU, sums, concatenation, pooling, local response normalisation, dropout. One that is dropped after
+/// its last reader in the forward pass is computed again, once, just before the first backward pass that reads it, from
+/// values that are kept or that are dropped and computed again themselves, and then stays until its last reader. In the
+/// order of the layers, a value is dropped when that lowers the number of bytes in use at the busiest time of a step,
+/// or leaves it and lowers the sum over all times (Chen et al. 2016, "Training deep nets with sublinear memory cost",
+/// with the choice made by measuring the plan). Chains of at most 1, 2, 4 and 8 dropped values, one computed from the
+/// other, are tried, and the smallest arena is taken: where no layers run side by side it is never larger than without
+/// recomputation. The results of a step are the same bits.
+///
+/// The code that chooses is compiled only into programs that set the option.
+struct recomputation {
+  recomputation() = default;
+  recomputation(bool wanted) noexcept : choose{wanted ? &detail::choose_recomputed : nullptr} {}
+
+  recompute_rule choose = nullptr;  ///< null: everything is kept
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Layers that run side by side: which may, and how the lanes of a device run them.
+// Module: nn. Depends on: kernels.
+#pragma once
+
+#include <algorithm>  // std::fill, std::max, std::max_element, std::min, std::min_element
+#include <atomic>     // std::atomic
+#include <cstddef>    // std::size_t
+#include <cstdint>    // std::uint32_t
+#include <memory>     // std::make_shared, std::shared_ptr
+#include <span>       // std::span
+#include <utility>    // std::move
+
+#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/vector.hpp"         // vector
+#include "gradus/device/thread_pool.hpp"  // spin_pause
+#include "gradus/nn/plan/execution_plan.hpp"             // execution_plan, graph_description
+#include "gradus/nn/detail/network/region_runner.hpp"    // pass_steps, region_runner
+
+namespace gradus::nn {
+
+namespace detail {
+
+/// Finds the regions of a plan that have branches worth running side by side; see lane_schedule.
+class lane_planner {
+ public:
+  /// @param gradient_of  of each slot, the slot whose gradient memory it uses
+  GRADUS_COLD lane_planner(const graph_description& graph, const execution_plan& plan,
+                           std::span<const std::size_t> gradient_of, std::size_t lanes)
+      : graph_{graph},
+        plan_{plan},
+        gradient_of_{gradient_of},
+        count_{graph.nodes.size()},
+        busy_(lanes),
+        last_access_(3 * plan.slots.size(), execution_plan::none),
+        first_edge_(2 * count_ + 2),
+        branch_(2 * count_ + 1) {}
+
+  GRADUS_COLD lane_schedule build() {
+    for (std::size_t time = 0; time <= 2 * count_; ++time) {
+      first_edge_[time] = edges_.size();
+      if (runs(time)) {
+        time < count_ ? add_forward(time) : add_backward(time);
+      }
+    }
+    first_edge_.back() = edges_.size();
+    find_regions(0, count_);
+    find_regions(count_ + 1, 2 * count_ + 1);
+    schedule_.branches.push_back(schedule_.steps.size());
+    return std::move(schedule_);
+  }
+
+ private:
+  /// The step `from` comes before another. If it is not `data`, only the order of their writing counts.
+  struct edge {
+    std::size_t from = 0;
+    bool data = false;
+  };
+
+  /// What a step does to the memory of a value or gradient.
+  struct access {
+    std::size_t time = 0;
+    bool write = false;
+    std::size_t previous = 0;  // access of the same memory
+  };
+
+  [[nodiscard]] GRADUS_COLD bool runs(std::size_t time) const {
+    return time < count_ ? plan_.nodes[time].forward : time > count_ && plan_.nodes[2 * count_ - time].backward;
+  }
+
+  // Memory is numbered: values in the forward pass, values in the backward pass, gradients.
+  [[nodiscard]] std::size_t value(std::size_t v, bool backward) const {
+    return plan_.slot_of_value[v] + (backward ? plan_.slots.size() : 0);
+  }
+  [[nodiscard]] std::size_t gradient(std::size_t v) const {
+    return 2 * plan_.slots.size() + gradient_of_[plan_.slot_of_value[v]];
+  }
+
+  GRADUS_COLD void add(std::size_t time, std::size_t memory, bool write) {
+    // A value that is computed again is written by whoever reads it first, so that reading it is a matter of order.
+    const bool again = memory >= plan_.slots.size() && memory < 2 * plan_.slots.size();
+    for (std::size_t a = last_access_[memory]; a != execution_plan::none; a = accesses_[a].previous) {
+      if (accesses_[a].time != time && (write || accesses_[a].write)) {
+        edges_.push_back({accesses_[a].time, accesses_[a].write && !write && !again});
+      }
+    }
+    accesses_.push_back({time, write, last_access_[memory]});
+    last_access_[memory] = accesses_.size() - 1;
+  }
+
+  GRADUS_COLD void add_reads(std::size_t time, std::size_t node, bool backward) {
+    for (const std::size_t v : graph_.nodes[node].inputs) {
+      add(time, value(v, backward), false);
+    }
+    if (plan_.nodes[node].residual != execution_plan::none) {
+      add(time, value(plan_.nodes[node].residual, backward), false);
+    }
+  }
+
+  GRADUS_COLD void add_forward(std::size_t time) {
+    add_reads(time, time, false);
+    add(time, value(time + 1, false), true);
+  }
+
+  GRADUS_COLD void add_backward(std::size_t time) {
+    const std::size_t i = 2 * count_ - time;
+    const execution_plan::node& node = plan_.nodes[i];
+    for (std::size_t k = node.recompute_first; k < node.recompute_first + node.recompute_count; ++k) {
+      add_reads(time, plan_.recomputed[k], true);
+      add(time, value(plan_.recomputed[k] + 1, true), true);
+    }
+    add_reads(time, i, true);
+    add(time, value(i + 1, true), false);
+    add(time, gradient(i + 1), false);
+    const auto writes = [&](const execution_plan::gradient_target& target, std::size_t v) {
+      if (target.write != execution_plan::duty::nobody || target.mask != execution_plan::duty::nobody) {
+        add(time, gradient(v), true);
+      }
+    };
+    for (std::size_t k = 0; k < node.targets.size(); ++k) {
+      writes(node.targets[k], graph_.nodes[i].inputs[k]);
+    }
+    if (node.residual != execution_plan::none) {
+      writes(node.residual_target, node.residual);
+    }
+  }
+
+  [[nodiscard]] GRADUS_COLD std::size_t branch_of(std::size_t time) const {
+    while (branch_[time] != time) {
+      time = branch_[time];
+    }
+    return time;
+  }
+
+  /// Joins two branches under the earlier of their first steps. @return whether they were two
+  GRADUS_COLD bool join(std::size_t a, std::size_t b) {
+    a = branch_of(a);
+    b = branch_of(b);
+    branch_[std::max(a, b)] = std::min(a, b);
+    return a != b;
+  }
+
+  /// From every step on, the steps until the one that makes a single branch of several.
+  GRADUS_COLD void find_regions(std::size_t first, std::size_t end) {
+    while (first < end) {
+      std::size_t branches = 0;
+      std::size_t most = 0;
+      std::size_t time = first;
+      for (; time < end; ++time) {
+        branch_[time] = time;
+        if (!runs(time)) {
+          continue;
+        }
+        ++branches;
+        for (std::size_t e = first_edge_[time]; e < first_edge_[time + 1]; ++e) {
+          if (edges_[e].data && edges_[e].from >= first && join(edges_[e].from, time)) {
+            --branches;
+          }
+        }
+        if (branches == 1 && most > 1) {
+          break;
+        }
+        most = std::max(most, branches);
+      }
+      first = most > 1 && take_region(first, time) ? time : first + 1;
+    }
+  }
+
+  /// @return whether running the branches of [first, end) side by side is worth it; then they are in the schedule
+  GRADUS_COLD bool take_region(std::size_t first, std::size_t end) {
+    for (std::size_t time = first; time < end; ++time) {
+      branch_[time] = time;
+    }
+    // A branch waits only for those that begin before it: where it would have to wait for a later one, they are one.
+    for (bool again = true; again;) {
+      again = false;
+      for (std::size_t time = first; time < end; ++time) {
+        for (std::size_t e = first_edge_[time]; e < first_edge_[time + 1] && runs(time); ++e) {
+          const std::size_t from = edges_[e].from;
+          if (from >= first && (edges_[e].data || branch_of(from) > branch_of(time))) {
+            again = join(from, time) || again;
+          }
+        }
+      }
+    }
+    std::fill(busy_.begin(), busy_.end(), 0.0);
+    double all = 0;
+    for (std::size_t head = first; head < end; ++head) {
+      double work = 0;
+      for (std::size_t time = head; time < end; ++time) {
+        if (runs(time) && branch_of(time) == head) {
+          work += time < count_ ? graph_.nodes[time].work : 2 * graph_.nodes[2 * count_ - time].work;
+        }
+      }
+      *std::min_element(busy_.begin(), busy_.end()) += work;  // whichever lane is free takes the next branch
+      all += work;
+    }
+    // Alone, an operation has the threads of all lanes; they are used a little better apart.
+    if (*std::max_element(busy_.begin(), busy_.end()) > 0.75 * all) {
+      return false;
+    }
+    lane_schedule::region region{.first_time = first, .last_time = end - 1};
+    region.first_branch = schedule_.branches.size();
+    for (std::size_t head = first; head < end; ++head) {
+      if (!runs(head) || branch_of(head) != head) {
+        continue;
+      }
+      ++region.branches;
+      schedule_.branches.push_back(schedule_.steps.size());
+      for (std::size_t time = head; time < end; ++time) {
+        if (runs(time) && branch_of(time) == head) {
+          schedule_.steps.push_back({.time = time, .first_wait = schedule_.waits.size()});
+          for (std::size_t e = first_edge_[time]; e < first_edge_[time + 1]; ++e) {
+            if (edges_[e].from >= first && branch_of(edges_[e].from) != head) {
+              schedule_.waits.push_back(edges_[e].from);
+              ++schedule_.steps.back().waits;
+            }
+          }
+        }
+      }
+    }
+    schedule_.regions.push_back(region);
+    return true;
+  }
+
+  const graph_description& graph_;
+  const execution_plan& plan_;
+  std::span<const std::size_t> gradient_of_;
+  std::size_t count_;
+  lane_schedule schedule_;
+  gradus::detail::vector<double> busy_;              // of each lane
+  gradus::detail::vector<access> accesses_;          // in the order of time
+  gradus::detail::vector<std::size_t> last_access_;  // of each memory
+  gradus::detail::vector<edge> edges_;               // in the order of the later step
+  gradus::detail::vector<std::size_t> first_edge_;   // to each step
+  gradus::detail::vector<std::size_t> branch_;       // of each step in a region: an earlier one of the same, or itself
+};
+
+GRADUS_COLD inline lane_schedule plan_lanes(const graph_description& graph, const execution_plan& plan,
+                                            std::span<const std::size_t> gradient_of, std::size_t lanes) {
+  return lane_planner{graph, plan, gradient_of, lanes}.build();
+}
+
+/// Runs the branches of a region. The lanes take them in their order, and a step waits only for steps of branches that
+/// were taken before, so that every wait ends whatever the number of threads is.
+class lane_runner final : public region_runner {
+ public:
+  explicit lane_runner(const execution_plan& plan)
+      : region_runner{[](region_runner& self, const lane_schedule::region& region, pass_steps& steps) {
+          static_cast<lane_runner&>(self).run(region, steps);
+        }},
+        plan_{plan},
+        done_(2 * plan.nodes.size() + 1) {}
+
+ private:
+  void run(const lane_schedule::region& region, pass_steps& steps) {
+    ++round_;
+    region_ = &region;
+    steps_ = &steps;
+    next_.store(0, std::memory_order_relaxed);
+    failed_.store(false, std::memory_order_relaxed);
+    steps.on_all_lanes([](void* self, std::size_t lane) { static_cast<lane_runner*>(self)->take_branches(lane); },
+                       this);
+  }
+
+  static constexpr int spin_limit = 4000;
+
+  void take_branches(std::size_t lane) {
+    for (;;) {
+      const std::size_t branch = next_.fetch_add(1, std::memory_order_relaxed);
+      if (branch >= region_->branches || failed_.load(std::memory_order_relaxed)) {
+        return;
+      }
+      const std::size_t* const begins = plan_.lanes.branches.data() + region_->first_branch + branch;
+      std::size_t step = begins[0];
+      try {
+        for (; step < begins[1]; ++step) {
+          run_step(plan_.lanes.steps[step], lane);
+        }
+      } catch (...) {
+        failed_.store(true, std::memory_order_release);
+        for (; step < begins[1]; ++step) {  // nobody waits for what will not come
+          finish(plan_.lanes.steps[step].time);
+        }
+        throw;
+      }
+    }
+  }
+
+  void run_step(const lane_schedule::step& step, std::size_t lane) {
+    for (std::size_t w = step.first_wait; w < step.first_wait + step.waits; ++w) {
+      std::atomic<std::uint32_t>& flag = done_[plan_.lanes.waits[w]];
+      std::uint32_t seen = flag.load(std::memory_order_acquire);
+      for (int spins = 0; seen != round_; ++spins) {
+        if (spins < spin_limit) {
+          gradus::detail::spin_pause();
+        } else {
+          flag.wait(seen, std::memory_order_acquire);
+        }
+        seen = flag.load(std::memory_order_acquire);
+      }
+    }
+    if (!failed_.load(std::memory_order_acquire)) {
+      const std::size_t count = plan_.nodes.size();
+      steps_->run(step.time < count ? step.time : 2 * count - step.time, lane);
+    }
+    finish(step.time);
+  }
+
+  void finish(std::size_t time) noexcept {
+    done_[time].store(round_, std::memory_order_release);
+    done_[time].notify_all();
+  }
+
+  const execution_plan& plan_;
+  gradus::detail::vector<std::atomic<std::uint32_t>> done_;  // of each step: the last round in which it ran
+  std::uint32_t round_ = 0;
+  const lane_schedule::region* region_ = nullptr;
+  pass_steps* steps_ = nullptr;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> failed_{false};
+};
+
+[[nodiscard]] inline std::shared_ptr<region_runner> make_lane_runner(const execution_plan& plan) {
+  return std::make_shared<lane_runner>(plan);
+}
+
+}  // namespace detail
+
+/// Whether branches of a network that do not depend on each other, such as those of an Inception module, run side by
+/// side on the lanes of the device (cpu_options::inter_op_threads): true or false. Without lanes it changes nothing.
+///
+/// Only programs that set the option compile the code that plans and runs branches.
+struct branch_parallelism {
+  branch_parallelism() = default;
+  branch_parallelism(bool wanted) noexcept
+      : plan{wanted ? &detail::plan_lanes : nullptr}, make_runner{wanted ? &detail::make_lane_runner : nullptr} {}
+
+  lane_rule plan = nullptr;  ///< null: layers run one after another
+  std::shared_ptr<detail::region_runner> (*make_runner)(const execution_plan& plan) = nullptr;
+};
+
+}  // namespace gradus::nn

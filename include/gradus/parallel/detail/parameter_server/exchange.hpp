@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The thread of a rank that carries its messages to and from parameter servers, and serves if the rank is a server.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <atomic>              // std::atomic
+#include <chrono>              // std::chrono
+#include <condition_variable>  // std::condition_variable
+#include <cstddef>             // std::size_t
+#include <exception>           // std::current_exception, std::exception, std::exception_ptr, std::rethrow_exception
+#include <memory>              // std::unique_ptr
+#include <mutex>               // std::mutex, std::unique_lock
+#include <source_location>     // std::source_location
+#include <span>                // std::span
+#include <string>              // std::string
+#include <string_view>         // std::string_view
+#include <thread>              // std::thread, std::this_thread
+#include <utility>             // std::move
+
+#include "gradus/comm/wait.hpp"                 // clock, seconds_text
+#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"                       // communication_error, raise
+#include "gradus/core/text.hpp"                        // text
+#include "gradus/parallel/detail/parameter_server/links.hpp"     // server_links
+#include "gradus/parallel/detail/parameter_server/loop.hpp"      // server_loop
+#include "gradus/parallel/detail/parameter_server/messages.hpp"  // round_kind
+#include "gradus/parallel/detail/parameter_server/worker_side.hpp"      // flat_bytes, worker_side
+
+namespace gradus::parallel::detail {
+
+/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing
+/// for many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
+class polling_pause {
+ public:
+  void moved() noexcept { idle_ = 0; }
+  void pause() {
+    if (++idle_ < yields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds{idle_ < 10 * yields ? 50 : 200});
+    }
+  }
+
+ private:
+  static constexpr int yields = 1000;
+  int idle_ = 0;
+};
+
+/// Serves until all workers have left or are lost: what a rank does that is a server alone.
+/// @throws communication_error when a rank fails or no worker is heard of within the time limit
+GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
+  try {
+    polling_pause rest;
+    while (!loop.done()) {
+      if (loop.poll()) {
+        rest.moved();
+        continue;
+      }
+      if (comm::detail::clock::now() - loop.moved_at() > channel.time_limit() * 2) {
+        raise<communication_error>(
+            "parameter_server.serve", {},
+            {"no worker has been heard of within ", comm::detail::seconds_text(channel.time_limit() * 2)},
+            "set_time_limit allows longer waits");
+      }
+      rest.pause();
+    }
+  } catch (const std::exception& failure) {
+    channel.fail(failure.what());
+    throw;
+  }
+}
+
+/// One worker's rank: its worker side, and its server if it is one too, moved forward by a thread of its own while the
+/// program computes.
+class server_exchange {
+ public:
+  /// @param server  none: the rank is a worker alone
+  /// @pre what is referred to outlives it
+  server_exchange(server_links& links, worker_side& worker, server_loop* server, std::size_t segments, bool staged)
+      : links_{&links},
+        worker_{&worker},
+        server_{server},
+        segments_{segments},
+        staged_{staged},
+        limit_{links.channel().time_limit()} {}
+
+  server_exchange(const server_exchange&) = delete;
+  server_exchange& operator=(const server_exchange&) = delete;
+
+  /// The worker leaves; a server goes on until the other workers have left, or are lost.
+  GRADUS_NEVER_INLINE ~server_exchange() {
+    if (!thread_.joinable()) {
+      return;
+    }
+    {
+      const std::scoped_lock lock{mutex_};
+      leaving_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  /// The first round: worker 0's values become those of the servers, then of all workers.
+  GRADUS_COLD void start(bool first_worker) {
+    kind_ = first_worker ? round_kind::initial : round_kind::join;
+    finished_.store(true, std::memory_order_release);
+    thread_ = std::thread{[this] { run(); }};
+    std::unique_lock lock{mutex_};
+    wait(lock, "parameter_server.start", [this] { return !asked() && worker_->pulled() && worker_->pushed(); });
+    if (staged_) {
+      worker_->take_values();
+    }
+  }
+
+  /// So many more segments have their gradients.
+  void segments_ready(std::size_t count) noexcept {
+    ready_.fetch_add(count, std::memory_order_release);
+    if (server_ == nullptr) {
+      changed_.notify_one();
+    }
+  }
+
+  /// All gradients are there: asks for the next values; staged, waits for those asked for in the step before.
+  GRADUS_NEVER_INLINE void finish(double learning_rate, const std::source_location& where) {
+    std::unique_lock lock{mutex_};
+    if (staged_ && pull_is_out_) {
+      wait(
+          lock, "parameter_server.finish", [this] { return worker_->pulled(); }, where);
+      worker_->take_values();
+    }
+    kind_ = round_kind::push;
+    rate_ = learning_rate;
+    finished_.store(true, std::memory_order_release);
+    changed_.notify_all();
+    // The next backward pass writes the gradients: they must be gone by then.
+    wait(
+        lock, "parameter_server.finish", [this] { return !asked() && worker_->pushed(); }, where);
+    pull_is_out_ = staged_;
+  }
+
+  /// Waits until the values of segments [first, first + count) are here. Returns whether all are.
+  GRADUS_NEVER_INLINE bool wait_for_values(std::size_t first, std::size_t count, const std::source_location& where) {
+    std::unique_lock lock{mutex_};
+    wait(
+        lock, "parameter_server.finish", [&] { return worker_->pulled(first, count); }, where);
+    return worker_->pulled();
+  }
+
+  /// Staged values become those of the network: the next step computes with the newest.
+  GRADUS_NEVER_INLINE void complete(const std::source_location& where) {
+    if (pull_is_out_) {
+      std::unique_lock lock{mutex_};
+      wait(
+          lock, "parameter_server.complete", [this] { return worker_->pulled(); }, where);
+      worker_->take_values();
+      pull_is_out_ = false;
+    }
+  }
+
+  /// What each server has done. @pre no step is under way
+  GRADUS_COLD void ask_for_summaries(const std::source_location& where) {
+    complete(where);
+    std::unique_lock lock{mutex_};
+    wait(
+        lock, "parameter_server.summary", [this] { return worker_->pulled() && worker_->pushed(); }, where);
+    kind_ = round_kind::summary;
+    finished_.store(true, std::memory_order_release);
+    changed_.notify_all();
+    wait(
+        lock, "parameter_server.summary", [this] { return !asked() && worker_->pushed(); }, where);
+  }
+
+ private:
+  using clock = comm::detail::clock;
+
+  /// The program has asked for something that the thread has not begun. @pre the mutex is held
+  [[nodiscard]] bool asked() const noexcept { return finished_.load(std::memory_order_acquire); }
+
+  template <class Condition>
+  void wait(std::unique_lock<std::mutex>& lock, std::string_view what, const Condition& condition,
+            const std::source_location& where = std::source_location::current()) {
+    clock::time_point deadline = clock::now() + limit_;
+    std::size_t seen = moves_;
+    while (failure_ == nullptr && !condition()) {
+      changed_.wait_for(lock, std::chrono::milliseconds{20});
+      if (moves_ != seen) {
+        seen = moves_;
+        deadline = clock::now() + limit_;
+      } else if (clock::now() >= deadline) {
+        const std::string reason = gradus::detail::text(
+            {worker_->describe_missing(), ": it did not answer within ", comm::detail::seconds_text(limit_)});
+        links_->channel().fail(gradus::detail::text({what, ": ", reason}));
+        ended_ = true;
+        raise<communication_error>(what, {}, reason, "set_time_limit allows longer waits", where);
+      }
+    }
+    if (failure_ != nullptr) {
+      try {
+        std::rethrow_exception(failure_);
+      } catch (error& failure) {
+        failure.add_context(what, where);
+        throw;
+      }
+    }
+  }
+
+  void run() noexcept {
+    try {
+      polling_pause rest;
+      while (!over()) {
+        bool moved = false;
+        {
+          const std::scoped_lock lock{mutex_};
+          if (ended_) {
+            return;
+          }
+          moved = move_forward();
+          moves_ += moved ? 1 : 0;
+        }
+        if (moved) {
+          changed_.notify_all();
+          rest.moved();
+          continue;
+        }
+        std::unique_lock lock{mutex_};
+        if (server_ == nullptr && worker_->pushed() && worker_->pulled() && !asked() && !leaving_ && !ready_to_push()) {
+          changed_.wait_for(lock, std::chrono::milliseconds{1});
+          continue;
+        }
+        lock.unlock();
+        rest.pause();
+      }
+    } catch (...) {
+      const std::scoped_lock lock{mutex_};
+      failure_ = std::current_exception();
+      try {
+        throw;
+      } catch (const std::exception& failure) {
+        links_->channel().fail(failure.what());
+      } catch (...) {
+        links_->channel().fail("an exception that is not a std::exception");
+      }
+    }
+    changed_.notify_all();
+  }
+
+  [[nodiscard]] bool ready_to_push() const noexcept {
+    return ready_.load(std::memory_order_acquire) > pushed_segments_;
+  }
+
+  /// @pre the mutex is held
+  bool move_forward() {
+    bool moved = server_ != nullptr && server_->poll();
+    moved = worker_->poll() || moved;
+    if (left_) {
+      return moved;
+    }
+    if (leaving_) {
+      return leave() || moved;
+    }
+    const bool finish = asked();
+    const std::size_t ready = ready_.load(std::memory_order_acquire);
+    if (finish && kind_ != round_kind::push) {
+      if (kind_ == round_kind::initial || kind_ == round_kind::join) {
+        worker_->open(kind_, 0);
+        if (kind_ == round_kind::initial) {
+          worker_->push(segments_, worker_->buffers().values);
+        }
+        worker_->close(0, true);
+      } else {
+        worker_->open(kind_, 0);
+      }
+      answered();
+      return true;
+    }
+    if (ready > pushed_segments_) {
+      if (!worker_->is_open()) {
+        worker_->open(round_kind::push, pull_is_out_ ? 1 : 0);
+      }
+      worker_->push(ready, worker_->buffers().gradients);
+      pushed_segments_ = ready;
+      moved = true;
+    }
+    if (finish && worker_->pulled()) {
+      if (!worker_->is_open()) {  // a network without parameters
+        worker_->open(round_kind::push, pull_is_out_ ? 1 : 0);
+      }
+      worker_->close(rate_, true);
+      ready_.store(0, std::memory_order_release);
+      pushed_segments_ = 0;
+      answered();
+      moved = true;
+    }
+    return moved;
+  }
+
+  void answered() {
+    finished_.store(false, std::memory_order_release);
+    static_cast<void>(worker_->poll());  // counts what has just been begun
+  }
+
+  /// The worker says that it leaves; a round that it has begun is made void first.
+  bool leave() {
+    if (worker_->is_open()) {
+      worker_->push(segments_, worker_->buffers().gradients);
+      worker_->close(0, false);
+      return true;
+    }
+    if (!worker_->pushed() || !worker_->pulled()) {
+      return false;
+    }
+    worker_->open(round_kind::leave, 0);
+    left_ = true;
+    static_cast<void>(worker_->poll());
+    left_at_ = clock::now();
+    return true;
+  }
+
+  /// The end of the thread.
+  [[nodiscard]] bool over() {
+    const std::scoped_lock lock{mutex_};
+    if (leaving_ && left_at_ == clock::time_point{}) {
+      left_at_ = clock::now();
+    }
+    if (leaving_ && !left_) {
+      return clock::now() - left_at_ > limit_;  // a server does not answer
+    }
+    if (!left_) {
+      return false;
+    }
+    const bool told = worker_->pushed() || clock::now() - left_at_ > limit_;
+    return told && (server_ == nullptr || server_->done());
+  }
+
+  server_links* links_;
+  worker_side* worker_;
+  server_loop* server_;
+  std::size_t segments_;
+  bool staged_;
+  std::chrono::milliseconds limit_;
+  std::atomic<std::size_t> ready_{0};  // segments of this step
+  std::atomic<bool> finished_{false};  // something is asked for
+  bool pull_is_out_ = false;           // staged: the values of a step are on their way; of the program's thread
+  std::mutex mutex_;                   // guards what follows, worker and server
+  std::condition_variable changed_;
+  round_kind kind_ = round_kind::push;  // what is asked for
+  double rate_ = 0;
+  std::size_t pushed_segments_ = 0;  // of this step
+  std::size_t moves_ = 0;
+  bool leaving_ = false;
+  bool left_ = false;
+  bool ended_ = false;  // the program has given up
+  clock::time_point left_at_{};
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+}  // namespace gradus::parallel::detail

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The variables of one server: values, optimizer state, and the gradients that have come.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint64_t, std::uint8_t
+#include <cstring>      // std::memcpy
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <utility>      // std::move
+
+#include "gradus/comm/reduction.hpp"        // detail::accumulate
+#include "gradus/core/error.hpp"            // configuration_error, raise
+#include "gradus/core/index.hpp"            // index_t
+#include "gradus/core/vector.hpp"           // vector
+#include "gradus/device/cpu.hpp"            // cpu
+#include "gradus/optim/segment.hpp"         // optim::segment
+#include "gradus/optim/update_rule.hpp"     // optim::elementwise_update_rule
+#include "gradus/parallel/parameter_server/plan.hpp"  // parameter_server_plan, server_part
+
+namespace gradus::parallel::detail {
+
+/// What the server's loop does with variables, whatever their elements and the update rule are. Parts are counted on
+/// this server, in the order of the plan.
+class variable_store {
+ public:
+  virtual ~variable_store() = default;
+
+  [[nodiscard]] virtual std::span<std::uint8_t> values(std::size_t part) noexcept = 0;
+  /// Where a worker's gradient of a part arrives.
+  [[nodiscard]] virtual std::span<std::uint8_t> incoming(std::size_t worker, std::size_t part) noexcept = 0;
+  /// One optimizer step with scale * (the sum of the contributors' gradients, in the order of the workers).
+  virtual void update(std::size_t part, std::span<const std::uint8_t> contributes, double scale, double rate) = 0;
+};
+
+/// @param element  of values, gradients and optimizer state
+template <class Element, class Rule>
+class variables_of final : public variable_store {
+ public:
+  variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
+               std::size_t workers, const Rule& rule)
+      : device_{{.intra_op_threads = 1}},
+        elements_{plan.elements_of(server)},
+        values_(static_cast<std::size_t>(elements_)),
+        sum_(static_cast<std::size_t>(elements_)),
+        incoming_(workers * static_cast<std::size_t>(elements_)),
+        rule_{device_, rule, elements_} {
+    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+      const server_part& part = plan.parts[i];
+      if (part.server != server) {
+        continue;
+      }
+      if constexpr (!optim::elementwise_update_rule<Rule>) {
+        if (part.size != segments[part.segment].size) {
+          raise<configuration_error>("parallel::parameter_server",
+                                     {"whole parameters for the update rule '", Rule::name, "'"},
+                                     {"the part ", plan.names[i]}, "choose another placement than partitioned");
+        }
+      }
+      parts_.push_back({.name = plan.names[i],
+                        .offset = part.server_offset,
+                        .size = part.size,
+                        .decay = segments[part.segment].decay});
+    }
+    updates_ = gradus::detail::vector<std::uint64_t>(parts_.size());
+  }
+
+  std::span<std::uint8_t> values(std::size_t part) noexcept override { return bytes(values_.data(), part); }
+
+  std::span<std::uint8_t> incoming(std::size_t worker, std::size_t part) noexcept override {
+    return bytes(incoming_of(worker), part);
+  }
+
+  void update(std::size_t part, std::span<const std::uint8_t> contributes, double scale, double rate) override {
+    const optim::segment& own = parts_[part];
+    Element* const sum = sum_.data() + own.offset;
+    bool first = true;
+    for (std::size_t worker = 0; worker < contributes.size(); ++worker) {
+      if (contributes[worker] == 0) {
+        continue;
+      }
+      const Element* const gradient = incoming_of(worker) + own.offset;
+      if (first) {
+        std::memcpy(sum, gradient, static_cast<std::size_t>(own.size) * sizeof(Element));
+        first = false;
+      } else {
+        comm::detail::accumulate(comm::reduction::sum, sum, gradient, own.size);
+      }
+    }
+    if (scale != 1.0) {
+      for (index_t i = 0; i < own.size; ++i) {
+        sum[i] = static_cast<Element>(static_cast<double>(sum[i]) * scale);
+      }
+    }
+    rule_.update(device_, std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
+  }
+
+ private:
+  [[nodiscard]] Element* incoming_of(std::size_t worker) noexcept {
+    return incoming_.data() + worker * static_cast<std::size_t>(elements_);
+  }
+  [[nodiscard]] std::span<std::uint8_t> bytes(Element* buffer, std::size_t part) noexcept {
+    const optim::segment& own = parts_[part];
+    return {reinterpret_cast<std::uint8_t*>(buffer + own.offset), static_cast<std::size_t>(own.size) * sizeof(Element)};
+  }
+
+  cpu device_;
+  index_t elements_;
+  gradus::detail::vector<Element> values_;    // (elements)
+  gradus::detail::vector<Element> sum_;       // (elements)
+  gradus::detail::vector<Element> incoming_;  // (workers, elements)
+  gradus::detail::vector<optim::segment> parts_;
+  gradus::detail::vector<std::uint64_t> updates_;  // of each part
+  typename Rule::template state<Element, cpu> rule_;
+};
+
+}  // namespace gradus::parallel::detail

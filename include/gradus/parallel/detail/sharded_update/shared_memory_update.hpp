@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A sharded update of ranks that reach each other's memory: sums, steps and new values in one pass.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <algorithm>        // std::max, std::min
+#include <array>            // std::array
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint8_t
+#include <cstring>          // std::memcpy
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::declval, std::pair
+
+#include "gradus/comm/communicator.hpp"                 // all_reduce, barrier, broadcast
+#include "gradus/comm/reduction.hpp"                    // reduce_contributions, reduction
+#include "gradus/comm/request.hpp"                      // request
+#include "gradus/core/config.hpp"                       // GRADUS_COLD
+#include "gradus/core/error.hpp"                        // error
+#include "gradus/core/index.hpp"                        // index_t
+#include "gradus/core/text.hpp"                         // append, text
+#include "gradus/core/vector.hpp"                       // vector
+#include "gradus/optim/segment.hpp"                     // optim::segment
+#include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"  // append_pieces, parameter_blocks
+#include "gradus/parallel/strategy.hpp"          // flat_parameters
+
+namespace gradus::parallel::detail {
+
+/// When the gradients of all ranks are complete, each rank goes through its block of the parameters piece by piece: it
+/// sums the gradients of all and updates its values, and writes both to the other ranks. What a piece takes stays in
+/// the cache, and the state of the rule is read and written by one rank alone; the others fetch it when it is asked
+/// for.
+///
+/// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
+/// all-reduces and every rank updates all.
+template <class Element, class Communicator, class Options>
+class shared_memory_update {
+ public:
+  static constexpr bool updates_parts = true;
+
+  /// Called by all ranks: they meet on a duplicate of the communicator.
+  /// @throws configuration_error when options make no sense
+  GRADUS_COLD shared_memory_update(const Options& options, Communicator& communicator,
+                                   const flat_parameters<Element>& parameters)
+      : channel_{communicator.duplicate()},
+        parameters_{parameters},
+        elements_{static_cast<index_t>(parameters.values.size())},
+        values_{shared(parameters.values.data())},
+        gradients_{channel_.make_window(parameters.gradients)} {
+    options.check();
+    make_plan();
+  }
+
+  /// What this rank will update of the rule's state can be fetched by the others. Called by all ranks, before the first
+  /// step. The state outlives this object.
+  template <class State>
+  GRADUS_COLD void share_state(State& state) {
+    state.visit_buffers([this]<class Buffer>(std::string_view /*name*/, Buffer* data, index_t count) {
+      if (count == elements_) {
+        state_.push_back(shared(data));
+      }
+    });
+    make_plan();
+  }
+
+  /// Makes the values those of rank 0.
+  GRADUS_COLD void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+
+  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
+
+  /// Calls update(segments) for this rank's parts of the parameters, and brings the values together.
+  template <class Update>
+  void finish(const Update& update) {
+    if (channel_.size() == 1) {
+      update(parameters_.segments);
+      return;
+    }
+    newest_ = newest_state::being_made;
+    std::array<comm::request, 2> sums;
+    waiting_for("the gradients of a step", [&] {
+      sums = {sum_beside(0, blocks_.begin), sum_beside(blocks_.end, elements_)};
+      comm::barrier(channel_).wait();
+    });
+    update_own(update);
+    waiting_for("the gradients of a step", [&] {
+      for (comm::request& each : sums) {
+        each.wait();
+      }
+    });
+    if (!beside_.empty()) {
+      update(std::span<const optim::segment>{beside_.data(), beside_.size()});
+    }
+    waiting_for("the values of a step", [this] { comm::barrier(channel_).wait(); });
+    newest_ = newest_state::in_blocks;
+  }
+
+  /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
+  /// way to their next update, for which they need this rank.
+  /// @throws communication_error if a rank has failed
+  GRADUS_COLD void fetch_state() {
+    if (newest_ == newest_state::everywhere) {
+      return;
+    }
+    const auto in_use = gradients_.use();
+    if (newest_ == newest_state::being_made || !in_use) {
+      // The last step has failed, and others may still be in it, or a rank has left: this says which, and why.
+      waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
+      return;
+    }
+    for (const shared_array& each : state_) {
+      for (int rank = 0; rank < channel_.size(); ++rank) {
+        const auto [begin, end] = block_of(rank);
+        if (rank != channel_.rank() && begin < end) {
+          copy(each, begin, end, rank, channel_.rank());
+        }
+      }
+    }
+    newest_ = newest_state::everywhere;
+  }
+
+  /// As fetch_state, on all ranks, before any of them goes on. Called by all of them.
+  template <class State>
+  GRADUS_COLD void gather_state(State& /*state*/) {
+    fetch_state();
+    waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
+  }
+
+  /// The plan.
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
+    std::string result = gradus::detail::text({"sharded_update by ", Communicator::name, " in shared memory, ",
+                                               blocks_.block, " of ", elements_, " elements on each rank"});
+    if (!beside_.empty()) {
+      gradus::detail::append(result, {", ", elements_ - (blocks_.end - blocks_.begin), " on all by all_reduce"});
+    }
+    return result;
+  }
+
+ private:
+  template <class Data>
+  using window_of = decltype(std::declval<Communicator&>().make_window(std::declval<std::span<Data>>()));
+  static constexpr index_t piece_elements = index_t{1} << 14U;
+
+  /// An array with an element for each parameter, of whatever type.
+  struct shared_array {
+    index_t element_bytes;
+    window_of<std::uint8_t> bytes;
+  };
+
+  /// Called by all ranks.
+  template <class Data>
+  [[nodiscard]] GRADUS_COLD shared_array shared(Data* data) {
+    const std::span bytes{reinterpret_cast<std::uint8_t*>(data), as_size(elements_) * sizeof(Data)};
+    return {sizeof(Data), channel_.make_window(bytes)};
+  }
+
+  /// Where what the last step has made of the rule's state is.
+  enum class newest_state : unsigned char { everywhere, in_blocks, being_made };
+
+  /// What a rank updates: elements [first, second).
+  [[nodiscard]] std::pair<index_t, index_t> block_of(int rank) const noexcept {
+    const bool last = rank + 1 == channel_.size();
+    return {blocks_.first_of(rank), last ? blocks_.end : blocks_.first_of(rank + 1)};
+  }
+
+  /// Divides the lines of the cache that all windows reach.
+  GRADUS_COLD void make_plan() {
+    index_t begin = gradients_.first();
+    index_t end = begin + static_cast<index_t>(gradients_.of(0).size());
+    const auto within = [&](const shared_array& array) {
+      const index_t first = array.bytes.first();
+      const index_t last = first + static_cast<index_t>(array.bytes.of(0).size());
+      begin = std::max(begin, (first + array.element_bytes - 1) / array.element_bytes);
+      end = std::min(end, last / array.element_bytes);
+    };
+    within(values_);
+    for (const shared_array& each : state_) {
+      within(each);
+    }
+    constexpr auto line = static_cast<index_t>(std::max<std::size_t>(64 / sizeof(Element), 1));
+    begin = (begin + line - 1) / line * line;
+    blocks_ = {begin, std::max(begin, end), channel_.size(), sizeof(Element)};
+    const auto [first, last] = block_of(channel_.rank());
+    pieces_.clear();
+    append_pieces(pieces_, parameters_.segments, first, last, piece_elements);
+    beside_.clear();
+    append_pieces(beside_, parameters_.segments, 0, blocks_.begin, elements_);
+    append_pieces(beside_, parameters_.segments, blocks_.end, elements_, elements_);
+  }
+
+  template <class Wait>
+  static void waiting_for(const char* what, const Wait& wait,
+                          std::source_location where = std::source_location::current()) {
+    try {
+      wait();
+    } catch (error& failure) {
+      failure.add_context(gradus::detail::text({"sharded_update, waiting for ", what}), where);
+      throw;
+    }
+  }
+
+  /// Begins to sum gradients that windows do not reach.
+  comm::request sum_beside(index_t begin, index_t end) {
+    return begin == end
+               ? comm::request{}
+               : comm::all_reduce(channel_, parameters_.gradients.subspan(as_size(begin), as_size(end - begin)));
+  }
+
+  template <class Update>
+  void update_own(const Update& update) {
+    const auto in_use = gradients_.use();  // of the windows of a rank this one is the first to go
+    if (!in_use) {
+      return;  // a rank has left this step: why is known when the values are waited for
+    }
+    [[maybe_unused]] const auto seen = pass_of(update);
+    const index_t most = piece_elements * threads_of(update);
+    for (std::size_t first = 0; first < pieces_.size();) {
+      std::size_t last = first;
+      index_t elements = 0;
+      do {
+        elements += pieces_[last++].size;
+      } while (last < pieces_.size() && elements + pieces_[last].size <= most);
+      const index_t begin = pieces_[first].offset;
+      const index_t end = pieces_[last - 1].offset + pieces_[last - 1].size;
+      in_parallel(update, begin, end, [this](index_t from, index_t to) { sum(from, to); });
+      update(std::span<const optim::segment>{pieces_.data() + first, last - first});
+      in_parallel(update, begin, end, [this](index_t from, index_t to) { hand_out(from, to); });
+      first = last;
+    }
+  }
+
+  /// The gradients of all ranks become their sums, in the order of the ranks.
+  void sum(index_t begin, index_t end) const noexcept {
+    comm::detail::reduce_contributions<Element>(
+        comm::reduction::sum, channel_.size(), begin, end,
+        [this](int rank) { return static_cast<const Element*>(gradients_of(rank)); },
+        [this](index_t i, const Element* sums, auto count) {
+          for (int rank = 0; rank < channel_.size(); ++rank) {
+            std::memcpy(gradients_of(rank) + i, sums, as_size(count) * sizeof(Element));
+          }
+        });
+  }
+
+  /// So that element i of all is `gradients_of(rank)[i]`, where windows reach it.
+  [[nodiscard]] Element* gradients_of(int rank) const noexcept {
+    return gradients_.of(rank).data() - gradients_.first();
+  }
+
+  void hand_out(index_t begin, index_t end) const noexcept {
+    for (int rank = 0; rank < channel_.size(); ++rank) {
+      if (rank != channel_.rank()) {
+        copy(values_, begin, end, channel_.rank(), rank);
+      }
+    }
+  }
+
+  static void copy(const shared_array& array, index_t begin, index_t end, int from, int to) noexcept {
+    const auto place = as_size(begin * array.element_bytes - array.bytes.first());
+    std::memcpy(array.bytes.of(to).data() + place, array.bytes.of(from).data() + place,
+                as_size((end - begin) * array.element_bytes));
+  }
+
+  template <class Update>
+  static index_t threads_of(const Update& update) noexcept {
+    if constexpr (requires { update.device().threads(); }) {
+      return update.device().threads();
+    } else {
+      return 1;
+    }
+  }
+
+  /// Where the rule's time is recorded, its pieces are one.
+  template <class Update>
+  static auto pass_of(const Update& update) noexcept {
+    if constexpr (requires { update.pass(); }) {
+      return update.pass();
+    } else {
+      return 0;
+    }
+  }
+
+  /// Calls body(from, to) for parts of [begin, end), on the threads of the update if it has a device.
+  template <class Update, class Body>
+  static void in_parallel(const Update& update, index_t begin, index_t end, const Body& body) {
+    if constexpr (requires { update.device().threads(); }) {
+      update.device().parallel_for(end - begin, piece_elements,
+                                   [&](index_t from, index_t to) { body(begin + from, begin + to); });
+    } else {
+      body(begin, end);
+    }
+  }
+
+  Communicator channel_;
+  flat_parameters<Element> parameters_;
+  index_t elements_;
+  parameter_blocks blocks_{0, 0, 1, sizeof(Element)};  // where all windows reach
+  gradus::detail::vector<optim::segment> pieces_;      // of this rank
+  gradus::detail::vector<optim::segment> beside_;      // the blocks, of all ranks
+  newest_state newest_ = newest_state::everywhere;
+  shared_array values_;
+  gradus::detail::vector<shared_array> state_;  // of the rule
+  window_of<Element> gradients_;                // the last member: see update_own
+};
+
+}  // namespace gradus::parallel::detail

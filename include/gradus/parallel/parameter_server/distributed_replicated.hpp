@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Parameter servers for nodes of several workers: gradients are added on a node before they travel.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <cstddef>          // std::size_t
+#include <source_location>  // std::source_location
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <vector>           // std::vector
+
+#include "gradus/comm/any_communicator.hpp"                 // any_group
+#include "gradus/comm/communicator.hpp"              // communicator
+#include "gradus/core/config.hpp"                    // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/error.hpp"                     // at_call, configuration_error, error_place, raise
+#include "gradus/core/text.hpp"                      // append
+#include "gradus/parallel/detail/parameter_server/node_exchange.hpp"  // has_nodes, node_exchange, nodes_of_ranks, whole_of, whole_type
+#include "gradus/parallel/detail/parameter_server/links.hpp"   // messages_on
+#include "gradus/parallel/detail/parameter_server/worker_group.hpp"   // worker_group
+#include "gradus/parallel/parameter_server/parameter_server.hpp"      // parameter_server, serve
+#include "gradus/parallel/parameter_server/roles.hpp"                 // roles
+#include "gradus/parallel/strategy.hpp"       // flat_parameters, synchronization
+
+namespace gradus::parallel {
+
+namespace detail {
+
+template <class Element, class Communicator>
+class distributed_replicated_state;
+
+}  // namespace detail
+
+/// Every worker keeps a copy of the variables, servers hold the master and the optimizer's state. The gradients of the
+/// workers of a node are added by the first of them, which alone speaks with the servers, and hands their values to the
+/// others: a node's gradients and values cross the network once, however many workers it has.
+///
+/// A communicator that knows its nodes, comm::hierarchical, adds and hands out by its local one, e.g. in shared memory;
+/// servers on ranks of their own are then nodes of their own. With any other a node's ranks exchange messages.
+///
+/// Servers, placement, modes and failures (a worker waits for the first one of its node twice as long as that waits for
+/// the servers) are those of parameter_server, of which the first worker of each node is a worker; in modes that
+/// survive lost workers a node is lost as a whole, and a push is the mean over a node's examples if all nodes have as
+/// many workers. Synchronous, it is the update of one process.
+///
+/// A rank that is a server alone calls `serve`, as with parameter_server.
+struct distributed_replicated {
+  static constexpr std::string_view name = "distributed_replicated";
+
+  /// Of the servers. Its `who`, if given, names all workers; overlap_forward is not for this strategy.
+  parameter_server master{};
+  /// The node of each rank: nodes_of of parallel/parameter_server/hosts.hpp makes it. Empty: ranks_per_node of them after each other, or
+  /// those of the communicator, if it knows its nodes.
+  std::vector<int> node_of_rank{};
+  int ranks_per_node = 1;
+
+  /// All workers and the servers. @throws configuration_error when it does not fit
+  [[nodiscard]] GRADUS_COLD roles roles_among(int ranks) const {
+    if (ranks_per_node < 1 || (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(ranks))) {
+      raise<configuration_error>("parallel::distributed_replicated",
+                                 {"the node of each of ", ranks, " ranks, or ranks_per_node of at least 1"},
+                                 {node_of_rank.size(), " nodes and ", ranks_per_node, " ranks_per_node"});
+    }
+    return master.roles_among(ranks);
+  }
+
+  [[nodiscard]] int node_of(int rank) const {
+    return node_of_rank.empty() ? rank / ranks_per_node : node_of_rank[static_cast<std::size_t>(rank)];
+  }
+
+  /// The workers of a worker's node; the first of them speaks with the servers.
+  [[nodiscard]] GRADUS_COLD std::vector<int> node_mates(const roles& who, int rank) const {
+    std::vector<int> mates;
+    for (const int each : who.workers) {
+      if (node_of(each) == node_of(rank)) {
+        mates.push_back(each);
+      }
+    }
+    return mates;
+  }
+
+  /// The servers' view: the first worker of each node is a worker.
+  [[nodiscard]] GRADUS_COLD parameter_server of_nodes(int ranks) const {
+    const roles who = roles_among(ranks);
+    parameter_server result = master;
+    result.who = {.workers = {}, .servers = who.servers};
+    for (const int each : who.workers) {
+      if (node_mates(who, each).front() == each) {
+        result.who.workers.push_back(each);
+      }
+    }
+    return result;
+  }
+
+  /// Whether this rank is a server and no worker: it calls `serve` and makes no trainer.
+  template <class Communicator>
+  [[nodiscard]] bool is_server_only(const Communicator& communicator) const {
+    return roles_among(communicator.size()).worker_index(communicator.rank()) < 0;
+  }
+
+  template <class Element, class Communicator>
+  using state = detail::distributed_replicated_state<Element, Communicator>;
+};
+
+namespace detail {
+
+/// @throws configuration_error when options do not go together
+[[nodiscard]] GRADUS_COLD inline distributed_replicated checked(const distributed_replicated& options,
+                                                                const roles& who) {
+  if (options.master.overlap_forward) {
+    raise<configuration_error>("parallel::distributed_replicated", "a master without overlap_forward",
+                               "one with overlap_forward", "a node's values come together; staged hides their way");
+  }
+  for (const int server : who.servers) {
+    if (who.worker_index(server) >= 0 && options.node_mates(who, server).front() != server) {
+      raise<configuration_error>("parallel::distributed_replicated",
+                                 "servers on ranks of their own, or beside the first worker of a node",
+                                 {"one beside rank ", server}, "name them by master.who");
+    }
+  }
+  return options;
+}
+
+/// The options with the nodes of the communicator, if it knows them. Called by all ranks.
+/// @throws configuration_error when options and communicator do not go together
+template <class Communicator>
+[[nodiscard]] GRADUS_COLD distributed_replicated with_nodes(distributed_replicated options,
+                                                            [[maybe_unused]] Communicator& communicator) {
+  if constexpr (has_nodes<Communicator>) {
+    if (!options.node_of_rank.empty() || options.ranks_per_node != 1) {
+      raise<configuration_error>(
+          "parallel::distributed_replicated",
+          {"no node_of_rank and no ranks_per_node with '", Communicator::name, "', which knows its nodes"},
+          {options.node_of_rank.size(), " nodes and ", options.ranks_per_node, " ranks_per_node"});
+    }
+    options.node_of_rank = nodes_of_ranks(communicator);
+    const roles who = options.roles_among(communicator.size());
+    for (const int server : who.servers) {
+      if (who.worker_index(server) < 0 && !options.node_mates(who, server).empty()) {
+        raise<configuration_error>(
+            "parallel::distributed_replicated",
+            {"servers alone in nodes of their own, with '", Communicator::name, "'"},
+            {"server rank ", server, " in the node of worker ", options.node_mates(who, server).front()},
+            "split their ranks from the node's communicator, or place them beside workers");
+      }
+    }
+  }
+  return options;
+}
+
+template <class Element, class Communicator>
+class distributed_replicated_state {
+  using whole = whole_type<Communicator>;
+
+ public:
+  /// Called by all ranks: workers here, servers of their own in `serve`.
+  /// @throws configuration_error when options make no sense
+  distributed_replicated_state(const distributed_replicated& options, Communicator& communicator,
+                               const flat_parameters<Element>& parameters)
+      : who_{options.roles_among(communicator.size())},
+        options_{checked(with_nodes(options, communicator), who_)},
+        parameters_{parameters},
+        node_{communicator, options_.node_mates(who_, communicator.rank()), parameters.gradients.size()},
+        group_channel_{whole_of(communicator).duplicate()},
+        group_{group_channel_, who_},
+        master_{options_.of_nodes(communicator.size()), whole_of(communicator), parameters, true} {}
+
+  template <class Rule>
+  void use_rule(const Rule& rule) {
+    master_.use_rule(rule);
+  }
+
+  void start() {
+    master_.start();
+    hand_out_values();
+    if (options_.master.settings().survives_lost_workers()) {
+      group_.set_independent();
+    }
+  }
+
+  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
+
+  /// The node's gradients are added and go to the servers.
+  GRADUS_NEVER_INLINE void end_of_step(double learning_rate,
+                                       std::source_location where = std::source_location::current()) {
+    node_.add(parameters_.gradients, where);
+    if (node_.leads()) {
+      master_.gradients_ready(0, parameters_.segments.size());
+      master_.end_of_step(learning_rate, where);
+    }
+  }
+
+  /// Waits for the values; the update has been made elsewhere.
+  template <class Update>
+  void finish(const Update& update) {
+    if (node_.leads()) {
+      master_.finish(update);
+    }
+    hand_out_values();
+  }
+
+  /// The values become the newest that were asked for. Called by all workers.
+  void complete() {
+    if (options_.master.staged && stale_) {
+      if (node_.leads()) {
+        master_.complete();
+      }
+      hand_out_values();
+      stale_ = false;
+    }
+  }
+
+  /// All workers.
+  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
+
+  /// As parameter_server: what the first worker of a node sends and receives.
+  template <class Visit>
+  void visit_parts(const Visit& visit) const {
+    master_.visit_parts(visit);
+  }
+
+  /// What each server has done so far. For a worker that is the first of its node, between steps.
+  [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
+
+  [[nodiscard]] GRADUS_COLD std::string describe() const {
+    std::string text =
+        gradus::detail::text({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
+    for (const int each : who_.workers) {
+      gradus::detail::append(text, {" ", options_.node_of(each)});
+    }
+    gradus::detail::append(text, {"\n", master_.describe()});
+    return text;
+  }
+
+ private:
+  void hand_out_values(const std::source_location& where = std::source_location::current()) {
+    stale_ = true;
+    node_.hand_out(parameters_.values, where);
+  }
+
+  roles who_;
+  distributed_replicated options_;
+  flat_parameters<Element> parameters_;
+  node_exchange<Element, Communicator> node_;
+  messages_on<whole> group_channel_;  // of all workers
+  worker_group group_;
+  bool stale_ = false;  // staged: a step has been made since the newest values came
+  parameter_server_state<Element, whole> master_;
+};
+
+}  // namespace detail
+
+static_assert(synchronization<distributed_replicated>);
+
+/// As serve of parameter_server, for a rank that is a server alone.
+template <class Element, class Communicator, class Rule>
+GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
+                                 error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
+    auto& whole = detail::whole_of(communicator);
+    detail::node_exchange<Element, Communicator>::join_without(communicator);
+    const auto of_workers = whole.duplicate();  // they use it without this rank
+    return serve<Element>(whole, rule, with_nodes.of_nodes(communicator.size()));
+  });
+}
+
+}  // namespace gradus::parallel

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// On which hosts the ranks of a group run.
+// Module: parallel. Depends on: comm.
+#pragma once
+
+#include <algorithm>    // std::find
+#include <cstddef>      // std::size_t
+#include <cstdint>      // std::uint8_t
+#include <span>         // std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "gradus/comm/any_communicator.hpp"  // any_group
+#include "gradus/core/config.hpp"     // GRADUS_COLD
+
+namespace gradus::parallel {
+
+/// The names of all ranks' hosts. Called by all ranks.
+/// @param own  of this rank's host, e.g. from gethostname or MPI_Get_processor_name; 255 bytes of it count
+/// @throws communication_error if a rank fails or does not come
+[[nodiscard]] GRADUS_COLD inline std::vector<std::string> gather_host_names(comm::any_group& group,
+                                                                            std::string_view own) {
+  constexpr std::size_t length = 256;
+  std::vector<std::uint8_t> mine(length);
+  own.substr(0, length - 1).copy(reinterpret_cast<char*>(mine.data()), length - 1);
+  std::vector<std::uint8_t> all(length * static_cast<std::size_t>(group.size()));
+  group.all_gather(mine, all);
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < all.size() / length; ++rank) {
+    names.emplace_back(reinterpret_cast<const char*>(all.data() + rank * length));
+  }
+  return names;
+}
+
+/// The node of each rank, counted from 0 in the order of their first ranks: for distributed_replicated.
+[[nodiscard]] GRADUS_COLD inline std::vector<int> nodes_of(std::span<const std::string> host_of_rank) {
+  std::vector<int> nodes;
+  std::vector<std::string_view> known;
+  for (const std::string& host : host_of_rank) {
+    const auto found = std::find(known.begin(), known.end(), host);
+    nodes.push_back(static_cast<int>(found - known.begin()));
+    if (found == known.end()) {
+      known.emplace_back(host);
+    }
+  }
+  return nodes;
+}
+
+}  // namespace gradus::parallel

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// Data parallelism with parameter servers: variables and optimizer state live on them.
+// Module: parallel. Depends on: optim, comm.
+#pragma once
+
+#include <cstddef>          // std::size_t
+#include <cstdint>          // std::uint8_t
+#include <memory>           // std::make_unique, std::unique_ptr
+#include <source_location>  // std::source_location
+#include <span>             // std::span
+#include <string>           // std::string
+#include <string_view>      // std::string_view
+#include <utility>          // std::move
+#include <vector>           // std::vector
+
+#include "gradus/comm/agreement.hpp"                   // fact, require_agreement
+#include "gradus/comm/any_communicator.hpp"                   // any_group
+#include "gradus/comm/communicator.hpp"                // communicator
+#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
+#include "gradus/core/element.hpp"                     // element_name
+#include "gradus/core/error.hpp"                       // at_call, configuration_error, error_place, raise
+#include "gradus/core/index.hpp"                       // index_t
+#include "gradus/core/text.hpp"                        // append, text
+#include "gradus/optim/segment.hpp"                    // optim::segment
+#include "gradus/parallel/detail/sharded_update/segment_list.hpp"     // broadcast_text, pack, unpack_segments
+#include "gradus/parallel/detail/parameter_server/exchange.hpp"  // serve_to_the_end, server_exchange
+#include "gradus/parallel/detail/parameter_server/links.hpp"     // messages_on, server_links
+#include "gradus/parallel/detail/parameter_server/loop.hpp"      // server_loop
+#include "gradus/parallel/detail/parameter_server/messages.hpp"  // server_summary
+#include "gradus/parallel/detail/parameter_server/variable_store.hpp"   // variable_store, variables_of
+#include "gradus/parallel/detail/parameter_server/worker_group.hpp"     // worker_group
+#include "gradus/parallel/detail/parameter_server/worker_side.hpp"      // worker_side
+#include "gradus/parallel/parameter_server/placement.hpp"               // placement_options
+#include "gradus/parallel/parameter_server/roles.hpp"                   // roles, roles_of
+#include "gradus/parallel/parameter_server/mode.hpp"             // server_mode, server_settings
+#include "gradus/parallel/parameter_server/plan.hpp"             // make_server_plan, parameter_server_plan
+#include "gradus/parallel/strategy.hpp"         // flat_parameters, synchronization
+
+namespace gradus::parallel {
+
+namespace detail {
+
+template <class Element, class Communicator>
+class parameter_server_state;
+
+}  // namespace detail
+
+/// Variables and optimizer state live on servers; workers push gradients and pull values, a part of a variable at a
+/// time: gradients behind backward, values as servers have made them.
+///
+/// Servers are ranks of their own, the last ones, or stand beside workers on the first ranks (`colocate`), in the
+/// thread that carries the rank's messages. A rank that is a server alone calls `serve`; all others make a trainer:
+///
+/// @code
+///   const parallel::parameter_server servers{.servers = 1};
+///   if (servers.is_server_only(world)) {
+///     parallel::serve<float>(world, rule, servers);
+///   } else {
+///     data::loader loader{device, set, {.batch_size = 64}};  // the trainer shares batches among the workers
+///     train::trainer trainer{net, rule, world, servers};
+///     trainer.fit(loader, {.epochs = 5, .learning_rate = 0.05});
+///   }
+/// @endcode
+///
+/// `synchronous` computes the update that one process would compute on the batches of all workers, to rounding, with
+/// any rule, number of servers and placement; server_mode has the others. The trainer's reports are those of all
+/// workers, but in modes in which a worker may be lost (asynchronous, bounded staleness, backup workers) they are each
+/// worker's own, because nobody waits for the others.
+///
+/// A server adds what comes in the order of the workers, one optimizer step a part. It keeps a buffer of its variables
+/// for each worker. The optimizer's state is not in trainer.update_state().
+///
+/// Who is missing: a rank that has not come within the time limit of the communicator is named on all ranks, with the
+/// operation and the variable. With backup workers, bounded staleness or asynchronous pushes a worker that is silent
+/// for three quarters of the limit is counted as lost, and the others go on; a server must not be lost. Under MPI a job
+/// that has lost a process cannot be finalised: it ends by MPI_Abort when all is done, see mpi_environment.
+struct parameter_server {
+  static constexpr std::string_view name = "parameter_server";
+
+  /// How many servers; 0 with `colocate`: all ranks.
+  int servers = 1;
+  /// Servers beside workers, not on ranks of their own.
+  bool colocate = false;
+  /// Who is what, in place of `servers` and `colocate`, if it is not empty: see roles_of.
+  roles who{};
+  /// When servers apply gradients and hand out values.
+  server_mode mode = server_mode::synchronous;
+  /// Of synchronous: a step takes the first (workers - backup_workers) gradients and goes on; later ones are dropped
+  /// (Chen et al., "Revisiting distributed synchronous SGD", 2016). So many workers may die.
+  int backup_workers = 0;
+  /// Of bounded_staleness: steps that a worker may be ahead of the slowest.
+  int staleness_bound = 0;
+  /// Of asynchronous and bounded_staleness: the learning rate of a push is divided by 1 + its staleness.
+  bool scale_by_staleness = false;
+  /// Parts under way at most between a worker and a server, in each direction. A small number keeps the order of pulls,
+  /// and lets values travel between gradients; a larger one hides the time between messages.
+  int window = 4;
+  /// Which variables live where.
+  placement_options placed{};
+  /// Computes a step with the values from before the last one while the new ones travel: gradients are one step late.
+  /// Every epoch begins with the newest values.
+  bool staged = false;
+  /// The next forward pass waits for a layer's values when it comes to the layer. As in all_reduce.
+  bool overlap_forward = false;
+  /// One priority a parameter, in the order of network.parameters(): of the values that are ready the one with the
+  /// smallest comes first. Empty: as they become ready. From parallel/transfer_order/order.hpp:
+  /// priorities_of_parameters(net.structure(), tic(...)). Those of worker 0 count on servers.
+  std::vector<std::size_t> pull_priorities{};
+
+  /// Who is what among so many ranks. @throws configuration_error when it does not fit
+  [[nodiscard]] GRADUS_COLD roles roles_among(int ranks) const {
+    if (who.workers.empty() && who.servers.empty()) {
+      return roles_of(ranks, servers, colocate);
+    }
+    for (const std::vector<int>* const list : {&who.workers, &who.servers}) {
+      for (std::size_t i = 0; i < list->size(); ++i) {
+        bool twice = false;
+        for (std::size_t k = 0; k < i; ++k) {
+          twice = twice || (*list)[k] == (*list)[i];
+        }
+        if ((*list)[i] < 0 || (*list)[i] >= ranks || twice) {
+          raise<configuration_error>("parallel::parameter_server",
+                                     {"ranks from 0 to ", ranks - 1, " as workers and servers, each once"},
+                                     who.describe());
+        }
+      }
+    }
+    if (who.workers.empty() || who.servers.empty()) {
+      raise<configuration_error>("parallel::parameter_server", "at least one worker and one server", who.describe());
+    }
+    return who;
+  }
+
+  [[nodiscard]] server_settings settings() const noexcept {
+    return {.mode = mode,
+            .backup_workers = backup_workers,
+            .staleness_bound = staleness_bound,
+            .scale_by_staleness = scale_by_staleness,
+            .window = window};
+  }
+
+  /// Whether this rank is a server and no worker: it calls `serve` and makes no trainer.
+  template <class Communicator>
+  [[nodiscard]] bool is_server_only(const Communicator& communicator) const {
+    return roles_among(communicator.size()).worker_index(communicator.rank()) < 0;
+  }
+
+  template <class Element, class Communicator>
+  using state = detail::parameter_server_state<Element, Communicator>;
+};
+
+namespace detail {
+
+template <class Rule>
+[[nodiscard]] std::string description_of_rule(const Rule& rule) {
+  if constexpr (requires { std::string{rule.description()}; }) {
+    return std::string{rule.description()};
+  } else {
+    return std::string{Rule::name};
+  }
+}
+
+/// @throws configuration_error when options make no sense
+[[nodiscard]] GRADUS_COLD inline parameter_server_plan checked_plan(const parameter_server& options, const roles& who,
+                                                                    std::span<const optim::segment> segments,
+                                                                    std::span<const std::size_t> pull_priorities,
+                                                                    index_t element_bytes) {
+  options.settings().check(static_cast<int>(who.workers.size()));
+  if (options.staged && options.overlap_forward) {
+    raise<configuration_error>("parallel::parameter_server", "staged or overlap_forward", "both",
+                               "staged values travel behind forward and backward");
+  }
+  return make_server_plan(segments, element_bytes, who, options.placed, pull_priorities);
+}
+
+[[nodiscard]] GRADUS_COLD inline std::string describe(const parameter_server& options, std::string_view communicator,
+                                                      const parameter_server_plan& plan) {
+  return gradus::detail::text({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
+                               options.staged ? ", staged" : "",
+                               options.overlap_forward ? ", pulls behind forward" : "", ", placement ",
+                               name_of(options.placed.policy), "\n", plan.describe()});
+}
+
+/// Compared by all ranks, workers and servers.
+template <class Element, class Communicator>
+GRADUS_COLD void require_same_plan(Communicator& communicator, const std::string& plan, const std::string& rule) {
+  comm::require_agreement(
+      communicator, "parameter_server",
+      {{"element type", std::string{element_name<Element>}}, {"update rule", rule}, {"plan", plan}});
+}
+
+/// What a worker does with its gradients; the rank may be a server too.
+template <class Element, class Communicator>
+class parameter_server_state {
+ public:
+  /// Called by all ranks: workers here, servers of their own in `serve`.
+  /// @param may_stand_by  the rank may be neither: then it compares the plan in `start`, and does nothing else
+  /// @throws configuration_error when options make no sense, or the rank is no worker
+  parameter_server_state(const parameter_server& options, Communicator& communicator,
+                         const flat_parameters<Element>& parameters, bool may_stand_by = false)
+      : options_{options},
+        parameters_{parameters},
+        who_{worker_roles(options, communicator, may_stand_by)},
+        channel_{communicator.duplicate()},
+        group_channel_{communicator.duplicate()},
+        all_{communicator.duplicate()},
+        group_{group_channel_, who_},
+        plan_{checked_plan(options, who_, parameters.segments, options.pull_priorities, sizeof(Element))},
+        links_{channel_, message_tag::count(plan_.parts.size())},
+        worker_{links_, plan_, bytes_of(parameters), options.staged, options.window} {
+    static_cast<void>(broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
+  }
+
+  parameter_server_state(const parameter_server_state&) = delete;  // its parts refer to each other
+  parameter_server_state& operator=(const parameter_server_state&) = delete;
+  /// Tells the servers that this worker leaves. A rank that is a server too goes on until the others have left.
+  GRADUS_NEVER_INLINE ~parameter_server_state() = default;
+
+  /// The rule that servers apply. Once, before start.
+  template <class Rule>
+  void use_rule(const Rule& rule) {
+    rule_ = description_of_rule(rule);
+    if (who_.worker_index(channel_.rank()) < 0) {
+      return;
+    }
+    const int server = who_.server_index(channel_.rank());
+    if (server >= 0) {
+      store_ =
+          std::make_unique<variables_of<Element, Rule>>(plan_, server, parameters_.segments, who_.workers.size(), rule);
+      loop_ = std::make_unique<server_loop>(links_, plan_, server, options_.settings(), *store_);
+    }
+    exchange_ =
+        std::make_unique<server_exchange>(links_, worker_, loop_.get(), parameters_.segments.size(), options_.staged);
+  }
+
+  /// Makes the values those of worker 0, on servers and workers.
+  void start() {
+    require_same_plan<Element>(all_, describe(), rule_);
+    if (group_.rank() < 0) {
+      return;
+    }
+    require_rule();
+    exchange_->start(group_.rank() == 0);
+    if (options_.settings().survives_lost_workers()) {
+      group_.set_independent();
+    }
+  }
+
+  void gradients_ready(std::size_t /*first*/, std::size_t count) { exchange_->segments_ready(count); }
+
+  /// All gradients are there; servers apply them at this learning rate.
+  void end_of_step(double learning_rate, std::source_location where = std::source_location::current()) {
+    require_rule();
+    exchange_->finish(learning_rate, where);
+  }
+
+  /// Waits for the values; the update has been made elsewhere.
+  template <class Update>
+  void finish(const Update& update) {
+    finish_until(0, parameters_.segments.size(), update);
+  }
+
+  [[nodiscard]] bool may_be_late() const noexcept { return options_.overlap_forward; }
+
+  /// Waits for the values of segments [first, first + count). Returns whether all are there.
+  template <class Update>
+  bool finish_until(std::size_t first, std::size_t count, const Update& /*update*/) {
+    return options_.staged || exchange_->wait_for_values(first, count, std::source_location::current());
+  }
+
+  /// The values become the newest that were asked for.
+  void complete() { exchange_->complete(std::source_location::current()); }
+
+  /// The workers.
+  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+
+  [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
+
+  /// Calls visit(name of the parameter or its part, memory) for the gradients and for the values of every part that
+  /// travels.
+  template <class Visit>
+  void visit_parts(const Visit& visit) const {
+    worker_.visit_parts(visit);
+  }
+
+  /// What each server has done so far, by its index. Asks the servers; for any worker, between steps.
+  [[nodiscard]] GRADUS_COLD std::vector<server_summary> summary() {
+    exchange_->ask_for_summaries(std::source_location::current());
+    return {worker_.summaries().begin(), worker_.summaries().end()};
+  }
+
+  [[nodiscard]] std::string describe() const { return detail::describe(options_, Communicator::name, plan_); }
+
+ private:
+  static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
+    roles who = options.roles_among(communicator.size());
+    if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
+      raise<configuration_error>("parallel::parameter_server", {"a worker, of ", who.describe()},
+                                 {"rank ", communicator.rank()},
+                                 "a rank that is a server alone calls parallel::serve and makes no trainer");
+    }
+    return who;
+  }
+
+  static flat_bytes bytes_of(const flat_parameters<Element>& parameters) {
+    const auto bytes = [](std::span<Element> elements) {
+      return std::span{reinterpret_cast<std::uint8_t*>(elements.data()), elements.size_bytes()};
+    };
+    return {.values = bytes(parameters.values), .gradients = bytes(parameters.gradients)};
+  }
+
+  void require_rule() const {
+    if (exchange_ == nullptr) {
+      raise<configuration_error>("parallel::parameter_server", "use_rule before start", "no update rule",
+                                 "train::trainer calls it");
+    }
+  }
+
+  parameter_server options_;
+  flat_parameters<Element> parameters_;
+  roles who_;
+  messages_on<Communicator> channel_;        // of the exchange
+  messages_on<Communicator> group_channel_;  // of the workers
+  Communicator all_;
+  worker_group group_;
+  parameter_server_plan plan_;
+  server_links links_;
+  worker_side worker_;
+  std::string rule_;
+  std::unique_ptr<variable_store> store_;
+  std::unique_ptr<server_loop> loop_;
+  std::unique_ptr<server_exchange> exchange_;
+};
+
+}  // namespace detail
+
+static_assert(synchronization<parameter_server>);
+
+/// Serves until all workers have left or are lost: for a rank that is a server alone, while the others train. It learns
+/// from worker 0 which parameters there are, and compares plan and rule with all ranks.
+///
+/// @tparam Element  of the network's parameters
+/// @return  what the server has done
+/// @throws configuration_error when options make no sense, or ranks differ
+/// @throws communication_error when a rank fails, does not come and cannot be done without, or nobody is heard of
+///         within twice the time limit
+template <class Element, class Communicator, class Rule>
+GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
+                                 error_place where = error_place::current()) {
+  return at_call(where, [&] {
+    const roles who = options.roles_among(communicator.size());
+    const int server = who.server_index(communicator.rank());
+    if (server < 0 || who.worker_index(communicator.rank()) >= 0) {
+      raise<configuration_error>("parallel::serve", {"a server alone, of ", who.describe()},
+                                 {"rank ", communicator.rank()}, "workers make a trainer");
+    }
+    detail::messages_on<Communicator> channel{communicator.duplicate()};
+    const Communicator of_workers{communicator.duplicate()};  // they use it without this rank
+    Communicator all{communicator.duplicate()};
+    const detail::segment_list variables =
+        detail::unpack_segments(detail::broadcast_text(all, std::string{}, who.workers.front()));
+    const std::span<const optim::segment> segments{variables.segments.data(), variables.segments.size()};
+    const parameter_server_plan plan = detail::checked_plan(
+        options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
+    detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
+    detail::variables_of<Element, Rule> store{plan, server, segments, who.workers.size(), rule};
+    detail::server_loop loop{links, plan, server, options.settings(), store};
+    detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
+                                       detail::description_of_rule(rule));
+    detail::serve_to_the_end(loop, channel);
+    return loop.summary();
+  });
+}
+
+}  // namespace gradus::parallel

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The element-wise operations: on one element, on a packet, and their derivatives.
+// Module: tensor. Depends on: core.
+//
+// derivative<K>(adjoint, self, operands...) is the adjoint of operand K as an expression; self is the operation's own
+// value. Operations without `derivative` are not differentiable. `compared` is how many of the operands, from the first
+// on, the derivatives compare; the result of an `exact` operation is not rounded: two computations of it give the same
+// bits.
+//
+// `approximated` are functions of which packets compute other bits than the standard library does for an element. What
+// has packets and such a function is computed by packets throughout, so that no element depends on its position.
+#pragma once
+
+#include <Eigen/Core>  // Eigen::internal packet operations
+
+#include <cmath>        // std::exp, ..., std::tanh
+#include <concepts>     // std::same_as
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::remove_cvref_t
+
+#include "gradus/core/config.hpp"              // GRADUS_HOST_DEVICE
+#include "gradus/core/element.hpp"             // real_element
+#include "gradus/tensor/detail/packet/functions.hpp"  // exp_packet, log_packet, sqrt_packet
+
+namespace gradus::detail {
+
+namespace packets = Eigen::internal;
+
+struct operation_traits {
+  static constexpr bool takes_masks = false;
+  static constexpr bool exact = false;
+  static constexpr int compared = 0;
+  static constexpr bool approximated = false;
+};
+
+/// What operations have in common: the result has the operands' type, and packets exist for real elements.
+struct operation_base : operation_traits {
+  template <class First, class...>
+  struct result {
+    using type = First;
+  };
+  template <class Element>
+  static constexpr bool vectorizable = real_element<Element>;
+};
+
+/// Comparisons and logic: the result is bool; as a packet, a mask.
+struct predicate_base : operation_traits {
+  static constexpr bool exact = true;
+  template <class...>
+  struct result {
+    using type = bool;
+  };
+  template <class Element>
+  static constexpr bool vectorizable = real_element<Element>;
+};
+
+struct add_operation : operation_base {
+  static constexpr std::string_view name = "operator+";
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return static_cast<Element>(a + b);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::padd(a, b);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto&, const auto&) {
+    return adjoint;
+  }
+};
+
+struct subtract_operation : operation_base {
+  static constexpr std::string_view name = "operator-";
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return static_cast<Element>(a - b);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::psub(a, b);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto&, const auto&) {
+    if constexpr (K == 0) {
+      return adjoint;
+    } else {
+      return -adjoint;
+    }
+  }
+};
+
+struct multiply_operation : operation_base {
+  static constexpr std::string_view name = "operator*";
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return static_cast<Element>(a * b);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pmul(a, b);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
+    if constexpr (K == 0) {
+      return adjoint * b;
+    } else {
+      return adjoint * a;
+    }
+  }
+};
+
+struct divide_operation : operation_base {
+  static constexpr std::string_view name = "operator/";
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return static_cast<Element>(a / b);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pdiv(a, b);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&, const auto& b) {
+    if constexpr (K == 0) {
+      return adjoint / b;
+    } else {
+      return -(adjoint * self / b);
+    }
+  }
+};
+
+/// Halves the adjoint where both operands are equal, so that minimum(x, x) has the derivative of x. A NaN in either
+/// operand is the result, and gives the adjoint to both.
+struct minimum_operation : operation_base {
+  static constexpr std::string_view name = "minimum";
+  static constexpr bool exact = true;
+  static constexpr int compared = 2;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return b < a || b != b ? b : a;
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pselect(packets::por(packets::pcmp_lt(b, a), packets::pcmp_lt_or_nan(b, b)), b, a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
+    if constexpr (K == 0) {
+      return where(a == b, adjoint * 0.5, where(b < a, 0, adjoint));
+    } else {
+      return where(a == b, adjoint * 0.5, where(a < b, 0, adjoint));
+    }
+  }
+};
+
+struct maximum_operation : operation_base {
+  static constexpr std::string_view name = "maximum";
+  static constexpr bool exact = true;
+  static constexpr int compared = 2;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return a < b || b != b ? b : a;
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pselect(packets::por(packets::pcmp_lt(a, b), packets::pcmp_lt_or_nan(b, b)), b, a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
+    if constexpr (K == 0) {
+      return where(a == b, adjoint * 0.5, where(a < b, 0, adjoint));
+    } else {
+      return where(a == b, adjoint * 0.5, where(b < a, 0, adjoint));
+    }
+  }
+};
+
+/// Gives the whole adjoint to one operand: to x inside [low, high] and on its borders, else to the bound that is the
+/// result.
+struct clamp_operation : operation_base {
+  static constexpr std::string_view name = "clamp";
+  static constexpr bool exact = true;
+  static constexpr int compared = 3;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element x, Element low, Element high) noexcept {
+    return minimum_operation::scalar(maximum_operation::scalar(x, low), high);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& x, const Packet& low, const Packet& high) noexcept {
+    return minimum_operation::packet(maximum_operation::packet(x, low), high);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& x, const auto& low, const auto& high) {
+    if constexpr (K == 0) {
+      return where(x < low || high < x, 0, adjoint);
+    } else if constexpr (K == 1) {
+      return where(x < low && !(high < low), adjoint, 0);
+    } else {
+      return where(high < x || high < low, adjoint, 0);
+    }
+  }
+};
+
+struct negate_operation : operation_base {
+  static constexpr std::string_view name = "operator-";
+  static constexpr bool exact = true;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return static_cast<Element>(-a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    // Not pnegate, which is 0 - a with AVX: 0 has a negative as well.
+    using element_type = typename packets::unpacket_traits<Packet>::type;
+    return packets::pxor(a, packets::pset1<Packet>(-element_type{0}));
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto&) {
+    return -adjoint;
+  }
+};
+
+struct exp_operation : operation_base {
+  static constexpr std::string_view name = "exp";
+  static constexpr bool approximated = true;
+  template <class Element>
+  static constexpr bool vectorizable = packets::packet_traits<Element>::HasExp != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return std::exp(a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return exp_packet(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&) {
+    return adjoint * self;
+  }
+};
+
+struct log_operation : operation_base {
+  static constexpr std::string_view name = "log";
+  static constexpr bool approximated = true;
+  template <class Element>
+  static constexpr bool vectorizable = packets::packet_traits<Element>::HasLog != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return std::log(a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return log_packet(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    return adjoint / a;
+  }
+};
+
+struct sqrt_operation : operation_base {
+  static constexpr std::string_view name = "sqrt";
+  template <class Element>
+  static constexpr bool vectorizable = packets::packet_traits<Element>::HasSqrt != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return std::sqrt(a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return sqrt_packet(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&) {
+    return adjoint * 0.5 / self;
+  }
+};
+
+/// The root of a sum of squares: where it is 0 so is its derivative, the smallest of its subgradients.
+struct norm_operation : sqrt_operation {
+  static constexpr std::string_view name = "norm_l2";
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&) {
+    return where(self == 0, 0, adjoint * 0.5 / self);
+  }
+};
+
+struct tanh_operation : operation_base {
+  static constexpr std::string_view name = "tanh";
+  static constexpr bool approximated = true;
+  template <class Element>
+  static constexpr bool vectorizable = packets::packet_traits<Element>::HasTanh != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return std::tanh(a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return packets::ptanh(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&) {
+    return adjoint * (1 - square(self));
+  }
+};
+
+/// 1 / (1 + exp(-x))
+struct sigmoid_operation : operation_base {
+  static constexpr std::string_view name = "sigmoid";
+  static constexpr bool approximated = true;
+  template <class Element>
+  static constexpr bool vectorizable = packets::packet_traits<Element>::HasExp != 0;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return Element{1} / (Element{1} + std::exp(-a));
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    using element_type = typename packets::unpacket_traits<Packet>::type;
+    const Packet one = packets::pset1<Packet>(element_type{1});
+    // Out of the range of pexp the result is 1, or below the smallest normal number.
+    return packets::pdiv(one, packets::padd(one, packets::pexp(packets::pnegate(a))));
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto& self, const auto&) {
+    return adjoint * self * (1 - self);
+  }
+};
+
+struct abs_operation : operation_base {
+  static constexpr std::string_view name = "abs";
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return a < Element{0} ? static_cast<Element>(-a) : (a + Element{0});
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return packets::pabs(a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    return where(a < 0, -adjoint, where(a == 0, 0, adjoint));
+  }
+};
+
+struct square_operation : operation_base {
+  static constexpr std::string_view name = "square";
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a) noexcept {
+    return static_cast<Element>(a * a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return packets::pmul(a, a);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    return adjoint * (2 * a);
+  }
+};
+
+/// The exponent is a scalar.
+struct pow_operation : operation_base {
+  static constexpr std::string_view name = "pow";
+  template <class Element>
+  static constexpr bool vectorizable = false;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(Element a, Element b) noexcept {
+    return static_cast<Element>(std::pow(a, b));
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
+    static_assert(K == 0);
+    // x^0 is 1 everywhere: its derivative 0 x^-1 would not be a number at 0.
+    return adjoint * (b.value() * pow(a, b.value() == 0 ? b.value() : b.value() - 1));
+  }
+};
+
+template <class Target>
+struct cast_operation : operation_traits {
+  static constexpr std::string_view name = "cast";
+  static constexpr bool exact = true;
+  template <class...>
+  struct result {
+    using type = Target;
+  };
+  template <class Element>
+  static constexpr bool vectorizable = std::same_as<Element, Target>&& real_element<Element>;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Target scalar(Element a) noexcept {
+    return static_cast<Target>(a);
+  }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return a;
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& a) {
+    using source = typename std::remove_cvref_t<decltype(a)>::value_type;
+    static_assert(real_element<source> && real_element<Target>,
+                  "gradus::gradients: cast from or to a type other than float and double is not differentiable");
+    return cast<source>(adjoint);
+  }
+};
+
+struct where_operation : operation_traits {
+  static constexpr std::string_view name = "where";
+  static constexpr bool takes_masks = true;
+  static constexpr bool exact = true;
+  static constexpr int compared = 1;
+  template <class, class Second, class>
+  struct result {
+    using type = Second;
+  };
+  template <class Element>
+  static constexpr bool vectorizable = real_element<Element>;
+  template <class Element>
+  GRADUS_HOST_DEVICE static Element scalar(bool condition, Element a, Element b) noexcept {
+    return condition ? a : b;
+  }
+  template <class Packet>
+  static Packet packet(const Packet& mask, const Packet& a, const Packet& b) noexcept {
+    return packets::pselect(mask, a, b);
+  }
+  template <int K>
+  static auto derivative(const auto& adjoint, const auto&, const auto& condition, const auto&, const auto&) {
+    if constexpr (K == 1) {
+      return where(condition, adjoint, 0);
+    } else {
+      return where(condition, 0, adjoint);
+    }
+  }
+};
+
+struct equal_operation : predicate_base {
+  static constexpr std::string_view name = "operator==";
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a == b; }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pcmp_eq(a, b);
+  }
+};
+struct not_equal_operation : predicate_base {
+  static constexpr std::string_view name = "operator!=";
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a != b; }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pandnot(packets::ptrue(a), packets::pcmp_eq(a, b));
+  }
+};
+struct less_operation : predicate_base {
+  static constexpr std::string_view name = "operator<";
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a < b; }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pcmp_lt(a, b);
+  }
+};
+struct less_equal_operation : predicate_base {
+  static constexpr std::string_view name = "operator<=";
+  GRADUS_HOST_DEVICE static bool scalar(auto a, auto b) noexcept { return a <= b; }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pcmp_le(a, b);
+  }
+};
+struct and_operation : predicate_base {
+  static constexpr bool takes_masks = true;
+  static constexpr std::string_view name = "operator&&";
+  GRADUS_HOST_DEVICE static bool scalar(bool a, bool b) noexcept { return a && b; }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::pand(a, b);
+  }
+};
+struct or_operation : predicate_base {
+  static constexpr bool takes_masks = true;
+  static constexpr std::string_view name = "operator||";
+  GRADUS_HOST_DEVICE static bool scalar(bool a, bool b) noexcept { return a || b; }
+  template <class Packet>
+  static Packet packet(const Packet& a, const Packet& b) noexcept {
+    return packets::por(a, b);
+  }
+};
+struct not_operation : predicate_base {
+  static constexpr bool takes_masks = true;
+  static constexpr std::string_view name = "operator!";
+  GRADUS_HOST_DEVICE static bool scalar(bool a) noexcept { return !a; }
+  template <class Packet>
+  static Packet packet(const Packet& a) noexcept {
+    return packets::pandnot(packets::ptrue(a), a);
+  }
+};
+
+}  // namespace gradus::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A training step on one GPU, recorded once and launched as a graph.
+// Module: train. Depends on: parallel.
+#pragma once
+
+#include <cstdint>  // std::int32_t
+#include <span>     // std::span
+#include <utility>  // std::move
+
+#include "gradus/core/element.hpp"                 // parameter_element_t
+#include "gradus/core/error.hpp"                   // at_call, error, error_place
+#include "gradus/core/index.hpp"                   // index_t
+#include "gradus/core/vector.hpp"                  // vector
+#include "gradus/device/cuda.cuh"                  // cuda
+#include "gradus/kernels/softmax.hpp"              // loss_sums
+#include "gradus/nn/network.hpp"                   // step_options
+#include "gradus/optim/segment.hpp"                // segment
+#include "gradus/train/detail/trainer/step_capture.cuh"  // step_recording
+#include "gradus/train/detail/trainer/step_update.hpp"     // trained_parameters_of
+
+namespace gradus::train {
+
+/// Forward, loss, backward and update of a network as one graph: small networks wait for launches otherwise.
+///
+///   train::recorded_step step{net, optim::sgd{.momentum = 0.9}};
+///   const kernels::loss_sums sums = step(batch->images, batch->labels, learning_rate, place);
+///
+/// The first full batch runs as it always does, the second is recorded, and later ones are launched; they are copied to
+/// memory of the step's own. Smaller batches, and others with another number of global examples, run as they always do.
+/// A call waits for the loss and not for the step. The results are those of train_step and update.
+///
+/// For one rank, and for update rules that do not wait for the device: sgd, and scaled_loss<sgd>, by whose scale the
+/// loss is multiplied. For a trainer, with any synchronization and rule, there is recorded_network. The network must
+/// outlive it.
+template <class Network, class Update>
+class recorded_step {
+  using parameter_element = parameter_element_t<typename Network::element_type>;
+
+ public:
+  using const_view = typename Network::const_view;
+
+  /// @throws configuration_error when the network is not frozen or the rule makes no sense
+  recorded_step(Network& network, const Update& rule, error_place where = error_place::current()) try
+      : network_{&network},
+        segments_{std::move(detail::trained_parameters_of(network).segments)},
+        state_{network.device(), rule, static_cast<index_t>(network.values().size())},
+        recording_{network, where} {
+  } catch (error& failure) {
+    failure.place_at_call(where);
+  }
+
+  /// One step. @param labels  in the memory of the device
+  /// @throws shape_error when shapes disagree
+  kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
+                                nn::step_options place = {}, error_place where = error_place::current()) {
+    return at_call(where, [&] { return step(images, labels, learning_rate, place); });
+  }
+
+  /// Whether the step has been recorded.
+  [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
+  /// The optimizer's state.
+  [[nodiscard]] auto& update_state() noexcept { return state_; }
+
+ private:
+  kernels::loss_sums step(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
+                          nn::step_options place) {
+    if constexpr (optim::scales_loss<Update>) {
+      place.loss_scale = state_.scale();
+    }
+    const auto run = [&](const const_view& batch, std::span<const std::int32_t> wanted) {
+      const kernels::loss_sums sums = network_->train_step(batch, wanted, place);
+      state_.update(network_->device(), {segments_.data(), segments_.size()}, network_->values().data(),
+                    network_->gradients().data(), {learning_rate, place.step});
+      return sums;
+    };
+    return recording_.takes(images, labels, place) ? recording_.launch(images, labels, learning_rate, place, run)
+                                                   : run(images, labels);
+  }
+
+  Network* network_;
+  gradus::detail::vector<optim::segment> segments_;
+  typename Update::template state<parameter_element, cuda> state_;
+  detail::step_recording<Network> recording_;
+};
+
+}  // namespace gradus::train

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The loops of training and evaluation. They are compiled once: what depends on element types, layouts, communicators
+// and callbacks stands behind small interfaces that are called once a step.
+// Module: train. Depends on: parallel, data.
+#pragma once
+
+#include <chrono>            // std::chrono::steady_clock
+#include <cstddef>           // std::byte
+#include <cstdint>           // std::uint64_t
+#include <exception>         // std::exception
+#include <initializer_list>  // std::initializer_list
+#include <span>              // std::span
+#include <string>            // std::string
+
+#include "gradus/comm/agreement.hpp"     // require_agreement
+#include "gradus/comm/any_communicator.hpp"     // comm::any_group
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/error.hpp"         // at_call, configuration_error, error_place, numeric_error
+#include "gradus/core/finite.hpp"        // is_finite
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/loss_scale.hpp"    // loss_scale
+#include "gradus/core/text.hpp"          // text
+#include "gradus/data/sampler.hpp"       // data::shard
+#include "gradus/kernels/softmax.hpp"    // loss_sums
+#include "gradus/nn/step_hooks.hpp"   // step_observer
+#include "gradus/nn/step_options.hpp"    // step_options
+#include "gradus/optim/schedule.hpp"     // optim::schedule
+#include "gradus/optim/update_step.hpp"  // optim::update_step
+#include "gradus/train/report.hpp"       // epoch_report, evaluation_report, run_information, step_report
+
+namespace gradus::train::detail {
+
+using clock = std::chrono::steady_clock;
+
+inline double seconds_since(clock::time_point began) {
+  return std::chrono::duration<double>(clock::now() - began).count();
+}
+
+/// What a step says of its batch.
+struct batch_facts {
+  std::uint64_t first_example = 0;
+  index_t global_examples = 0;
+  index_t examples = 0;  // of this rank
+};
+
+/// The batches of a loader, and what a network does with them.
+class batches {
+ public:
+  batches() = default;
+  batches(const batches&) = delete;
+  batches& operator=(const batches&) = delete;
+
+  virtual void start_epoch(std::uint64_t epoch) = 0;
+  /// Goes to the next batch; false after the last.
+  [[nodiscard]] virtual bool next(batch_facts& batch) = 0;
+  [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
+  virtual kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) = 0;
+  /// Where the batch first makes something that is not finite.
+  [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& place) = 0;
+
+ protected:
+  ~batches() = default;
+};
+
+/// Brings gradients together as backward completes them, and updates the parameters.
+class synchronized_update : public nn::step_observer {
+ public:
+  /// What the loss of the next step is to be multiplied by.
+  [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
+  virtual void update(const optim::update_step& step) = 0;
+  /// Makes the values those of the next step, if update has put that off.
+  virtual void complete_update() = 0;
+  /// Completes the state of the rule, on all ranks, and adds what the update knows of the epoch.
+  virtual void end_epoch(epoch_report& report) = 0;
+
+ protected:
+  ~synchronized_update() = default;
+};
+
+/// A callback; members that its type lacks do nothing.
+class any_callback {
+ public:
+  any_callback() = default;
+  any_callback(const any_callback&) = delete;
+  any_callback& operator=(const any_callback&) = delete;
+
+  virtual void on_start(const run_information& run) = 0;
+  virtual void on_step(const step_report& step) = 0;
+  /// True to stop.
+  [[nodiscard]] virtual bool on_epoch(epoch_report& epoch) = 0;
+  virtual void on_finish() = 0;
+
+  [[nodiscard]] any_callback* self() noexcept { return this; }  // of a temporary, within one expression
+
+ protected:
+  ~any_callback() = default;
+};
+
+using callback_list = std::initializer_list<any_callback*>;
+
+/// Sums over examples, and what they mean.
+struct sums {
+  double values[3] = {};  // loss, right answers, examples
+
+  void add(const kernels::loss_sums& part, index_t examples) noexcept {
+    values[0] += part.loss;
+    values[1] += static_cast<double>(part.correct);
+    values[2] += static_cast<double>(examples);
+  }
+  [[nodiscard]] double loss() const noexcept { return values[2] > 0 ? values[0] / values[2] : 0.0; }
+  [[nodiscard]] double accuracy() const noexcept { return values[2] > 0 ? values[1] / values[2] : 0.0; }
+  [[nodiscard]] double examples() const noexcept { return values[2]; }
+};
+
+/// Calls take(loader, part) with the part of each batch that belongs to this rank of `group`.
+GRADUS_COLD inline void take_shard(comm::any_group& group, void (*take)(void* loader, const data::shard& part),
+                                   void* loader, error_place where) {
+  try {
+    at_call(where, [&] { take(loader, {.rank = group.rank(), .ranks = group.size()}); });
+  } catch (const std::exception& failure) {
+    group.fail(failure.what());  // nobody shall wait for this rank
+    throw;
+  }
+}
+
+/// @param statistics  of the network; all ranks take over those of rank 0
+GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_group& group, std::span<std::byte> statistics) {
+  const auto began = clock::now();
+  const bool shared = group.size() > 1;
+  if (shared && !statistics.empty()) {
+    group.broadcast(statistics, 0);
+  }
+  sums total;
+  batch_facts batch;
+  data.start_epoch(0);
+  while (data.next(batch)) {
+    total.add(data.evaluate(), batch.examples);
+  }
+  if (shared) {
+    group.sum(total.values);
+  }
+  return {.loss = total.loss(),
+          .accuracy = total.accuracy(),
+          .examples = static_cast<index_t>(total.examples()),
+          .seconds = seconds_since(began)};
+}
+
+/// What a training is about: some epochs of a data set, with a learning rate.
+struct fit_facts {
+  run_information run;
+  const optim::schedule& learning_rate;
+  const std::string& loader;  // its description
+  error_place where;
+};
+
+/// @throws configuration_error when options make no sense or ranks differ
+GRADUS_COLD inline void require_same_fit(comm::any_group& group, const fit_facts& fit) {
+  if (fit.run.epochs < 0) {
+    raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
+  }
+  const comm::fact facts[] = {{"epochs", gradus::detail::text({fit.run.epochs})},
+                              {"learning rate", fit.learning_rate.description()},
+                              {"loader", fit.loader}};
+  comm::require_agreement(group, "trainer.fit", facts);
+}
+
+/// The state of a training: how far it has come.
+class loop {
+ public:
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_done_; }
+
+  /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
+  /// @throws configuration_error when options make no sense or ranks differ
+  GRADUS_COLD void fit(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
+                       callback_list callbacks) {
+    require_same_fit(group, fit);
+    try {
+      at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
+    } catch (const std::exception& failure) {
+      group.fail(failure.what());  // nobody shall wait for this rank
+      throw;
+    }
+  }
+
+ private:
+  GRADUS_COLD void run_epochs(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
+                              callback_list callbacks) {
+    for (any_callback* const each : callbacks) {
+      each->on_start(fit.run);
+    }
+    for (int epoch = 0; epoch < fit.run.epochs; ++epoch) {
+      epoch_report report = run_epoch(data, update, group, fit, epoch, callbacks);
+      bool stop = false;
+      for (any_callback* const each : callbacks) {
+        stop = each->on_epoch(report) || stop;
+      }
+      ++epochs_done_;
+      if (any_rank(group, stop)) {
+        break;
+      }
+    }
+    for (any_callback* const each : callbacks) {
+      each->on_finish();
+    }
+  }
+
+  GRADUS_COLD epoch_report run_epoch(batches& data, synchronized_update& update, comm::any_group& group,
+                                     const fit_facts& fit, int epoch, callback_list callbacks) {
+    const auto began = clock::now();
+    const run_information& run = fit.run;
+    epoch_report report{.epoch = epoch, .epochs = run.epochs};
+    sums total;
+    batch_facts batch;
+    data.start_epoch(static_cast<std::uint64_t>(epochs_done_));
+    for (;;) {
+      const auto before_input = clock::now();
+      const bool more = data.next(batch);
+      report.input_seconds += seconds_since(before_input);
+      if (!more) {
+        break;
+      }
+      const double passes = static_cast<double>(epochs_done_) +
+                            static_cast<double>(report.steps) / static_cast<double>(run.steps_per_epoch);
+      const double rate = fit.learning_rate(passes);
+      const nn::step_options place{.step = steps_done_,
+                                   .first_example = batch.first_example,
+                                   .global_examples = batch.global_examples,
+                                   .loss_scale = update.scale_of_loss()};
+      const kernels::loss_sums part = data.train_step(place, update);
+      if (!gradus::detail::is_finite(part.loss)) {
+        throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
+      }
+      const auto before_synchronization = clock::now();
+      update.update({rate, steps_done_});
+      report.synchronization_seconds += seconds_since(before_synchronization);
+      total.add(part, batch.examples);
+      const step_report step{.epoch = epoch,
+                             .step_in_epoch = report.steps,
+                             .steps_per_epoch = run.steps_per_epoch,
+                             .step = steps_done_,
+                             .global_examples = batch.global_examples,
+                             .local_examples = batch.examples,
+                             .local_loss = batch.examples > 0 ? part.loss / static_cast<double>(batch.examples) : 0.0,
+                             .learning_rate = rate};
+      for (any_callback* const each : callbacks) {
+        each->on_step(step);
+      }
+      ++report.steps;
+      ++steps_done_;
+    }
+    update.complete_update();
+    if (group.size() > 1) {
+      group.sum(total.values);
+    }
+    report.examples = static_cast<index_t>(total.examples());
+    report.loss = total.loss();
+    report.accuracy = total.accuracy();
+    update.end_epoch(report);
+    report.seconds = seconds_since(began);
+    report.images_per_second = report.seconds > 0 ? total.examples() / report.seconds : 0.0;
+    return report;
+  }
+
+  [[noreturn]] GRADUS_COLD static void throw_not_finite(const std::string& first, const nn::step_options& place,
+                                                        int rank, int epoch, double loss, double rate) {
+    raise<numeric_error>({"training step ", place.step, " (epoch ", epoch + 1, ", rank ", rank, ")"}, "a finite loss",
+                         {loss, ", first not finite: ", first.empty() ? "the loss itself" : first.c_str()},
+                         {"a smaller learning rate than ", rate, ", a warm-up, or a look at the input data"});
+  }
+
+  /// Whether a rank says so; every rank gets the same answer.
+  static bool any_rank(comm::any_group& group, bool says_so) {
+    if (group.size() == 1) {
+      return says_so;
+    }
+    double count[] = {says_so ? 1.0 : 0.0};
+    group.sum(count);
+    return count[0] > 0;
+  }
+
+  std::uint64_t steps_done_ = 0;
+  int epochs_done_ = 0;
+};
+
+}  // namespace gradus::train::detail

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The typed parts of a training behind the interfaces of its loops.
+// Module: train. Depends on: parallel, data.
+#pragma once
+
+#include <cstdint>      // std::uint64_t
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, ...
+#include <utility>      // std::declval
+
+#include "gradus/comm/agreement.hpp"     // require_agreement
+#include "gradus/comm/any_communicator.hpp"     // any_group
+#include "gradus/comm/communicator.hpp"  // has_ranks
+#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/core/index.hpp"         // index_t
+#include "gradus/core/reference.hpp"     // is_const_argument
+#include "gradus/core/text.hpp"          // text
+#include "gradus/kernels/softmax.hpp"    // loss_sums
+#include "gradus/nn/step_hooks.hpp"   // step_observer
+#include "gradus/nn/step_options.hpp"    // step_options
+#include "gradus/train/detail/trainer/loop.hpp"  // any_callback, batch_facts, batches
+#include "gradus/train/report.hpp"       // epoch_report, flow, run_information, step_report
+
+namespace gradus::train::detail {
+
+template <class Network, class Loader>
+class batches_of final : public batches {
+ public:
+  batches_of(Network& network, Loader& loader) noexcept : network_{&network}, loader_{&loader} {}
+
+  void start_epoch(std::uint64_t epoch) override { loader_->start_epoch(epoch); }
+
+  bool next(batch_facts& facts) override {
+    batch_ = loader_->next();
+    if (batch_ != nullptr) {
+      facts = {.first_example = batch_->first_example,
+               .global_examples = batch_->global_examples,
+               .examples = static_cast<index_t>(batch_->labels.size())};
+    }
+    return batch_ != nullptr;
+  }
+
+  kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, batch_->labels); }
+
+  kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) override {
+    return network_->train_step(batch_->images, batch_->labels, place, &observer);
+  }
+
+  GRADUS_COLD std::string first_not_finite(const nn::step_options& place) override {
+    return network_->find_non_finite(batch_->images, place).place;
+  }
+
+ private:
+  Network* network_;
+  Loader* loader_;
+  decltype(loader_->next()) batch_ = nullptr;
+};
+
+// What training asks of a loader.
+
+template <class Loader>
+concept gives_batches = requires(std::remove_const_t<Loader>& loader, std::uint64_t epoch) {
+  loader.start_epoch(epoch);
+  loader.next()->images.extents();
+  loader.next()->labels.size();
+  loader.steps_per_epoch();
+};
+
+template <class Loader>
+using images_of = std::remove_cvref_t<decltype(std::declval<std::remove_const_t<Loader>&>().next()->images)>;
+
+template <class Loader, class Network>
+concept loader_for = gives_batches<Loader> && !std::is_const_v<Loader> &&
+                     std::is_convertible_v<images_of<Loader>, typename Network::const_view>;
+
+/// Says why a network cannot be trained on what a loader gives. Always true when it compiles.
+template <class Loader, class Network>
+consteval bool explain_loader() {
+  static_assert(gives_batches<Loader>,
+                "gradus: not a loader: fit and evaluate take batches, as of data::loader<float, nhwc> loader{device, "
+                "images, {.batch_size = 64}};");
+  if constexpr (gives_batches<Loader>) {
+    using images = images_of<Loader>;
+    using view = typename Network::const_view;
+    static_assert(!std::is_const_v<Loader>,
+                  "gradus: the loader is const, but each batch changes it: write auto& loader, not const auto& loader");
+    static_assert(std::is_same_v<typename images::value_type, typename view::value_type>,
+                  "gradus: the loader gives images of another element type than the network's: write "
+                  "data::loader<Element, Layout> loader and nn::network<Element, Layout> net with the same Element");
+    static_assert(std::is_same_v<typename images::layout_type, typename view::layout_type>,
+                  "gradus: the loader gives images of another layout than the network's: write data::loader<Element, "
+                  "Layout> loader and nn::network<Element, Layout> net with the same Layout");
+    static_assert(std::is_same_v<typename images::device_type, typename view::device_type>,
+                  "gradus: the loader gives images on another device than the network's: write data::loader<Element, "
+                  "Layout, Device> loader and nn::network<Element, Layout, Device> net with the same Device");
+  }
+  return true;
+}
+
+/// A network or a communicator that is const, or gone when the trainer has been made.
+template <class Network, class Communicator>
+concept not_kept_by_trainer =
+    !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator> ||
+    gradus::detail::is_const_argument<Network> || gradus::detail::is_const_argument<Communicator>;
+
+/// Says which argument of a trainer is of the wrong kind. Always true when it compiles.
+template <class Network, class Update, class Communicator>
+consteval bool explain_trainer_arguments() {
+  static_assert(
+      requires {
+        typename Network::const_view;
+        typename Network::device_type;
+      },
+      "gradus: the first argument of a trainer is no network: write train::trainer trainer{net, optim::sgd{}, world};");
+  static_assert(!comm::has_ranks<Update>,
+                "gradus: the second argument of a trainer is a communicator and no update rule: write train::trainer "
+                "trainer{net, optim::sgd{}, world};");
+  static_assert(std::is_class_v<Update>,
+                "gradus: the second argument of a trainer is no update rule: write train::trainer trainer{net, "
+                "optim::sgd{.momentum = 0.9}, world}; the learning rate is given to fit");
+  static_assert(comm::has_ranks<Communicator>,
+                "gradus: the third argument of a trainer is no communicator: write comm::self world; train::trainer "
+                "trainer{net, optim::sgd{}, world};");
+  return true;
+}
+
+/// Says which of them. Always true when it compiles.
+template <class Network, class Communicator>
+consteval bool explain_kept_by_trainer() {
+  static_assert(!gradus::detail::is_const_argument<Network>,
+                "gradus: the network is const, but training changes it: write auto& net, not const auto& net");
+  static_assert(!gradus::detail::is_const_argument<Communicator>,
+                "gradus: the communicator is const, but every operation changes it: write auto& world (or "
+                "comm::threads& world), not const auto& world");
+  static_assert(std::is_lvalue_reference_v<Network>,
+                "gradus: the network is a temporary, gone at the end of this statement, and the trainer refers to it: "
+                "write nn::network<float, nhwc> net{...}; on a line before and pass net");
+  static_assert(std::is_lvalue_reference_v<Communicator>,
+                "gradus: the communicator is a temporary, gone at the end of this statement, and the trainer refers to "
+                "it: write comm::self world; or auto world = ...; on a line before and pass world");
+  return true;
+}
+
+template <class Callback, class Trainer>
+concept takes_trainer = requires(Callback& callback, Trainer& trainer, epoch_report& report) {
+  callback.on_epoch(trainer, report);
+};
+
+template <class Callback>
+concept called_with_step = requires(Callback& callback, const step_report& step) {
+  callback(step);
+};
+template <class Callback>
+concept called_with_epoch = requires(Callback& callback, epoch_report& report) {
+  callback(report);
+};
+
+template <class Callback>
+concept takes_start = requires(Callback& callback, const run_information& run) {
+  callback.on_start(run);
+};
+template <class Callback>
+concept takes_step = requires(Callback& callback, const step_report& step) {
+  callback.on_step(step);
+};
+template <class Callback>
+concept takes_epoch = requires(Callback& callback, epoch_report& report) {
+  callback.on_epoch(report);
+};
+template <class Callback>
+concept takes_finish = requires(Callback& callback) {
+  callback.on_finish();
+};
+
+// Members of these names, if there is one of the name alone.
+template <class Callback>
+concept names_on_start = requires {
+  &Callback::on_start;
+};
+template <class Callback>
+concept names_on_step = requires {
+  &Callback::on_step;
+};
+template <class Callback>
+concept names_on_epoch = requires {
+  &Callback::on_epoch;
+};
+template <class Callback>
+concept names_on_finish = requires {
+  &Callback::on_finish;
+};
+
+/// Says what is wrong with a callback. Always true when it compiles.
+template <class Callback, class Trainer>
+consteval bool explain_callback() {
+  static_assert(!names_on_start<Callback> || takes_start<Callback>,
+                "gradus: the callback's on_start would never be called: it takes a const train::run_information&");
+  static_assert(!names_on_step<Callback> || takes_step<Callback>,
+                "gradus: the callback's on_step would never be called: it takes a const train::step_report&");
+  static_assert(
+      !names_on_epoch<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer>,
+      "gradus: the callback's on_epoch would never be called: it takes a train::epoch_report&, or the trainer "
+      "and that");
+  static_assert(!names_on_finish<Callback> || takes_finish<Callback>,
+                "gradus: the callback's on_finish would never be called: it takes nothing");
+  static_assert(!(called_with_step<Callback> && called_with_epoch<Callback>),
+                "gradus: say which report the function takes, as in [](const train::epoch_report& epoch) { ... }");
+  static_assert(called_with_step<Callback> || called_with_epoch<Callback> || takes_start<Callback> ||
+                    takes_step<Callback> || takes_epoch<Callback> || takes_trainer<Callback, Trainer> ||
+                    takes_finish<Callback>,
+                "gradus: nothing of the callback would ever be called: give it on_start(const run_information&), "
+                "on_step(const step_report&), on_epoch(epoch_report&) or on_finish(), or pass a function of a "
+                "step_report or an epoch_report");
+  return true;
+}
+
+/// @tparam Trainer  void for a callback that does not ask for it
+template <class Callback, class Trainer>
+class callback_of final : public any_callback {
+ public:
+  callback_of(Callback& callback, void* trainer) noexcept : callback_{&callback}, trainer_{trainer} {}
+
+  void on_start([[maybe_unused]] const run_information& run) override {
+    if constexpr (takes_start<Callback>) {
+      callback_->on_start(run);
+    }
+  }
+  void on_step([[maybe_unused]] const step_report& step) override {
+    if constexpr (takes_step<Callback>) {
+      callback_->on_step(step);
+    } else if constexpr (called_with_step<Callback>) {
+      (*callback_)(step);
+    }
+  }
+  bool on_epoch([[maybe_unused]] epoch_report& report) override {
+    if constexpr (!std::is_void_v<Trainer>) {
+      return stops([&] { return callback_->on_epoch(*static_cast<Trainer*>(trainer_), report); });
+    } else if constexpr (takes_epoch<Callback>) {
+      return stops([&] { return callback_->on_epoch(report); });
+    } else if constexpr (called_with_epoch<Callback>) {
+      return stops([&] { return (*callback_)(report); });
+    } else {
+      return false;
+    }
+  }
+  void on_finish() override {
+    if constexpr (takes_finish<Callback>) {
+      callback_->on_finish();
+    }
+  }
+
+ private:
+  template <class Call>
+  static bool stops(const Call& call) {
+    if constexpr (std::is_same_v<decltype(call()), flow>) {
+      return call() == flow::stop;
+    } else {
+      call();
+      return false;
+    }
+  }
+
+  Callback* callback_;
+  void* trainer_;
+};
+
+/// What all ranks must have in common.
+struct composition {
+  std::string network;
+  std::string_view element;
+  std::string_view layout;
+  std::uint64_t seed;
+  std::string rule;
+  std::string synchronization;
+};
+
+GRADUS_COLD inline void require_same_composition(comm::any_group& group, const composition& own) {
+  const comm::fact facts[] = {{"network", own.network},
+                              {"element type", std::string{own.element}},
+                              {"layout", std::string{own.layout}},
+                              {"seed", gradus::detail::text({own.seed})},
+                              {"update rule", own.rule},
+                              {"synchronization", own.synchronization}};
+  comm::require_agreement(group, "trainer", facts);
+}
+
+}  // namespace gradus::train::detail

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A device that is gone when the loader gives batches.
+// EXPECT_ERROR: gradus: the device is a temporary
+#include "gradus/data/loader.hpp"
+#include "gradus/data/synthetic.hpp"
+
+using loader = gradus::data::loader<float, gradus::nchw>;
+
+void load(gradus::cpu& device, const gradus::data::image_dataset& images) {
+#ifdef GRADUS_TEST_GOOD_TWIN
+  loader batches{device, images, {.batch_size = 1}};
+#else
+  loader batches{gradus::cpu{}, images, {.batch_size = 1}};
+#endif
+}

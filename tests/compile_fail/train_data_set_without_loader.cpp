@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A data set in the place of its loader.
+// EXPECT_ERROR: gradus: not a loader
+#include "gradus/comm/self.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/train/trainer.hpp"
+
+using network = gradus::nn::network<float, gradus::nchw>;
+using trainer = gradus::train::trainer<network, gradus::optim::sgd, gradus::comm::self>;
+
+#ifdef GRADUS_TEST_GOOD_TWIN
+using loader = gradus::data::loader<float, gradus::nchw>;
+#else
+using loader = gradus::data::image_dataset;
+#endif
+
+void train(trainer& trains, loader& images) {
+  trains.fit(images, {.epochs = 1});
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A loader and a network of different layouts.
+// EXPECT_ERROR: gradus: the loader gives images of another layout than the network
+#include "gradus/comm/self.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/train/trainer.hpp"
+
+using network = gradus::nn::network<float, gradus::nchw>;
+using trainer = gradus::train::trainer<network, gradus::optim::sgd, gradus::comm::self>;
+
+#ifdef GRADUS_TEST_GOOD_TWIN
+using loader = gradus::data::loader<float, gradus::nchw>;
+#else
+using loader = gradus::data::loader<float, gradus::nhwc>;
+#endif
+
+void train(trainer& trains, loader& images) {
+  trains.fit(images, {.epochs = 1});
+}
