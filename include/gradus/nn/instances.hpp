@@ -12,6 +12,7 @@
 /// Networks of `Element` on `Device`, in both layouts, with all layers: this file uses them and does not compile them.
 /// About half of the compiler's time for a file that builds networks goes into them.
 ///
+/// @code
 ///   // networks.hpp, included by every file instead of the headers of nn
 ///   #include <gradus/nn/instances.hpp>
 ///   GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
@@ -19,6 +20,7 @@
 ///   // networks.cpp
 ///   #include "networks.hpp"
 ///   GRADUS_DEFINE_NETWORKS(float, gradus::cpu)
+/// @endcode
 ///
 /// Stands at global scope. A program that declares and does not define them does not link.
 #define GRADUS_DECLARE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(extern template, Element, Device)

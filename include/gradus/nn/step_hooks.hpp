@@ -19,9 +19,8 @@ class step_observer {
   step_observer(const step_observer&) = delete;
   step_observer& operator=(const step_observer&) = delete;
 
-  /// @param layer  the number of the layer, counted in the order of add
-  /// @param which  pass::forward, or pass::backward_data for all that backward does
-  ///
+  /// Called with the number of the layer, counted in the order of add, and with pass::forward, or pass::backward_data for
+  /// all that backward does.
   /// Layers that run side by side (cpu_options::inter_op_threads) are all announced before the first of them runs.
   virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
   virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
