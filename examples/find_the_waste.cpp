@@ -119,16 +119,18 @@ void run_rank(comm::threads& untraced, const options& chosen, const habits& how,
   auto world = trace::traced(untraced.duplicate(), recorder);  // this is what makes the program traced
   gradus::cpu device{{.intra_op_threads = 1}};
   const train::traced_set seen{recorder, images};  // and this lets the loader's thread be seen
-  data::loader<float, gradus::nhwc> loader{device, seen, {.batch_size = batch_size, .seed = 1}};
-  data::loader<float, gradus::nhwc> test{device, test_images, {.batch_size = batch_size / ranks, .shuffle = false}};
+  data::loader<float, gradus::nhwc> loader{device, seen, {.global_batch_size = batch_size, .seed = 1}};
+  data::loader<float, gradus::nhwc> test{
+      device, test_images, {.global_batch_size = batch_size / ranks, .shuffle = false}};
   gradus::nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
   gradus::models::mnist(net, {.hidden_features = 128});
-  net.freeze({.batch_size = batch_size / ranks, .seed = 1});
+  net.compile({.max_batch_size = batch_size / ranks, .seed = 1});
   train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, world};
   show_progress progress{trainer, test, recorder, std::span<const float>{pixels}, how};
   trainer.fit(loader, {.epochs = 1, .learning_rate = 0.02}, progress);
 
-  const trace::program_facts facts{.model = "mnist", .batch_size = batch_size / ranks, .threads = device.threads()};
+  const trace::program_facts facts{
+      .model = "mnist", .batch_size_per_rank = batch_size / ranks, .threads = device.threads()};
   const trace::timeline all =
       file.empty() ? trace::collect(recorder, world) : trace::write(file, recorder, world, facts);
   if (world.rank() == 0) {

@@ -47,7 +47,7 @@ std::string own_host(const parallel::host_list& hosts) {
 template <class Communicator>
 void train(Communicator& world, parallel::parameter_server servers, const parallel::host_list& hosts) {
   if (!hosts.workers.empty()) {
-    gradus::comm::group_of<Communicator> group{world};
+    gradus::comm::any_communicator_of<Communicator> group{world};
     servers.who = parallel::roles_of(hosts, parallel::gather_host_names(group, own_host(hosts)));
   }
   // Gradients that come late act like momentum (Mitliagkas et al., "Asynchrony begets momentum", 2016): less of it
@@ -63,8 +63,8 @@ void train(Communicator& world, parallel::parameter_server servers, const parall
   const auto images = gradus::data::make_synthetic({.examples = 2048});
   const auto unseen = gradus::data::make_synthetic({.examples = 512, .first = 2048});
   gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 64}};  // shared by the workers
-  gradus::data::loader<float, gradus::nhwc> test_loader{device, unseen, {.batch_size = 64, .shuffle = false}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.global_batch_size = 64}};  // shared by the workers
+  gradus::data::loader<float, gradus::nhwc> test_loader{device, unseen, {.global_batch_size = 64, .shuffle = false}};
 
   namespace nn = gradus::nn;
   nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
@@ -72,18 +72,18 @@ void train(Communicator& world, parallel::parameter_server servers, const parall
   x = net.add("relu", nn::relu{}, x);
   x = net.add("scores", nn::dense{.out_features = 10}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = 64, .seed = 1});
+  net.compile({.max_batch_size = 64, .seed = 1});
 
   gradus::train::trainer trainer{net, rule, world, servers};
   if (first) {
-    std::printf("%s\n%s", trainer.synchronization().describe().c_str(),
-                describe(trainer.synchronization().plan().placed, static_cast<int>(who.workers.size()), 117e6).c_str());
+    std::printf("%s\n%s", trainer.strategy().describe().c_str(),
+                describe(trainer.strategy().plan().placed, static_cast<int>(who.workers.size()), 117e6).c_str());
   }
   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.02});
   const double accuracy = trainer.evaluate(test_loader).accuracy;
   if (first) {
     std::printf("test accuracy: %.4f\n", accuracy);
-    for (const parallel::server_summary& each : trainer.synchronization().summary()) {
+    for (const parallel::server_summary& each : trainer.strategy().summary()) {
       std::printf("server: %s\n", describe(each).c_str());
     }
   }

@@ -15,11 +15,11 @@ void train(gradus::index_t batch_size, gradus::index_t steps, gradus::index_t pi
   gradus::cpu device;
   const auto images = gradus::data::make_synthetic(
       {.examples = batch_size * steps, .channels = 3, .height = pixels, .width = pixels, .classes = 100});
-  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = batch_size, .seed = 1}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.global_batch_size = batch_size, .seed = 1}};
 
   gradus::nn::network<float, gradus::nhwc> net{device, {.channels = 3, .height = pixels, .width = pixels}};
   gradus::models::resnet(net, 50, {.classes = 1000});
-  net.freeze({.batch_size = batch_size, .seed = 1});
+  net.compile({.max_batch_size = batch_size, .seed = 1});
   std::printf("ResNet-50: %td parameters, %.2f G multiply-adds an image, %.0f MB for a batch of %td\n",
               net.parameter_count(), 1e-9 * static_cast<double>(net.multiply_adds()),
               1e-6 * static_cast<double>(net.memory_bytes()), batch_size);

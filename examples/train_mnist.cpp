@@ -61,17 +61,19 @@ struct share_of_rank {
   share_of_rank(const images& sets, const options& chosen, int rank, int ranks)
       : device{{.intra_op_threads =
                     chosen.threads > 0 ? chosen.threads : std::max(1, gradus::available_processors() / ranks)}},
-        training{device,
-                 sets.training,
-                 {.batch_size = chosen.batch_size, .seed = chosen.seed, .shard = {.rank = rank, .ranks = ranks}}},
+        training{
+            device,
+            sets.training,
+            {.global_batch_size = chosen.batch_size, .seed = chosen.seed, .shard = {.rank = rank, .ranks = ranks}}},
         test{device,
              sets.test,
-             {.batch_size = std::min<gradus::index_t>(250 * ranks, sets.test.size()),
+             {.global_batch_size = std::min<gradus::index_t>(250 * ranks, sets.test.size()),
               .shuffle = false,
               .shard = {.rank = rank, .ranks = ranks}}},
         net{device, {1, 28, 28}} {
     gradus::models::mnist(net);
-    net.freeze({.batch_size = std::max(training.local_batch_size(), test.local_batch_size()), .seed = chosen.seed});
+    net.compile(
+        {.max_batch_size = std::max(training.local_batch_size(), test.local_batch_size()), .seed = chosen.seed});
   }
 
   gradus::cpu device;

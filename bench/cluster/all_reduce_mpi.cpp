@@ -96,12 +96,11 @@ void bench(comm::mpi& world, const settings& chosen) {
   methods.push_back(
       {"comm::mpi", share, [&](std::span<float> data) { comm::all_reduce(world, data).wait(); }, true, {}});
   for (std::size_t k = 0; k < own.size(); ++k) {
-    methods.push_back(
-        {gradus::detail::text({algorithms[k].spec, ", segments of ", algorithms[k].segment_bytes >> 10, " KiB"}),
-         share,
-         [&own, k](std::span<float> data) { comm::all_reduce(own[k], data).wait(); },
-         true,
-         {}});
+    methods.push_back({gradus::join({algorithms[k].spec, ", segments of ", algorithms[k].segment_bytes >> 10, " KiB"}),
+                       share,
+                       [&own, k](std::span<float> data) { comm::all_reduce(own[k], data).wait(); },
+                       true,
+                       {}});
   }
   if (world.rank() == 0) {
     std::printf("%d ranks, %d rounds, median (least to most); the wire carries %d Mbit/s\n\n", world.size(),

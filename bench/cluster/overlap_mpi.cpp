@@ -30,8 +30,8 @@
 #include "gradus/comm/mpi.hpp"
 #include "gradus/core/float16.hpp"
 #include "gradus/gradus.hpp"
-#include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "gradus/parallel/network_segments.hpp"
+#include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "model.hpp"
 #include "one_of.hpp"
 #include "program.hpp"
@@ -46,7 +46,7 @@ using driver::statistics_of;
 using collectives = comm::collectives<comm::mpi>;
 
 struct settings {
-  bench::model_options model{.name = "resnet50", .batch_size = 4};
+  bench::model_options model{.name = "resnet50", .batch_size_per_rank = 4};
   int steps = 6;
   int rounds = 5;
   int threads = 1;
@@ -140,12 +140,12 @@ struct method {
   }
 };
 
-/// A trainer of the network with a synchronization of its own.
-template <class Synchronization>
+/// A trainer of the network with a strategy of its own.
+template <class Strategy>
 struct training {
   using loader = gradus::data::loader<float, gradus::nhwc>;
 
-  training(network& net, loader& batches, collectives& world, const Synchronization& options)
+  training(network& net, loader& batches, collectives& world, const Strategy& options)
       : batches_{batches}, trainer_{net, gradus::optim::sgd{.momentum = 0.9}, world, options} {}
 
   double operator()(std::vector<double>& each_step) {
@@ -161,11 +161,11 @@ struct training {
   }
 
   /// What became of the gradients in the last step.
-  [[nodiscard]] std::string summary() { return trainer_.synchronization().channel().summary(); }
+  [[nodiscard]] std::string summary() { return trainer_.strategy().channel().summary(); }
 
  private:
   loader& batches_;
-  gradus::train::trainer<network, gradus::optim::sgd, collectives, Synchronization> trainer_;
+  gradus::train::trainer<network, gradus::optim::sgd, collectives, Strategy> trainer_;
 };
 
 /// Prints what was measured, and writes it to the file if one is asked for.
@@ -174,7 +174,7 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
   const double communication = methods[1].median();
   const parallel::step_bounds limits{std::max(computation, communication), computation + communication};
   std::printf("%s, %td images a rank, %d ranks, %s, %.1f MB of gradients\n", chosen.model.name.c_str(),
-              chosen.model.batch_size, ranks, chosen.spec.c_str(), 1e-6 * static_cast<double>(gradient_bytes));
+              chosen.model.batch_size_per_rank, ranks, chosen.spec.c_str(), 1e-6 * static_cast<double>(gradient_bytes));
   std::printf("%-26s %12s %10s %15s %13s %16s %12s %6s\n", "step", "median [ms]", "round [ms]", "p95 - p5 [ms]",
               "of the bound", "processor [ms]", "thread [ms]", "E");
   for (std::size_t i = 0; i < methods.size(); ++i) {
@@ -208,7 +208,7 @@ void report(const settings& chosen, const std::vector<method>& methods, int rank
                      {"overlap_efficiency", i < 2 ? 0.0 : parallel::overlap_efficiency(limits, each.median())}});
   }
   const nlohmann::ordered_json all{{"model", chosen.model.name},
-                                   {"batch_size", chosen.model.batch_size},
+                                   {"batch_size", chosen.model.batch_size_per_rank},
                                    {"pixels", chosen.model.image().height},
                                    {"ranks", ranks},
                                    {"spec", chosen.spec},
@@ -228,11 +228,11 @@ void measure(comm::mpi& base, const settings& chosen) {
   collectives world{base.duplicate(),
                     {.all_reduce = comm::parse_all_reduce_spec(chosen.spec),
                      .segment_bytes = gradus::index_t{1024} * chosen.segment_kilobytes}};
-  const gradus::index_t global_batch = chosen.model.batch_size * world.size();
+  const gradus::index_t global_batch = chosen.model.batch_size_per_rank * world.size();
   const auto images = bench::make_images(chosen.model, global_batch * chosen.steps);
   using loader = gradus::data::loader<float, gradus::nhwc>;
   const gradus::data::shard mine{.rank = world.rank(), .ranks = world.size()};
-  loader shared{device, images, {.batch_size = global_batch, .shuffle = false, .shard = mine}};
+  loader shared{device, images, {.global_batch_size = global_batch, .shuffle = false, .shard = mine}};
 
   const auto bytes = [](int kilobytes) { return gradus::index_t{1024} * kilobytes; };
   const parallel::all_reduce late{.bucket_bytes = bytes(chosen.bucket_kilobytes),

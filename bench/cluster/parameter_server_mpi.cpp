@@ -27,8 +27,8 @@
 #include "gradus/data/loader.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/network_segments.hpp"
-#include "gradus/parallel/transfer_order/order.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
 #include "gradus/train/trainer.hpp"
 #include "model.hpp"
 #include "one_of.hpp"
@@ -46,7 +46,7 @@ using gradus::optim::segment;
 constexpr gradus::optim::sgd rule{.momentum = 0.9, .weight_decay = 1e-4};
 
 struct settings {
-  bench::model_options model{.name = "mnist", .batch_size = 1};
+  bench::model_options model{.name = "mnist", .batch_size_per_rank = 1};
   int servers = 0;
   bool colocate = true;
   int steps = 5;
@@ -169,13 +169,13 @@ void measure_orders(comm::mpi& world, const settings& chosen) {
   const auto workers = static_cast<int>(who.workers.size());
   const int worker = who.worker_index(world.rank());
 
-  const gradus::index_t global_batch = chosen.model.batch_size * workers;
+  const gradus::index_t global_batch = chosen.model.batch_size_per_rank * workers;
   const auto images = bench::make_images(chosen.model, global_batch * (chosen.steps + 1));
   using loader = gradus::data::loader<float, gradus::nhwc>;
   loader batches{
       device,
       images,
-      {.batch_size = global_batch, .shuffle = false, .shard = {.rank = std::max(worker, 0), .ranks = workers}}};
+      {.global_batch_size = global_batch, .shuffle = false, .shard = {.rank = std::max(worker, 0), .ranks = workers}}};
 
   // Times of layers, while all workers compute; those of worker 0 count.
   parallel::profile_recorder recorder{net.layers()};
@@ -230,8 +230,8 @@ void measure_orders(comm::mpi& world, const settings& chosen) {
       parallel::make_server_plan(parallel::segments_of(net.structure()), sizeof(float), who, servers.placed, {});
   const double sending = plan.placed.step_seconds(workers, 1e6 * chosen.megabytes_per_second);
   std::printf("%s, %s, %td images of %td x %td pixels a worker, %.1f MB of parameters\n", chosen.model.name.c_str(),
-              who.describe().c_str(), chosen.model.batch_size, chosen.model.image().height, chosen.model.image().width,
-              1e-6 * static_cast<double>(plan.placed.total_bytes()));
+              who.describe().c_str(), chosen.model.batch_size_per_rank, chosen.model.image().height,
+              chosen.model.image().width, 1e-6 * static_cast<double>(plan.placed.total_bytes()));
   std::printf("computing alone: %.4f s median; gradients, and likewise values, on the wire: at least %.4f s\n",
               statistics_of(computing).median, sending);
   std::printf("%-8s %12s %12s %12s %18s %18s\n", "order", "median [s]", "p5 [s]", "p95 [s]", "variation p95-p5",

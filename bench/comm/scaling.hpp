@@ -25,7 +25,7 @@ namespace scaling {
 using gradus::index_t;
 
 struct settings {
-  bench::model_options model{.name = "mnist", .batch_size = 64};
+  bench::model_options model{.name = "mnist", .batch_size_per_rank = 64};
   index_t steps = 10;
   int rounds = 9;
   bool overlap = true;
@@ -45,7 +45,9 @@ struct training {
 
   training(gradus::cpu& device, const gradus::data::image_dataset& images, const settings& what,
            gradus::data::shard shard)
-      : loader{device, images, {.batch_size = what.model.batch_size * shard.ranks, .seed = 1, .shard = shard}},
+      : loader{device,
+               images,
+               {.global_batch_size = what.model.batch_size_per_rank * shard.ranks, .seed = 1, .shard = shard}},
         net{bench::make_network(device, what.model)} {}
 };
 
@@ -79,7 +81,7 @@ void measure(Communicator& world, const settings& what) {
   namespace parallel = gradus::parallel;
   // One epoch of all ranks is `steps` steps, and one of a rank alone as many times longer as there are ranks.
   const gradus::data::image_dataset images =
-      bench::make_images(what.model, what.steps * what.model.batch_size * world.size());
+      bench::make_images(what.model, what.steps * what.model.batch_size_per_rank * world.size());
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::comm::self self;
   Communicator turn = world.duplicate();
@@ -112,8 +114,8 @@ void measure(Communicator& world, const settings& what) {
   }
   if (world.rank() == 0) {
     std::printf("%s, %d ranks (%s) of %lld images, %d rounds; medians of all steps\n", what.model.name.c_str(),
-                world.size(), std::string{Communicator::name}.c_str(), static_cast<long long>(what.model.batch_size),
-                what.rounds);
+                world.size(), std::string{Communicator::name}.c_str(),
+                static_cast<long long>(what.model.batch_size_per_rank), what.rounds);
   }
   const double of_one = print(turn, "alone", alone, 0);
   print(turn, "side by side", side_by_side, of_one);

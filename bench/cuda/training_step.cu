@@ -37,8 +37,8 @@ void run(std::string_view name, gradus::nn::value_shape image, index_t batch, in
   using network = gradus::nn::network<Element, gradus::nhwc, gradus::cuda>;
   network net{device, image};
   build(net);
-  net.freeze({.batch_size = batch, .seed = 1});
-  gradus::train::recorded_step step{net, rule};
+  net.compile({.max_batch_size = batch, .seed = 1});
+  gradus::train::captured_step step{net, rule};
 
   const gradus::random_stream stream{1, "images"};
   std::vector<Element> values(static_cast<std::size_t>(image.batch(batch).size()));

@@ -13,7 +13,7 @@ namespace driver {
 
 template <class Element, class Layout>
 struct recorded_form<gradus::nn::network<Element, Layout, gradus::cuda>> {
-  using type = gradus::train::recorded_network<gradus::nn::network<Element, Layout, gradus::cuda>>;
+  using type = gradus::train::captured_network<gradus::nn::network<Element, Layout, gradus::cuda>>;
 };
 
 template std::unique_ptr<training> make_training_in<float, gradus::nchw>(const settings&, gradus::cuda&,

@@ -38,7 +38,7 @@ std::uint64_t peak_memory_bytes() {
 }
 
 /// The numbers of all ranks, one rank after another.
-std::vector<double> gather(gradus::comm::any_group& group, const std::vector<double>& own) {
+std::vector<double> gather(gradus::comm::any_communicator& group, const std::vector<double>& own) {
   std::vector<double> all(own.size() * static_cast<std::size_t>(group.size()));
   const auto bytes = [](auto& values) { return std::as_bytes(std::span{values}).size(); };
   group.all_gather({reinterpret_cast<const std::uint8_t*>(own.data()), bytes(own)},
@@ -49,7 +49,7 @@ std::vector<double> gather(gradus::comm::any_group& group, const std::vector<dou
 /// Prints the steps of rank 0, and times all of them between two moments when all ranks have come.
 class printing_watch final : public step_watch {
  public:
-  printing_watch(const settings& chosen, gradus::comm::any_group& group)
+  printing_watch(const settings& chosen, gradus::comm::any_communicator& group)
       : step_watch{static_cast<std::size_t>(chosen.warmup_batches),
                    static_cast<std::size_t>(chosen.batches) * static_cast<std::size_t>(chosen.repeats)},
         chosen_{chosen},
@@ -82,7 +82,7 @@ class printing_watch final : public step_watch {
     }
     seconds_.push_back(steps().back().step);
     if (step == 0 || (step + 1) % static_cast<std::size_t>(chosen_.display_every) == 0) {
-      const speed now = speed_of(chosen_.batch_size, seconds_);
+      const speed now = speed_of(chosen_.batch_size_per_rank, seconds_);
       std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", step + 1, now.mean, now.uncertainty,
                   now.jitter, steps().back().loss);
       std::fflush(stdout);
@@ -93,7 +93,7 @@ class printing_watch final : public step_watch {
     loss_scale_ = report.loss_scale;
     read_marks_of_last();
     wait_for_all();
-    const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size) *
+    const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size_per_rank) *
                           static_cast<double>(group_.size());
     totals_.push_back(images / gradus::train::detail::seconds_since(began_));
     if (group_.rank() == 0) {
@@ -119,7 +119,7 @@ class printing_watch final : public step_watch {
   }
 
   const settings& chosen_;
-  gradus::comm::any_group& group_;
+  gradus::comm::any_communicator& group_;
   std::vector<double> seconds_;
   std::vector<double> totals_;
   std::optional<gradus::loss_scale_report> loss_scale_;
@@ -128,7 +128,7 @@ class printing_watch final : public step_watch {
 
 /// The mean times of a step over all ranks. A rank waits in a step until the last one has come as far as it has itself:
 /// what it stood still beyond that went into communication.
-breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_group& group) {
+breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_communicator& group) {
   std::vector<double> busy;
   for (const step_times& each : steps) {
     busy.push_back(each.input + each.forward + each.backward);
@@ -159,10 +159,10 @@ breakdown mean_phases(const std::vector<step_times>& steps, gradus::comm::any_gr
 }
 
 /// @throws gradus::configuration_error unless all ranks were given the same options
-void require_same_options(const settings& chosen, gradus::comm::any_group& group) {
-  const auto number = [](auto value) { return gradus::detail::text({value}); };
+void require_same_options(const settings& chosen, gradus::comm::any_communicator& group) {
+  const auto number = [](auto value) { return gradus::join({value}); };
   const gradus::comm::fact facts[] = {{"model", chosen.model},
-                                      {"batch size", number(chosen.batch_size)},
+                                      {"batch size", number(chosen.batch_size_per_rank)},
                                       {"seed", number(chosen.seed)},
                                       {"variable update", name_of(chosen.update)},
                                       {"all-reduce spec", chosen.all_reduce_spec},
@@ -173,7 +173,7 @@ void require_same_options(const settings& chosen, gradus::comm::any_group& group
                                       {"device", chosen.device},
                                       {"precision", chosen.precision},
                                       {"winograd", number(int{chosen.winograd})},
-                                      {"recorded step", number(int{chosen.record_step})},
+                                      {"recorded step", number(int{chosen.capture_step})},
                                       {"optimizer", chosen.optimizer},
                                       {"warm-up batches", number(chosen.warmup_batches)},
                                       {"batches", number(chosen.batches)},
@@ -204,7 +204,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   // Independent ranks do what each would do alone, on images of its own.
   const bool alone = chosen.update == variable_update::independent;
   const gradus::data::shard place = all.place();
-  const batches plan{.of_rank = chosen.batch_size,
+  const batches plan{.of_rank = chosen.batch_size_per_rank,
                      .rank = place.rank,
                      .ranks = place.ranks,
                      .steps = index_t{chosen.warmup_batches} + chosen.batches};
@@ -214,7 +214,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   program::output_file json = writes ? open_output("--json", chosen.json, chosen) : program::output_file{};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
   const std::unique_ptr<training> trained = all.make_training(chosen, *input, plan, recorder);
-  trained->freeze();
+  trained->compile();
   const bool profiled = chosen.order != transfer_order::none && place.ranks > 1;
   gradus::parallel::step_profile profile = profiled ? trained->profile(5) : gradus::parallel::step_profile{};
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
@@ -223,11 +223,11 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   double rule_seconds = 0;
   const any_rule rule{.chosen = &chosen, .seconds = uses_servers(chosen.update) ? nullptr : &rule_seconds};
   const step_end end = all.make_step_end(trained->parameters(), rule, transfers);
-  gradus::comm::any_group& group = alone ? all.group() : *end.group;
+  gradus::comm::any_communicator& group = alone ? all.group() : *end.group;
 
   result found;
   found.model = chosen.model;
-  found.batch_size = chosen.batch_size;
+  found.batch_size = chosen.batch_size_per_rank;
   found.ranks = group.size();
   found.threads = all.threads();
   found.device = chosen.device;
@@ -243,7 +243,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   const gradus::comm::fact same[] = {{"network", trained->structure().describe()},
                                      {"data format", found.data_format},
                                      {"update rule", rule.description()},
-                                     {"synchronization", end.description}};
+                                     {"strategy", end.description}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
   end.start();
 
@@ -268,9 +268,9 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   found.peak_memory_bytes = static_cast<std::uint64_t>(*std::max_element(peaks.begin(), peaks.end()));
   for (const std::string& problem : input->problems()) {  // every rank has met others
     if (group.size() > 1) {
-      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), gradus::detail::printable(problem).c_str());
+      std::fprintf(stderr, "rank %d: skipped: %s\n", group.rank(), gradus::printable(problem).c_str());
     } else {
-      std::fprintf(stderr, "skipped: %s\n", gradus::detail::printable(problem).c_str());
+      std::fprintf(stderr, "skipped: %s\n", gradus::printable(problem).c_str());
     }
   }
   const std::vector<double> fullest = gather(group, {static_cast<double>(all.peak_device_memory())});

@@ -7,8 +7,8 @@
 #include "gradus/core/unoptimized.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
-#include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parallel/transfer_order/bucket_order.hpp"
 #include "gradus/parallel/transfer_order/simulated_step.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "plan.hpp"
@@ -77,8 +77,8 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
   const gradus::nn::memory_forecast memory = trained.forecast();
   const gradus::nn::graph& network = trained.structure();
   std::printf("%s\n", network.describe().c_str());
-  std::printf("dry run:     %s, %td images a rank, %d ranks, %s, %s\n", chosen.model.c_str(), chosen.batch_size, ranks,
-              chosen.nhwc ? "NHWC" : "NCHW", name_of(chosen.update));
+  std::printf("dry run:     %s, %td images a rank, %d ranks, %s, %s\n", chosen.model.c_str(),
+              chosen.batch_size_per_rank, ranks, chosen.nhwc ? "NHWC" : "NCHW", name_of(chosen.update));
   std::printf(
       "memory:      %.1f MiB a rank: values and their gradients %.1f (%.1f without sharing), workspace %.1f, "
       "parameters %.1f, gradients %.1f, buffers %.1f; the update rule's and the input's are not counted\n",
@@ -87,7 +87,7 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
       mebibytes(memory.buffers));
   double computation = 0;
   for (const auto& layer :
-       parallel::estimated_profile(network, chosen.batch_size, chosen.multiply_adds_per_second).layers) {
+       parallel::estimated_profile(network, chosen.batch_size_per_rank, chosen.multiply_adds_per_second).layers) {
     computation += layer.forward + layer.backward;
   }
   const double sent = print_bytes(chosen, network, ranks, computation);
@@ -100,7 +100,8 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
       "bounds:      a step takes from %.1f ms (perfect overlap) to %.1f ms (none), at %.3g multiply-adds and %.3g "
       "bytes a second: at most %.1f images/sec on all ranks; overlap can gain %.0f %%\n",
       1e3 * limits.lower, 1e3 * limits.upper, chosen.multiply_adds_per_second, chosen.link_bytes_per_second,
-      static_cast<double>(chosen.batch_size) * ranks / limits.lower, 100 * parallel::possible_speed_up(limits));
+      static_cast<double>(chosen.batch_size_per_rank) * ranks / limits.lower,
+      100 * parallel::possible_speed_up(limits));
 }
 
 #ifndef GRADUS_BENCH_WITH_CUDA
@@ -115,8 +116,8 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
 }  // namespace
 
 settings completed(settings chosen) {
-  if (chosen.batch_size == 0) {
-    chosen.batch_size = find_model(chosen.model).batch_size;
+  if (chosen.batch_size_per_rank == 0) {
+    chosen.batch_size_per_rank = find_model(chosen.model).batch_size;
   }
   return chosen;
 }
@@ -130,9 +131,9 @@ void require_supported(const settings& chosen) {
   } else if (chosen.precision == "tf32" || chosen.precision == "fp16") {
     throw std::invalid_argument{"--precision: expected fp32 or bf16 with --device cpu, got " + chosen.precision +
                                 ", which is of cuda"};
-  } else if (chosen.record_step) {
+  } else if (chosen.capture_step) {
     throw std::invalid_argument{
-        "--record-step: expected --device cuda, got --device cpu, which takes steps as they come"};
+        "--capture-step: expected --device cuda, got --device cpu, which takes steps as they come"};
   }
 #ifndef GRADUS_BENCH_WITH_GZIP
   if (chosen.trace_file.ends_with(".gz")) {
@@ -184,7 +185,7 @@ std::unique_ptr<training> make_training(const settings& chosen, gradus::cpu& dev
 }
 
 void print_header(const settings& chosen, const result& about, index_t examples_of_set) {
-  const index_t global = chosen.batch_size * about.ranks;
+  const index_t global = chosen.batch_size_per_rank * about.ranks;
   const model_facts& model = find_model(chosen.model);
   const bool synthetic = chosen.data_dir.empty();
   const double set = !synthetic                                 ? static_cast<double>(examples_of_set)
@@ -195,7 +196,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
   std::printf("Dataset:     %s\n", about.dataset.c_str());
   std::printf("Mode:        training\n");
   std::printf("SingleSess:  False\n");
-  std::printf("Batch size:  %td global\n             %td per device\n", global, chosen.batch_size);
+  std::printf("Batch size:  %td global\n             %td per device\n", global, chosen.batch_size_per_rank);
   std::printf("Num batches: %d\n", chosen.batches);
   std::printf("Num epochs:  %.2f\n", static_cast<double>(global) * chosen.batches / set);
   std::printf("Devices:     [");
@@ -213,7 +214,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
     std::printf("Order:       %s\n", name_of(chosen.order));
   }
   std::printf("Ranks:       %d\nThreads:     %d per rank\n", about.ranks, about.threads);
-  if (const char* const note = gradus::detail::note_of_unoptimized(); note != nullptr && chosen.device != "cuda") {
+  if (const char* const note = gradus::note_of_unoptimized(); note != nullptr && chosen.device != "cuda") {
     std::printf("Note:        %s\n", note);
   }
   std::printf("==========\n");
@@ -222,7 +223,7 @@ void print_header(const settings& chosen, const result& about, index_t examples_
 
 void dry_run(const settings& given, int ranks) {
   const settings chosen = completed(given);
-  const batches plan{.of_rank = chosen.batch_size, .rank = 0, .ranks = ranks, .steps = 1};
+  const batches plan{.of_rank = chosen.batch_size_per_rank, .rank = 0, .ranks = ranks, .steps = 1};
   const std::unique_ptr<input_set> input = open_input(chosen, find_model(chosen.model), plan.global());
 #ifdef GRADUS_BENCH_WITH_CUDA
   if (chosen.device == "cuda" && cuda_devices() > 0) {

@@ -26,7 +26,7 @@ void measure_on_threads(const settings& chosen) {
 }
 
 gradus::comm::command_line refused(const std::string& why) {
-  return {.status = 2, .text = "gradus_bench: " + gradus::detail::printable(why) + "\nTry --help.\n"};
+  return {.status = 2, .text = "gradus_bench: " + gradus::printable(why) + "\nTry --help.\n"};
 }
 
 void say(const gradus::comm::command_line& end) {

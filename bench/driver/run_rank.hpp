@@ -48,7 +48,7 @@ void run_rank_on(Device& device, Hosts& world, Communicator gradients, const set
       std::printf("%s", overlap_text(gradus::trace::breakdown_of(recorder.read().spans)).c_str());
     }
     const gradus::trace::program_facts facts{
-        .model = chosen.model, .batch_size = found.batch_size, .threads = found.threads};
+        .model = chosen.model, .batch_size_per_rank = found.batch_size, .threads = found.threads};
     gradus::trace::timeline all_ranks = gradus::trace::collect(recorder, world);
     if (world.rank() == 0) {
       all_ranks.begin_with_steps();

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gradus/parallel/parameter_server/placement.hpp"
 #include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parallel/parameter_server/placement.hpp"
 #include "update.hpp"
 
 namespace driver {

@@ -43,7 +43,8 @@ const char* key_of(const names<Value>& all, Value value, std::initializer_list<c
 
 void add_training(CLI::App& app, settings& chosen) {
   app.add_option("--model", chosen.model, "the network")->check(CLI::IsMember(model_names()))->capture_default_str();
-  app.add_option("--batch-size", chosen.batch_size, "images of a step on one rank (default: the model's)")
+  app.add_option("--batch-size-per-rank,--batch-size", chosen.batch_size_per_rank,
+                 "images of a step on one rank (default: the model's)")
       ->check(CLI::Range(index_t{1}, index_t{1} << 24));
   app.add_option_function<std::string>(
          "--data-format", [&](const std::string& name) { chosen.nhwc = name == "NHWC"; }, "memory order of images")
@@ -117,7 +118,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
   app.add_option("--winograd,--winograd-nonfused", chosen.winograd,
                  "of cpu: convolutions by minimal filtering where that is faster; false: their terms are added up")
       ->capture_default_str();
-  app.add_flag("--record-step", chosen.record_step,
+  app.add_flag("--capture-step", chosen.capture_step,
                "of cuda: launch forward, loss and backward as one graph; their time is then that of forward");
   app.add_option("--data-dir", chosen.data_dir, "a folder of images, or a record file (default: synthetic images)");
   app.add_option("--data-name", chosen.data_name, "what is in it (default: what it looks like)")

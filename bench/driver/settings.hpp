@@ -44,7 +44,7 @@ struct settings {
   command what = command::measure;
   // The training
   std::string model = "trivial";
-  index_t batch_size = 0;  // of a rank; 0: the model's
+  index_t batch_size_per_rank = 0;  // 0: the model's
   bool nhwc = false;
   variable_update update = variable_update::all_reduce;
   std::string all_reduce_spec;  // empty: what the communicator does itself
@@ -72,7 +72,7 @@ struct settings {
   std::string device = "cpu";      // or cuda
   std::string precision = "fp32";  // of the values between layers and of products: also tf32, bf16 or fp16
   bool winograd = true;            // of a CPU: convolutions by minimal filtering where that is faster
-  bool record_step = false;        // forward, loss and backward are launched as one graph
+  bool capture_step = false;       // forward, loss and backward are launched as one graph
   // Input and output
   std::string data_dir;   // empty: synthetic images
   std::string data_name;  // empty: what the folder looks like

@@ -9,8 +9,8 @@
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/device/cpu.hpp"
-#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/optim/schedule.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -39,18 +39,18 @@ class training {
   training& operator=(const training&) = delete;
   virtual ~training() = default;
 
-  /// What freeze would take.
+  /// What compile would take.
   [[nodiscard]] virtual gradus::nn::memory_forecast forecast() = 0;
-  virtual void freeze() = 0;
+  virtual void compile() = 0;
   [[nodiscard]] virtual const gradus::nn::graph& structure() const = 0;
-  /// Of a frozen network. The gradients, and a thing that updates them, stay valid.
+  /// Of a compiled network. The gradients, and a thing that updates them, stay valid.
   [[nodiscard]] virtual gradus::train::detail::trained_parameters<float> parameters() = 0;
   /// The shortest times of the layers in some steps that change no parameters.
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
   /// Epochs of batches.steps steps; on_step and on_epoch of the callback are called.
   /// @param recorder  of the steps, or nullptr
   /// @param late      the update goes on behind the next forward pass
-  virtual void fit(gradus::comm::any_group& group, gradus::train::detail::synchronized_update& update, int epochs,
+  virtual void fit(gradus::comm::any_communicator& group, gradus::train::detail::strategy_update& update, int epochs,
                    const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
                    gradus::trace::recorder* recorder, bool late) = 0;
 };

@@ -119,8 +119,8 @@ class training_in final : public training {
     build_model(net_, find_model(chosen.model), input.classes());
   }
 
-  gradus::nn::memory_forecast forecast() override { return net_.forecast(freezing()); }
-  void freeze() override { net_.freeze(freezing()); }
+  gradus::nn::memory_forecast forecast() override { return net_.forecast(compiling()); }
+  void compile() override { net_.compile(compiling()); }
   const gradus::nn::graph& structure() const override { return net_.structure(); }
   gradus::train::detail::trained_parameters<float> parameters() override {
     return gradus::train::detail::trained_parameters_of(net_);
@@ -137,7 +137,7 @@ class training_in final : public training {
     return recorder.profile();
   }
 
-  void fit(gradus::comm::any_group& group, gradus::train::detail::synchronized_update& update, int epochs,
+  void fit(gradus::comm::any_communicator& group, gradus::train::detail::strategy_update& update, int epochs,
            const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
            gradus::trace::recorder* recorder, bool late) override {
     const gradus::train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
@@ -148,7 +148,7 @@ class training_in final : public training {
         return;
       }
       namespace detail = gradus::train::detail;
-      gradus::detail::vector<gradus::trace::name> layers;
+      gradus::dynamic_array<gradus::trace::name> layers;
       for (std::size_t i = 0; i < net_.layers(); ++i) {
         layers.push_back(recorder->intern(net_.layer_name(i)));
       }
@@ -168,7 +168,7 @@ class training_in final : public training {
       }
     };
     if constexpr (!std::is_void_v<typename recorded_form<network>::type>) {
-      if (chosen_.record_step) {
+      if (chosen_.capture_step) {
         typename recorded_form<network>::type recorded{net_};
         return fit_network(recorded);
       }
@@ -177,14 +177,14 @@ class training_in final : public training {
   }
 
  private:
-  [[nodiscard]] gradus::nn::freeze_options freezing() const {
-    return {.batch_size = plan_.of_rank, .seed = chosen_.seed};
+  [[nodiscard]] gradus::nn::compile_options compiling() const {
+    return {.max_batch_size = plan_.of_rank, .seed = chosen_.seed};
   }
 
   loader& opened_loader() {
     if (!loader_) {
       loader_ = std::make_unique<loader>(net_.device(), seen_,
-                                         gradus::data::loader_options{.batch_size = plan_.global(),
+                                         gradus::data::loader_options{.global_batch_size = plan_.global(),
                                                                       .shuffle = !synthetic_,
                                                                       .seed = chosen_.seed,
                                                                       .shard = {plan_.rank, plan_.ranks},

@@ -151,7 +151,8 @@ void tune(const settings& given, int argc, char** argv) {
     throw std::invalid_argument{"tune: several nodes need --launcher mpiexec"};
   }
   const int processors = chosen.processors > 0 ? chosen.processors : gradus::available_processors();
-  const index_t effective = chosen.effective_batch > 0 ? chosen.effective_batch : chosen.batch_size * chosen.nodes;
+  const index_t effective =
+      chosen.effective_batch > 0 ? chosen.effective_batch : chosen.batch_size_per_rank * chosen.nodes;
   if (effective % chosen.nodes != 0) {
     throw std::invalid_argument{"--effective-batch: expected a multiple of the number of nodes, " +
                                 std::to_string(chosen.nodes) + ", got " + std::to_string(effective)};

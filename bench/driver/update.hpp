@@ -113,11 +113,10 @@ class any_scaled_rule::state<float, Device> {
 
 /// What a step ends with, and what it is.
 struct step_end {
-  std::unique_ptr<gradus::train::detail::synchronized_update, void (*)(gradus::train::detail::synchronized_update*)>
-      update;
-  gradus::comm::any_group* group = nullptr;  // the ranks that train together
-  std::string description;                   // equal on all of them
-  std::function<void()> start;               // makes the parameters those of rank 0, but for independent ranks
+  std::unique_ptr<gradus::train::detail::strategy_update, void (*)(gradus::train::detail::strategy_update*)> update;
+  gradus::comm::any_communicator* group = nullptr;  // the ranks that train together
+  std::string description;                          // equal on all of them
+  std::function<void()> start;                      // makes the parameters those of rank 0, but for independent ranks
 };
 
 /// The plan of a step's transfers.
@@ -137,7 +136,7 @@ class ranks {
   virtual ~ranks() = default;
 
   /// All ranks, servers too.
-  [[nodiscard]] virtual gradus::comm::any_group& group() = 0;
+  [[nodiscard]] virtual gradus::comm::any_communicator& group() = 0;
   /// Where this rank stands among those that train.
   [[nodiscard]] virtual gradus::data::shard place() const = 0;
   /// If this rank is a server alone, serves until the others have left. Returns whether it is.
@@ -157,28 +156,27 @@ class ranks {
 };
 
 /// make_end for one type of rule.
-template <class Communicator, class Device, class Rule, class Synchronization>
+template <class Communicator, class Device, class Rule, class Strategy>
 step_end make_end_of(Communicator& communicator, Device& device, trained_parameters trained, const Rule& rule,
-                     const Synchronization& options, gradus::trace::recorder* recorder) {
-  using update = gradus::train::detail::step_update<float, Device, Rule, Communicator, Synchronization>;
+                     const Strategy& options, gradus::trace::recorder* recorder) {
+  using update = gradus::train::detail::step_update<float, Device, Rule, Communicator, Strategy>;
   auto* const made = new update{device, std::move(trained), rule, communicator, options};
-  step_end result{{made, [](gradus::train::detail::synchronized_update* end) { delete static_cast<update*>(end); }},
+  step_end result{{made, [](gradus::train::detail::strategy_update* end) { delete static_cast<update*>(end); }},
                   &made->group(),
                   made->description(),
                   [made] { made->start(); }};
   if (recorder != nullptr) {
-    gradus::train::detail::name_buckets(*recorder, made->synchronization());
+    gradus::train::detail::name_buckets(*recorder, made->strategy());
   }
   return result;
 }
 
-/// A step's end of a synchronization over a communicator. Both outlive it. Training in float16 scales its loss.
+/// A step's end of a strategy over a communicator. Both outlive it. Training in float16 scales its loss.
 /// @param recorder  is told what the parts of the gradients are called; null: nobody is
-template <class Communicator, class Device, class Synchronization>
+template <class Communicator, class Device, class Strategy>
 step_end make_end(Communicator& communicator, Device& device, trained_parameters trained, const any_rule& rule,
-                  const Synchronization& options, gradus::trace::recorder* recorder = nullptr) {
-  if constexpr (!std::is_same_v<Device, gradus::cpu> &&
-                !std::is_same_v<Synchronization, gradus::parallel::sharded_update>) {
+                  const Strategy& options, gradus::trace::recorder* recorder = nullptr) {
+  if constexpr (!std::is_same_v<Device, gradus::cpu> && !std::is_same_v<Strategy, gradus::parallel::sharded_update>) {
     if (rule.chosen->precision == "fp16") {
       return make_end_of(communicator, device, std::move(trained), any_scaled_rule{rule}, options, recorder);
     }
@@ -194,6 +192,6 @@ step_end make_end(Communicator& communicator, Device& device, trained_parameters
 /// @param group  all ranks; not used with servers
 [[nodiscard]] transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
                                            const gradus::parallel::step_profile& profile,
-                                           gradus::comm::any_group& group);
+                                           gradus::comm::any_communicator& group);
 
 }  // namespace driver

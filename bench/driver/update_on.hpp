@@ -12,8 +12,8 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/recorded.hpp"
 #include "gradus/comm/self.hpp"
-#include "gradus/parallel/parameter_server/hosts.hpp"
 #include "gradus/parallel/model_averaging.hpp"
+#include "gradus/parallel/parameter_server/hosts.hpp"
 #include "gradus/parallel/parameter_server/roles.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/trace/timeline.hpp"
@@ -70,7 +70,7 @@ class ranks_on final : public ranks {
     }
   }
 
-  gradus::comm::any_group& group() override { return group_; }
+  gradus::comm::any_communicator& group() override { return group_; }
   gradus::data::shard place() const override {
     if (chosen_.update == variable_update::independent) {
       return {.rank = 0, .ranks = 1};
@@ -144,7 +144,7 @@ class ranks_on final : public ranks {
   Device& device_;
   const settings& chosen_;
   bool in_process_;
-  gradus::comm::group_of<Communicator> group_;
+  gradus::comm::any_communicator_of<Communicator> group_;
   gradus::parallel::roles roles_;                                         // with servers
   std::vector<int> node_of_rank_;                                         // of distributed_replicated
   std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host

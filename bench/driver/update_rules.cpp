@@ -38,7 +38,7 @@ std::string any_rule::description() const {
 }
 
 transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
-                             const gradus::parallel::step_profile& profile, gradus::comm::any_group& group) {
+                             const gradus::parallel::step_profile& profile, gradus::comm::any_communicator& group) {
   const index_t bytes = index_t{1024} * chosen.bucket_kilobytes;
   transfer_plan plan{.gradients = {.bucket_bytes = bytes, .first_bucket_bytes = std::min<index_t>(bytes, 1 << 20)},
                      .pull_priorities = {}};

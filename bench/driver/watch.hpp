@@ -28,7 +28,7 @@ struct step_times {
 
 /// Stands between a network and the end of its step, and looks at the clock when they speak. It costs a step some clock
 /// readings, and keeps the measured steps in memory that was taken before.
-class step_watch : public gradus::train::detail::synchronized_update, public gradus::train::detail::any_callback {
+class step_watch : public gradus::train::detail::strategy_update, public gradus::train::detail::any_callback {
   using clock = gradus::train::detail::clock;
 
  public:
@@ -42,7 +42,7 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
   };
 
   /// What is timed; `rule_seconds` is what its update rule adds its time to.
-  void attach(synchronized_update& inner, const double& rule_seconds, const device_times& device) {
+  void attach(strategy_update& inner, const double& rule_seconds, const device_times& device) {
     inner_ = &inner;
     rule_seconds_ = &rule_seconds;
     device_ = device;
@@ -158,7 +158,7 @@ class step_watch : public gradus::train::detail::synchronized_update, public gra
 
   std::size_t first_;
   std::vector<step_times> steps_;
-  synchronized_update* inner_ = nullptr;
+  strategy_update* inner_ = nullptr;
   const double* rule_seconds_ = nullptr;
   device_times device_;
   std::size_t marked_ = 0;  // steps

@@ -55,9 +55,9 @@ curve train(const std::string& folder, int epochs) {
   gradus::nn::network<Element, nhwc> net{
       device, {.channels = training.example().c, .height = training.example().h, .width = training.example().w}};
   gradus::models::mnist(net);
-  net.freeze({.batch_size = batch_size, .seed = seed});
-  data::loader<Element, nhwc> batches{device, training, {.batch_size = batch_size, .seed = seed}};
-  data::loader<Element, nhwc> examination{device, test, {.batch_size = batch_size, .seed = seed}};
+  net.compile({.max_batch_size = batch_size, .seed = seed});
+  data::loader<Element, nhwc> batches{device, training, {.global_batch_size = batch_size, .seed = seed}};
+  data::loader<Element, nhwc> examination{device, test, {.global_batch_size = batch_size, .seed = seed}};
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, alone};
   curve result;
   result.megabytes = static_cast<double>(net.memory_bytes()) * 1e-6;

@@ -35,7 +35,7 @@ void add_model_options(CLI::App& app, model_options& options) {
   app.add_option("--model", options.name, "the network")
       ->check(CLI::IsMember(driver::model_names()))
       ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "images of a step on one rank")
+  app.add_option("--batch-size-per-rank,--batch-size", options.batch_size_per_rank, "images of a step on one rank")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--pixels", options.pixels, "height and width of an image (default: what the network is made for)")
@@ -51,7 +51,7 @@ void require_network(const model_options& options) {
 network make_network(gradus::cpu& device, const model_options& options) {
   network net = make_empty_network(device, options);
   build(net, options);
-  net.freeze({.batch_size = options.batch_size, .seed = 1});
+  net.compile({.max_batch_size = options.batch_size_per_rank, .seed = 1});
   return net;
 }
 

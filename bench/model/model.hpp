@@ -20,8 +20,8 @@ using network = gradus::nn::network<float, gradus::nhwc>;
 
 /// The options that choose the network and its images.
 struct model_options {
-  std::string name;    // one of gradus_bench
-  index_t batch_size;  // of a rank
+  std::string name;  // one of gradus_bench
+  index_t batch_size_per_rank;
   index_t pixels = 0;  // height and width; 0: what the network is made for
 
   /// Of one image.
@@ -32,7 +32,7 @@ struct model_options {
 void add_model_options(CLI::App& app, model_options& options);
 /// @throws shape_error when there is no such network for such images
 void require_network(const model_options& options);
-/// The network, frozen; the same on all ranks.
+/// The network, compiled; the same on all ranks.
 [[nodiscard]] network make_network(gradus::cpu& device, const model_options& options);
 /// Images for it.
 [[nodiscard]] gradus::data::image_dataset make_images(const model_options& options, index_t examples);

@@ -97,7 +97,7 @@ void pooling(cpu& device, index_t elements, array& x, array& y, array& dx) {
 }
 
 template <class Layout>
-void normalisation(cpu& device, index_t elements, array& x, array& y, array& dx) {
+void normalization(cpu& device, index_t elements, array& x, array& y, array& dx) {
   const std::string layout{Layout::name};
   for (const index_t extent : {56, 7}) {
     const index_t channels = extent == 56 ? 64 : 512;
@@ -209,7 +209,7 @@ int main(int argc, char** argv) {
   pooling<nchw>(device, elements, x, y, dx);
   pooling<nhwc>(device, elements, x, y, dx);
   fill(device, y, 2);
-  normalisation<nchw>(device, elements, x, y, dx);
-  normalisation<nhwc>(device, elements, x, y, dx);
+  normalization<nchw>(device, elements, x, y, dx);
+  normalization<nhwc>(device, elements, x, y, dx);
   return gradus::close_output("bench_ops_pointwise", 0);
 }

@@ -18,7 +18,7 @@ int main() {
     gradus::cpu device;
     gradus::nn::network<double, gradus::nchw> initial{device, which.input};
     gradus_test::build_golden(initial, which.name);
-    initial.freeze({.batch_size = 1, .seed = gradus_test::golden_seed});
+    initial.compile({.max_batch_size = 1, .seed = gradus_test::golden_seed});
     gradus_peers::torch_network<double> net{device, which.input};
     gradus_test::build_golden(net, which.name);
     net.take_parameters(initial);

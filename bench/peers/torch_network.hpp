@@ -55,7 +55,7 @@ class torch_network {
     scores_ = scores.index;
   }
 
-  /// Takes over the parameters of a frozen network of gradus, by name.
+  /// Takes over the parameters of a compiled network of gradus, by name.
   template <class Network>
   void take_parameters(const Network& net) {
     torch::NoGradGuard no_gradient;
@@ -139,7 +139,7 @@ class torch_network {
     auto& weight =
         make_parameter(name + ".weight", {d.out_channels, in.channels / d.groups, d.kernel.height, d.kernel.width});
     torch::Tensor* bias = d.bias ? &make_parameter(name + ".bias", {d.out_channels}) : nullptr;
-    const pads pad = padding_of(in, out, d.kernel, d.stride, d.pad);
+    const pads pad = padding_of(in, out, d.kernel, d.stride, d.padding);
     return [&weight, bias, d, pad](std::vector<torch::Tensor> x) {
       const std::vector<int64_t> stride{d.stride.height, d.stride.width};
       const auto b = bias != nullptr ? *bias : torch::Tensor{};
@@ -173,7 +173,7 @@ class torch_network {
   }
   run operation(const std::string& /*name*/, const gradus::nn::max_pool2d& d, const gradus::nn::value_shape& in,
                 const gradus::nn::value_shape& out) {
-    const pads pad = padding_of(in, out, d.kernel, d.stride, d.pad);
+    const pads pad = padding_of(in, out, d.kernel, d.stride, d.padding);
     return [d, pad](std::vector<torch::Tensor> x) {
       const std::vector<int64_t> kernel{d.kernel.height, d.kernel.width};
       const std::vector<int64_t> stride{d.stride.height, d.stride.width};
@@ -183,7 +183,7 @@ class torch_network {
   }
   run operation(const std::string& /*name*/, const gradus::nn::average_pool2d& d, const gradus::nn::value_shape& in,
                 const gradus::nn::value_shape& out) {
-    const pads pad = padding_of(in, out, d.kernel, d.stride, d.pad);
+    const pads pad = padding_of(in, out, d.kernel, d.stride, d.padding);
     if (!pad.symmetric) {
       throw std::runtime_error{"peer: average pooling with asymmetric padding"};
     }

@@ -77,7 +77,7 @@ class gradus_side {
         net_{device_, what.input},
         images_{device_, what.input.batch(what.batch)} {
     build(net_, what, dropout_rate);
-    net_.freeze({.batch_size = what.batch, .seed = 1});
+    net_.compile({.max_batch_size = what.batch, .seed = 1});
     state_ = std::make_unique<gradus::optim::sgd::state<float>>(
         device_, gradus::optim::sgd{.momentum = 0.9, .weight_decay = 0.0}, static_cast<index_t>(net_.values().size()));
     segments_ = gradus::parallel::segments_of(net_.structure());
@@ -242,7 +242,7 @@ int main(int argc, char** argv) {
   }
 
   // The same loss for five steps, without dropout: both sides then compute the same thing. Later losses drift apart by
-  // rounding, faster where batch normalisation divides by small deviations.
+  // rounding, faster where batch normalization divides by small deviations.
   nlohmann::json losses = nlohmann::json::array();
   {
     gradus_side<gradus::nchw> planes{what, 0.0};

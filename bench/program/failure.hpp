@@ -32,7 +32,7 @@ namespace program {
 /// what() of an exception, without control characters; of one that has only a name, what a user can make of it.
 [[nodiscard]] inline std::string describe(const std::exception& failure) {
   if (dynamic_cast<const std::bad_alloc*>(&failure) == nullptr) {
-    return gradus::detail::printable(failure.what());
+    return gradus::printable(failure.what());
   }
   char text[300];
   int length = std::snprintf(text, sizeof(text), "out of memory: the process holds %.0f MiB and has mapped %.0f MiB",

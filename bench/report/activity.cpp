@@ -171,13 +171,14 @@ double length(const intervals& pieces) {
   return sum;
 }
 
-intervals spans_of(const trace& from, int rank, category which, int except_lane) {
+intervals spans_of(const trace& from, int rank, category which, int except_track) {
   intervals pieces;
-  for (auto lane = from.lanes.lower_bound({rank, 0}); lane != from.lanes.end() && lane->first.first == rank; ++lane) {
-    if (lane->first.second == except_lane) {
+  for (auto track = from.tracks.lower_bound({rank, 0}); track != from.tracks.end() && track->first.first == rank;
+       ++track) {
+    if (track->first.second == except_track) {
       continue;
     }
-    for (const span& each : lane->second) {
+    for (const span& each : track->second) {
       if (from.labels[each.label].what == which) {
         pieces.push_back({each.start, each.end()});
       }
@@ -187,18 +188,18 @@ intervals spans_of(const trace& from, int rank, category which, int except_lane)
 }
 
 activity_line::activity_line(const trace& from, int rank) {
-  pieces_ = innermost(from.lane(rank, lanes::step), from.labels, from.end);
+  pieces_ = innermost(from.track(rank, tracks::step), from.labels, from.end);
 
   intervals layers;
-  for (const span& each : from.lane(rank, lanes::compute)) {
+  for (const span& each : from.track(rank, tracks::compute)) {
     layers.push_back({each.start, each.end()});
   }
-  const intervals copies = subtract(spans_of(from, rank, category::copy, lanes::step), unite(std::move(layers)));
+  const intervals copies = subtract(spans_of(from, rank, category::copy, tracks::step), unite(std::move(layers)));
   pieces_ = overlay(pieces_, copies, activity::copy, [](activity what) {
     return what == activity::forward || what == activity::backward || what == activity::exchange ||
            what == activity::update || what == activity::other || what == activity::idle;
   });
-  pieces_ = overlay(pieces_, spans_of(from, rank, category::communicate, lanes::step), activity::communicate,
+  pieces_ = overlay(pieces_, spans_of(from, rank, category::communicate, tracks::step), activity::communicate,
                     [](activity what) { return what == activity::other || what == activity::idle; });
 
   times sum{};

@@ -66,10 +66,10 @@ class activity_line {
   };
 
   activity_line() = default;
-  /// The innermost span of the step's lane decides, but all that is inside an evaluation is evaluation, and all that is
-  /// inside a log and is neither evaluation nor copy is log. Where that lane tells no more than "step" or nothing, a
-  /// transfer makes it `communicate`. A copy on a lane of its own counts where
-  /// no layer computes at the same time and the program does not stand in a wait or in input.
+  /// The innermost span of the step's track decides, but all that is inside an evaluation is evaluation, and all that
+  /// is inside a log and is neither evaluation nor copy is log. Where that track tells no more than "step" or nothing,
+  /// a transfer makes it `communicate`. A copy on a track of its own counts where no layer computes at the same time
+  /// and the program does not stand in a wait or in input.
   activity_line(const trace& from, int rank);
 
   /// Disjoint, sorted, without gaps from the begin to the end of the trace.
@@ -86,7 +86,7 @@ class activity_line {
   std::vector<times> before_;  // by piece: the time of each activity before its begin
 };
 
-/// The union of the spans of a category over the lanes of a rank but the given one (-1: over all lanes).
-intervals spans_of(const trace& from, int rank, category which, int except_lane = -1);
+/// The union of the spans of a category over the tracks of a rank but the given one (-1: over all tracks).
+intervals spans_of(const trace& from, int rank, category which, int except_track = -1);
 
 }  // namespace gradus::report

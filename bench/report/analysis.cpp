@@ -23,7 +23,7 @@ void find_steps(const trace& from, const std::vector<activity_line>& lines, anal
   for (int rank = 0; rank < from.ranks; ++rank) {
     rank_figures& figures = result.ranks[static_cast<std::size_t>(rank)];
     double end_of_last = 0;
-    for (const span& each : from.lane(rank, lanes::step)) {
+    for (const span& each : from.track(rank, tracks::step)) {
       if (from.labels[each.label].what != category::step || each.start < end_of_last) {
         continue;  // a step inside a step would count twice
       }
@@ -53,16 +53,17 @@ void add_up_rank(const trace& from, int rank, const activity_line& line, rank_fi
   figures.hidden = length(intersect(transfers, compute));
   figures.exposed = figures.communicate - figures.hidden;
   figures.copies = length(spans_of(from, rank, category::copy));
-  figures.loads = length(spans_of(from, rank, category::input, lanes::step));
+  figures.loads = length(spans_of(from, rank, category::input, tracks::step));
   double end_of_evaluation = -1;
-  for (auto lane = from.lanes.lower_bound({rank, 0}); lane != from.lanes.end() && lane->first.first == rank; ++lane) {
-    for (const span& each : lane->second) {
+  for (auto track = from.tracks.lower_bound({rank, 0}); track != from.tracks.end() && track->first.first == rank;
+       ++track) {
+    for (const span& each : track->second) {
       const label& kind = from.labels[each.label];
       if (kind.what == category::copy) {
         figures.copied_bytes += std::max<std::int64_t>(kind.bytes, 0);
       } else if (kind.what == category::communicate && !kind.point_to_point()) {
         figures.collective_bytes += std::max<std::int64_t>(kind.bytes, 0);
-      } else if (kind.what == category::evaluate && lane->first.second == lanes::step &&
+      } else if (kind.what == category::evaluate && track->first.second == tracks::step &&
                  each.start >= end_of_evaluation) {
         ++figures.evaluations;
         end_of_evaluation = each.end();
@@ -78,7 +79,7 @@ void add_up_links(const trace& from, analysis& result) {
     intervals busy;
   };
   std::map<std::pair<int, int>, std::array<side, 2>> links;
-  for (const auto& [place, spans] : from.lanes) {
+  for (const auto& [place, spans] : from.tracks) {
     for (const span& each : spans) {
       const label& kind = from.labels[each.label];
       if (!kind.point_to_point()) {
@@ -105,7 +106,7 @@ void add_up_links(const trace& from, analysis& result) {
 void add_up_transfers(const trace& from, const detail::arrivals& arrivals, analysis& result) {
   std::map<std::tuple<std::string, std::string, std::string>, transfer_figures> kinds;
   for (int rank = 0; rank < from.ranks; ++rank) {
-    const std::vector<span>& spans = from.lane(rank, lanes::communicate);
+    const std::vector<span>& spans = from.track(rank, tracks::communicate);
     for (std::size_t i = 0; i < spans.size(); ++i) {
       const label& kind = from.labels[spans[i].label];
       if (kind.what != category::communicate) {
@@ -139,7 +140,7 @@ void add_up_transfers(const trace& from, const detail::arrivals& arrivals, analy
 void add_up_layers(const trace& from, analysis& result) {
   std::map<std::string, layer_figures> layers;
   for (int rank = 0; rank < from.ranks; ++rank) {
-    for (const span& each : from.lane(rank, lanes::compute)) {
+    for (const span& each : from.track(rank, tracks::compute)) {
       const label& kind = from.labels[each.label];
       layer_figures& its = layers[kind.layer.empty() ? kind.name : kind.layer];
       (kind.what == category::backward ? its.backward

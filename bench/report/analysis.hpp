@@ -131,7 +131,7 @@ struct arrival {
   double time = 0;
   int last_rank = -1;  ///< -1: not known
 };
-/// By rank, for each span of the lane of transfers.
+/// By rank, for each span of the track of transfers.
 using arrivals = std::vector<std::vector<arrival>>;
 /// @param inferred  set if the trace does not tell and spans had to do
 arrivals find_arrivals(const trace& from, bool& inferred);

@@ -34,8 +34,8 @@ void caution(const trace& from, analysis& result) {
   }
   std::int64_t silent = 0;
   for (int rank = 0; rank < from.ranks; ++rank) {
-    const auto lane = from.lanes.lower_bound({rank, 0});
-    silent += lane == from.lanes.end() || lane->first.first != rank ? 1 : 0;
+    const auto track = from.tracks.lower_bound({rank, 0});
+    silent += track == from.tracks.end() || track->first.first != rank ? 1 : 0;
   }
   if (silent > 0) {
     result.cautions.push_back("Of " + format_count(silent, "rank") + " there is no span at all.");

@@ -17,13 +17,13 @@
 #include "analysis.hpp"
 #include "figures.hpp"
 #include "gradus/core/output.hpp"
-#include "gradus/core/text.hpp"  // printable
+#include "gradus/core/text.hpp"
 #include "page.hpp"
 #include "trace.hpp"
 
 namespace {
 
-using gradus::detail::printable;
+using gradus::printable;
 
 /// A file to write, or the terminal. Opened before the work; not the trace, by whatever name.
 class target {

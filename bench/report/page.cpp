@@ -30,18 +30,18 @@ class row_finder {
  public:
   row_finder(const trace& from, const std::vector<row>& rows) : from_{from}, rows_{rows} {
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      by_lane_[{rows[i].rank, rows[i].lane}].push_back(i);
+      by_track_[{rows[i].rank, rows[i].track}].push_back(i);
     }
   }
-  /// The row of the span around a time on a lane; -1 if the lane has none there.
+  /// The row of the span around a time on a track; -1 if the track has none there.
   std::int64_t find(const flow::place& place) const {
-    const auto lane = by_lane_.find({place.rank, place.lane});
-    if (lane == by_lane_.end()) {
+    const auto track = by_track_.find({place.rank, place.track});
+    if (track == by_track_.end()) {
       return -1;
     }
-    const std::vector<span>& spans = from_.lane(place.rank, place.lane);
+    const std::vector<span>& spans = from_.track(place.rank, place.track);
     // The innermost span is the one to bind to, and its row is the last.
-    for (auto each = lane->second.rbegin(); each != lane->second.rend(); ++each) {
+    for (auto each = track->second.rbegin(); each != track->second.rend(); ++each) {
       const std::vector<std::uint32_t>& members = rows_[*each].spans;
       const auto after = std::upper_bound(members.begin(), members.end(), place.time,
                                           [&](double time, std::uint32_t i) { return time < spans[i].start; });
@@ -55,7 +55,7 @@ class row_finder {
  private:
   const trace& from_;
   const std::vector<row>& rows_;
-  std::map<std::pair<int, int>, std::vector<std::size_t>> by_lane_;
+  std::map<std::pair<int, int>, std::vector<std::size_t>> by_track_;
 };
 
 ordered_json label_json(const label& its) {
@@ -89,15 +89,15 @@ std::string timeline_json(const trace& from, const std::vector<row>& rows, std::
   for (const label& each : from.labels) {
     labels.push_back(label_json(each));
   }
-  ordered_json lane_names = ordered_json::array();
-  for (const auto& [place, name] : from.lane_names) {
-    lane_names.push_back({place.first, place.second, name});
+  ordered_json track_names = ordered_json::array();
+  for (const auto& [place, name] : from.track_names) {
+    track_names.push_back({place.first, place.second, name});
   }
   std::string result = "{\"end\":" + std::to_string(tenths(from.end)) + ",\"hidden\":" + std::to_string(hidden) +
                        ",\"categories\":" + json_text(names) + ",\"labels\":" + json_text(labels) +
-                       ",\"lane_names\":" + json_text(lane_names) + ",\"rows\":[";
+                       ",\"track_names\":" + json_text(track_names) + ",\"rows\":[";
   for (const row& each : rows) {
-    const std::vector<span>& spans = from.lane(each.rank, each.lane);
+    const std::vector<span>& spans = from.track(each.rank, each.track);
     std::string gaps = "[", durations = "[", kinds = "[", arrivals = "[";
     std::int64_t end = 0;
     for (std::size_t i = 0; i < each.spans.size(); ++i) {
@@ -116,7 +116,7 @@ std::string timeline_json(const trace& from, const std::vector<row>& rows, std::
     if (&each != rows.data()) {
       result += ",";
     }
-    result += "{\"rank\":" + std::to_string(each.rank) + ",\"lane\":" + std::to_string(each.lane) +
+    result += "{\"rank\":" + std::to_string(each.rank) + ",\"track\":" + std::to_string(each.track) +
               ",\"depth\":" + std::to_string(each.depth) + ",\"gaps\":" + gaps + "],\"durations\":" + durations +
               "],\"labels\":" + kinds + "],\"arrivals\":" + arrivals + "]}\n";
   }
@@ -162,9 +162,9 @@ std::vector<row> rows_of(const trace& from, std::size_t& hidden) {
   constexpr double rounding = 0.05;  // microseconds by which a span may begin before the one before it has ended
   std::vector<row> result;
   hidden = 0;
-  for (const auto& [place, spans] : from.lanes) {
+  for (const auto& [place, spans] : from.tracks) {
     const std::size_t first = result.size();
-    std::vector<double> ends;  // of the rows of this lane
+    std::vector<double> ends;  // of the rows of this track
     std::vector<std::size_t> open;
     for (std::size_t i = 0; i < spans.size(); ++i) {
       std::size_t depth = 0;

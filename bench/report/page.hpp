@@ -12,11 +12,11 @@
 
 namespace gradus::report {
 
-/// Spans of one lane that do not overlap, in order; what they contain, or what runs beside them, is in rows further
+/// Spans of one track that do not overlap, in order; what they contain, or what runs beside them, is in rows further
 /// down.
 struct row {
-  int rank = 0, lane = 0, depth = 0;
-  std::vector<std::uint32_t> spans;  ///< indices in the lane
+  int rank = 0, track = 0, depth = 0;
+  std::vector<std::uint32_t> spans;  ///< indices in the track
 };
 /// Every span is in one row, unless more than `most_rows` overlap.
 /// @param hidden  how many spans found no row

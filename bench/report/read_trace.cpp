@@ -292,15 +292,15 @@ class reader {
     }
   }
 
-  std::pair<int, int> take_lane() {
+  std::pair<int, int> take_track() {
     const auto rank = static_cast<int>(integer(of(field::rank), "pid", 0, most_ranks - 1));
-    const auto thread = static_cast<int>(integer(of(field::lane), "tid", 0, most_threads - 1));
+    const auto thread = static_cast<int>(integer(of(field::track), "tid", 0, most_threads - 1));
     largest_rank_ = std::max(largest_rank_, rank);
-    return {rank, thread % lanes::apart};
+    return {rank, thread % tracks::apart};
   }
 
   void take_span() {
-    const auto where = take_lane();
+    const auto where = take_track();
     span next;
     next.start = number(of(field::time), "ts", -longest_time, longest_time);
     next.duration = number(of(field::duration), "dur", 0, longest_time);
@@ -341,35 +341,35 @@ class reader {
       result_.labels.push_back(known->first);
     }
     next.label = known->second;
-    result_.lanes[where].push_back(next);
+    result_.tracks[where].push_back(next);
   }
 
   void take_name() {
     const std::string& name = text(of(field::name), "name");
     if (name == "thread_name" && has(field::named)) {
-      result_.lane_names.try_emplace(take_lane(), shortened(text(of(field::named), "args.name")));
+      result_.track_names.try_emplace(take_track(), shortened(text(of(field::named), "args.name")));
     }
   }
 
   void take_flow(bool begins) {
-    const auto [rank, lane] = take_lane();
+    const auto [rank, track] = take_track();
     const double time = number(of(field::time), "ts", -longest_time, longest_time);
     const value& id = of(field::id);
     if (id.what != value::kind::text && id.what != value::kind::number) {
       fail_event("id", "a text or a number", id);
     }
     ends& both = flows_[id.what == value::kind::text ? id.text : id.describe()];
-    (begins ? both.from : both.to) = flow::place{rank, lane, time};
+    (begins ? both.from : both.to) = flow::place{rank, track, time};
   }
 
   void finish_times() {
     double first = longest_time;
-    for (const auto& [key, spans] : result_.lanes) {
+    for (const auto& [key, spans] : result_.tracks) {
       for (const span& each : spans) {
         first = std::min(first, each.start);
       }
     }
-    for (auto& [key, spans] : result_.lanes) {
+    for (auto& [key, spans] : result_.tracks) {
       for (span& each : spans) {
         each.start -= first;
         each.all_arrived -= first;
@@ -379,7 +379,7 @@ class reader {
         return a.start != b.start ? a.start < b.start : a.duration > b.duration;
       });
     }
-    if (result_.lanes.empty()) {
+    if (result_.tracks.empty()) {
       fail("has no spans (events with ph \"X\"): was anything recorded?");
     }
     first_ = first;
@@ -431,10 +431,10 @@ bool label::operator<(const label& other) const {
                   other.waits_for);
 }
 
-const std::vector<span>& trace::lane(int rank, int number) const {
+const std::vector<span>& trace::track(int rank, int number) const {
   static const std::vector<span> none;
-  const auto found = lanes.find({rank, number});
-  return found == lanes.end() ? none : found->second;
+  const auto found = tracks.find({rank, number});
+  return found == tracks.end() ? none : found->second;
 }
 
 std::string in_quotes(std::string_view text) {

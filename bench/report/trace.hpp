@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A trace in memory: the spans of every rank and lane, with times in microseconds, and the reader of trace files.
+// A trace in memory: the spans of every rank and track, with times in microseconds, and the reader of trace files.
 #pragma once
 
 #include <array>        // std::array
@@ -42,14 +42,14 @@ inline constexpr std::array<std::string_view, category_count> category_names{
     "step", "forward", "backward", "exchange", "update", "communicate",
     "wait", "input",   "copy",     "evaluate", "log",    "other"};
 
-/// The lanes of a rank that mean something to the analysis. In the file "tid" is the lane plus a multiple of 8, where
-/// spans of a lane overlap that viewers want in different threads.
-namespace lanes {
+/// The tracks of a rank that mean something to the analysis. In the file "tid" is the track plus a multiple of 8, where
+/// spans of a track overlap that viewers want in different threads.
+namespace tracks {
 inline constexpr int step = 0;         ///< phases of the step: what the program's thread does
 inline constexpr int compute = 1;      ///< layers
 inline constexpr int communicate = 2;  ///< transfers
 inline constexpr int apart = 8;
-}  // namespace lanes
+}  // namespace tracks
 
 /// What spans of one kind have in common; a span refers to it by its index in `trace::labels`.
 struct label {
@@ -73,7 +73,7 @@ struct label {
   bool point_to_point() const { return incoming() || outgoing(); }
 };
 
-/// A piece of time on one lane. Times in microseconds since the first span of the trace.
+/// A piece of time on one track. Times in microseconds since the first span of the trace.
 struct span {
   double start = 0;
   double duration = 0;
@@ -86,10 +86,10 @@ struct span {
   double end() const { return start + duration; }
 };
 
-/// An arrow from a send to a receive: rank, lane and time of both ends.
+/// An arrow from a send to a receive: rank, track and time of both ends.
 struct flow {
   struct place {
-    std::int32_t rank = -1, lane = 0;
+    std::int32_t rank = -1, track = 0;
     double time = 0;
   };
   place from, to;
@@ -101,18 +101,18 @@ struct trace {
   std::int32_t threads = 0;     ///< of each rank; 0: not told
   std::int64_t batch_size = 0;  ///< images of each rank and step; 0: not told
   std::string model;
-  std::vector<std::string> hosts;                          ///< one a rank, or empty
-  std::vector<double> clock_error_us;                      ///< one a rank, or empty
-  std::vector<std::int64_t> dropped;                       ///< spans that were lost, one a rank, or empty
-  std::vector<label> labels;                               ///< what the spans refer to
-  std::map<std::pair<int, int>, std::vector<span>> lanes;  ///< by (rank, lane), sorted by start, longer ones first
-  std::map<std::pair<int, int>, std::string> lane_names;   ///< by (rank, lane), where the file names them
-  std::vector<flow> flows;                                 ///< arrows whose two ends are there
-  double end = 0;                                          ///< the last end of a span, microseconds
-  std::vector<std::string> notes;                          ///< what was read but not understood, in words
+  std::vector<std::string> hosts;                           ///< one a rank, or empty
+  std::vector<double> clock_error_us;                       ///< one a rank, or empty
+  std::vector<std::int64_t> dropped;                        ///< spans that were lost, one a rank, or empty
+  std::vector<label> labels;                                ///< what the spans refer to
+  std::map<std::pair<int, int>, std::vector<span>> tracks;  ///< by (rank, track), sorted by start, longer ones first
+  std::map<std::pair<int, int>, std::string> track_names;   ///< by (rank, track), where the file names them
+  std::vector<flow> flows;                                  ///< arrows whose two ends are there
+  double end = 0;                                           ///< the last end of a span, microseconds
+  std::vector<std::string> notes;                           ///< what was read but not understood, in words
 
-  /// The spans of a lane; empty if it has none.
-  const std::vector<span>& lane(int rank, int number) const;
+  /// The spans of a track; empty if it has none.
+  const std::vector<span>& track(int rank, int number) const;
 };
 
 /// Reads a trace in Chrome's JSON format as gradus records it (object form, `otherData.gradus` is "1").

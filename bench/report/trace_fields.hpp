@@ -23,7 +23,7 @@ inline constexpr std::size_t deepest = 64;
 enum class field : std::uint8_t {
   phase,
   rank,
-  lane,
+  track,
   time,
   duration,
   category,

@@ -4,11 +4,11 @@
 #include <algorithm>  // std::max, std::min
 #include <span>       // std::span
 
-#include "gradus/core/error.hpp"        // error
-#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+#include "gradus/core/error.hpp"
+#include "gradus/data/byte_source.hpp"
 #include "trace.hpp"
 #ifdef GRADUS_REPORT_WITH_GZIP
-#include "gradus/data/gzip.hpp"  // gzip_source
+#include "gradus/data/gzip.hpp"
 #endif
 
 namespace gradus::report {

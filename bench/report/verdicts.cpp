@@ -449,7 +449,7 @@ class judge_of {
         add("fine", 0,
             step_time_ > 0 ? "nothing stands out: " + format_share(compute / step_time_) + " of the step is compute"
                            : "the trace has no steps to judge",
-            step_time_ > 0 ? "" : "Record training steps: spans of the category step on lane 0.");
+            step_time_ > 0 ? "" : "Record training steps: spans of the category step on track 0.");
     if (step_time_ > 0) {
       figure(next, "compute", a_step(compute), "ms a step");
       figure(next, "step", a_step(step_time_), "ms");

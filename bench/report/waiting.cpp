@@ -163,7 +163,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
   for (int rank = 0; rank < from.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     std::map<std::pair<int, std::int32_t>, std::int64_t> counts;
-    for (const span& each : from.lane(rank, lanes::communicate)) {
+    for (const span& each : from.track(rank, tracks::communicate)) {
       const int its_kind = kind_of[each.label];
       const place where{its_kind, each.step, counts[{its_kind, each.step}]++};
       places[r].push_back(where);
@@ -186,7 +186,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
   }
   for (int rank = 0; rank < from.ranks; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    const std::vector<span>& spans = from.lane(rank, lanes::communicate);
+    const std::vector<span>& spans = from.track(rank, tracks::communicate);
     std::map<int, std::size_t> used;  // by peer: arrows that belong to earlier receives
     for (std::size_t i = 0; i < spans.size(); ++i) {
       const label& its = from.labels[spans[i].label];
@@ -235,7 +235,7 @@ void attribute_waiting(const trace& from, const std::vector<activity_line>& line
     const auto r = static_cast<std::size_t>(rank);
     const intervals still =
         intersect(lines[r].when({activity::wait, activity::communicate}), unite(std::move(in_steps[r])));
-    const std::vector<span>& spans = from.lane(rank, lanes::communicate);
+    const std::vector<span>& spans = from.track(rank, tracks::communicate);
     const std::vector<delay> delays = find_delays(from, spans, arrived_at[r]);
     for (std::size_t i = 0; i < spans.size(); ++i) {
       if (arrived_at[r][i].last_rank == rank && from.labels[spans[i].label].operation != "broadcast") {

@@ -64,9 +64,9 @@ struct parts {
   gradus::nn::network<float, gradus::nhwc> net;
 
   template <class Set>
-  explicit parts(const Set& set) : loader{device, set, {.batch_size = 8, .seed = 1}}, net{device, {1, 28, 28}} {
+  explicit parts(const Set& set) : loader{device, set, {.global_batch_size = 8, .seed = 1}}, net{device, {1, 28, 28}} {
     gradus::models::mnist(net, {.hidden_features = 64});
-    net.freeze({.batch_size = 8, .seed = 1});
+    net.compile({.max_batch_size = 8, .seed = 1});
   }
 };
 

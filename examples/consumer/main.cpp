@@ -14,7 +14,7 @@ int main() {
   gradus::nn::network<float, gradus::nhwc> net{device, {1, 2, 2}};
   const auto scores = net.add("scores", gradus::nn::dense{.out_features = 2}, net.input());
   net.loss(gradus::nn::softmax_cross_entropy{}, scores);
-  net.freeze({.batch_size = 1, .seed = 1});
+  net.compile({.max_batch_size = 1, .seed = 1});
   const std::vector<std::int32_t> labels{1};
   const auto result = net.train_step(image, labels);
 

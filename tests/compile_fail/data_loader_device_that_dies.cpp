@@ -9,8 +9,8 @@ using loader = gradus::data::loader<float, gradus::nchw>;
 
 void load(gradus::cpu& device, const gradus::data::image_dataset& images) {
 #ifdef GRADUS_TEST_GOOD_TWIN
-  loader batches{device, images, {.batch_size = 1}};
+  loader batches{device, images, {.global_batch_size = 1}};
 #else
-  loader batches{gradus::cpu{}, images, {.batch_size = 1}};
+  loader batches{gradus::cpu{}, images, {.global_batch_size = 1}};
 #endif
 }

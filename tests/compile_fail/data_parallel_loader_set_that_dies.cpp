@@ -9,8 +9,8 @@ using loader = gradus::data::parallel_loader<float, gradus::nchw>;
 
 void load(gradus::cpu& device, const gradus::data::image_dataset& images) {
 #ifdef GRADUS_TEST_GOOD_TWIN
-  loader batches{device, images, {.batch_size = 1}, {.threads = 2}};
+  loader batches{device, images, {.global_batch_size = 1}, {.threads = 2}};
 #else
-  loader batches{device, gradus::data::make_synthetic(), {.batch_size = 1}, {.threads = 2}};
+  loader batches{device, gradus::data::make_synthetic(), {.global_batch_size = 1}, {.threads = 2}};
 #endif
 }

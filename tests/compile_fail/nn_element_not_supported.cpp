@@ -11,5 +11,5 @@ using network = gradus::nn::network<int>;
 #endif
 
 void check(const network& net) {
-  (void)net.frozen();
+  (void)net.compiled();
 }

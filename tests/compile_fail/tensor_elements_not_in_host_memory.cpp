@@ -4,7 +4,7 @@
 #include "gradus/tensor/copy.hpp"
 
 struct far_device : archetypes::device {
-  static constexpr bool host_memory = false;
+  static constexpr bool host_accessible = false;
 };
 
 float use(gradus::cpu& host, const gradus::tensor<float, 2, gradus::row_major, far_device>& x) {

@@ -4,8 +4,10 @@
 #include "gradus/device/cuda.cuh"
 
 #define GRADUS_TEST_DEVICES gradus::cuda
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -94,7 +96,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(loader_gives_the_batches_of_the_host, Loader, load
   gradus::cpu host;
   gradus::cuda device;
   const example_sets::numbered_set set{37, {1, 2, 3, 5}, 7};
-  const gradus::data::loader_options options{.batch_size = 8, .seed = 3};
+  const gradus::data::loader_options options{.global_batch_size = 8, .seed = 3};
   gradus::data::loader<float, gradus::nchw> expected{host, set, options};
   Loader loader{device, set, options};
   BOOST_TEST(loader.steps_per_epoch() == expected.steps_per_epoch());
@@ -128,7 +130,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(batches_stay_until_the_device_has_read_them, Loade
   gradus::cpu host;
   gradus::cuda device;
   const example_sets::numbered_set set{37, {1, 2, 3, 5}, 7};
-  const gradus::data::loader_options options{.batch_size = 8, .seed = 3};
+  const gradus::data::loader_options options{.global_batch_size = 8, .seed = 3};
   gradus::data::loader<float, gradus::nchw> expected{host, set, options};
   Loader loader{device, set, options};
   expected.start_epoch(0);

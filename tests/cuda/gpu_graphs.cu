@@ -44,16 +44,16 @@ std::string to_string(const run_spec& run) {
 template <class Element>
 training_outcome run_on_gpu(const graph_spec& spec, const training_spec& training, const run_spec& run) {
   gradus::cuda device;
-  nn::freeze_options freeze;
-  freeze.recompute = run.recompute;
+  nn::compile_options compile;
+  compile.recompute = run.recompute;
   if (!run.optimized) {
-    freeze.optimizations = nn::plan_optimizations::none();
+    compile.optimizations = nn::plan_optimizations::none();
   }
   if (training.micro_batch > 0) {
-    freeze.micro_batch_size = training.micro_batch;
+    compile.micro_batch_size = training.micro_batch;
   }
-  return run.nhwc ? train_network<Element, gradus::nhwc>(device, spec, training, freeze)
-                  : train_network<Element, gradus::nchw>(device, spec, training, freeze);
+  return run.nhwc ? train_network<Element, gradus::nhwc>(device, spec, training, compile)
+                  : train_network<Element, gradus::nchw>(device, spec, training, compile);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ std::vector<Element> on_host(gradus::cuda& device, const numbers_on_gpu<Element>
   return result;
 }
 
-/// What a step of batch normalisation in training writes.
+/// What a step of batch normalization in training writes.
 template <class Element>
 struct normalized {
   std::vector<Element> y, dx;

@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(recorded_steps_have_the_same_bits) {
       });
     };
     const auto plain = run(gradus_test::as_it_is{});
-    const auto launched = run([](auto& net) { return gradus::train::recorded_network{net}; });
+    const auto launched = run([](auto& net) { return gradus::train::captured_network{net}; });
     for (std::size_t rank = 0; rank < plain.size(); ++rank) {
       BOOST_CHECK(launched[rank].weights == plain[rank].weights);
       BOOST_CHECK(launched[rank].losses == plain[rank].losses);

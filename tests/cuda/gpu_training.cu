@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_launches_recorded_steps_has_the_same_bits) {
   const training_result launched = gradus_test::run_training_on<gradus::nhwc, float>(
       device, self, {}, gradus::parallel::all_reduce{}, {.rank = 0, .ranks = 1},
       [&](auto& trainer) { recorded = trainer.network().recorded(); },
-      [](auto& net) { return gradus::train::recorded_network{net}; });
+      [](auto& net) { return gradus::train::captured_network{net}; });
   BOOST_CHECK(recorded);
   BOOST_CHECK(launched.weights == plain.weights);
   BOOST_CHECK(launched.losses == plain.losses);
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_launch_recorded_steps_have_the_same_bits) {
     });
   };
   const auto plain = run(gradus_test::as_it_is{});
-  const auto launched = run([](auto& net) { return gradus::train::recorded_network{net}; });
+  const auto launched = run([](auto& net) { return gradus::train::captured_network{net}; });
   for (std::size_t rank = 0; rank < plain.size(); ++rank) {
     BOOST_CHECK(launched[rank].weights == plain[rank].weights);
     BOOST_CHECK(launched[rank].losses == plain[rank].losses);
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_scale_of_the_loss_changes_no_bit) {
     const gradus::parallel::all_reduce how{};
     const training_result result = record ? gradus_test::run_training_on<gradus::nhwc, float>(
                                                 device, self, setup, how, {.rank = 0, .ranks = 1}, look,
-                                                [](auto& net) { return gradus::train::recorded_network{net}; })
+                                                [](auto& net) { return gradus::train::captured_network{net}; })
                                           : gradus_test::run_training_on<gradus::nhwc, float>(
                                                 device, self, setup, how, {.rank = 0, .ranks = 1}, look);
     BOOST_CHECK(result.weights == plain.weights);
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(float16_learns_from_a_scale_that_is_too_large) {
     const gradus::parallel::all_reduce how{};
     const training_result result = record ? gradus_test::run_training_on<gradus::nhwc, gradus::float16>(
                                                 device, self, setup, how, {.rank = 0, .ranks = 1}, look,
-                                                [](auto& net) { return gradus::train::recorded_network{net}; })
+                                                [](auto& net) { return gradus::train::captured_network{net}; })
                                           : gradus_test::run_training_on<gradus::nhwc, gradus::float16>(
                                                 device, self, setup, how, {.rank = 0, .ranks = 1}, look);
     BOOST_CHECK_GE(report.skipped_steps, 2);
@@ -217,10 +217,10 @@ void check_own_loss() {
   using network = gradus::nn::network<Element, gradus::nhwc, gradus::cuda>;
   gradus::cuda device;
   gradus::data::loader<Element, gradus::nhwc, gradus::cuda> loader{
-      device, gradus_test::small_dataset(), {.batch_size = 8, .seed = 5}};
+      device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 5}};
   network net{device, {2, 9, 8}};
   net.loss(gradus_test::half_squares{}, net.add("scores", gradus::nn::dense{.out_features = 5}, net.input()));
-  net.freeze({.batch_size = 8, .seed = 11});
+  net.compile({.max_batch_size = 8, .seed = 11});
   gradus::tensor<double, 1, gradus::row_major, gradus::cuda> numbers{device, {4}};
   const double scale[4] = {64, 0, 0, 0};
   device.copy_from_host(numbers.data(), scale, sizeof(scale));
@@ -244,7 +244,7 @@ void check_own_loss() {
   }
   BOOST_CHECK(factor_gradients == scaled_gradients);
 
-  gradus::train::recorded_step recorded{net, gradus::optim::sgd{}};
+  gradus::train::captured_step recorded{net, gradus::optim::sgd{}};
   const auto record = [&] {
     for (int i = 0; i < 3; ++i) {
       (void)recorded(batch->images, batch->labels, 0.1, {.global_examples = 8});
@@ -263,10 +263,10 @@ BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {
   using network = gradus::nn::network<float, gradus::nhwc, gradus::cuda>;
   gradus::cuda device;
   gradus::data::loader<float, gradus::nhwc, gradus::cuda> loader{
-      device, gradus_test::small_dataset(), {.batch_size = 8, .seed = 5}};
+      device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 5}};
   const auto make = [&](network& net) {
     gradus_test::build_training_network(net);
-    net.freeze({.batch_size = 8, .seed = 11});
+    net.compile({.max_batch_size = 8, .seed = 11});
   };
   network plain{device, {2, 9, 8}};
   network recorded{device, {2, 9, 8}};
@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {
   const auto segments = gradus::train::detail::trained_parameters_of(plain).segments;
   gradus::optim::sgd::state<float, gradus::cuda> state{device, rule,
                                                        static_cast<gradus::index_t>(plain.values().size())};
-  gradus::train::recorded_step step{recorded, rule};
+  gradus::train::captured_step step{recorded, rule};
   std::uint64_t number = 0;
   for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
     loader.start_epoch(epoch);

@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(a_machine_without_a_gpu) {
 
 BOOST_AUTO_TEST_CASE(a_failed_call_says_what_and_why) {
   try {
-    gradus::detail::check_cuda(cudaErrorMemoryAllocation, "cudaMallocFromPoolAsync");
+    gradus::check_cuda(cudaErrorMemoryAllocation, "cudaMallocFromPoolAsync");
     BOOST_TEST(false, "nothing was thrown");
   } catch (const gradus::device_error& failure) {
     BOOST_TEST(failure.message() ==

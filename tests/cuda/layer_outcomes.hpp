@@ -23,21 +23,23 @@ inline constexpr nn::value_shape image{.channels = 3, .height = 11, .width = 9};
 template <class Network>
 void build(Network& net, bool last_batch_smaller) {
   nn::value x = net.input();
-  x = net.add("conv1", nn::conv2d{.out_channels = 8, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+  x = net.add("conv1", nn::conv2d{.out_channels = 8, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);
   const nn::value shortcut = x;
-  x = net.add("conv2", nn::conv2d{.out_channels = 8, .kernel = {3, 3}, .pad = nn::padding::same(), .bias = false}, x);
+  x = net.add("conv2", nn::conv2d{.out_channels = 8, .kernel = {3, 3}, .padding = nn::padding::same(), .bias = false},
+              x);
   x = net.add("norm2", nn::batch_norm{}, x);
   x = net.add("sum", nn::add{}, {x, shortcut});
   x = net.add("relu2", nn::relu{}, x);
   x = net.add("response", nn::local_response_norm{.alpha = 0.1}, x);
   const nn::value left = net.add(
       "down",
-      nn::conv2d{.out_channels = 12, .kernel = {2, 4}, .stride = {2, 2}, .pad = nn::padding::same(), .groups = 2}, x);
+      nn::conv2d{.out_channels = 12, .kernel = {2, 4}, .stride = {2, 2}, .padding = nn::padding::same(), .groups = 2},
+      x);
   const nn::value right =
-      net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .pad = nn::padding::same()}, x);
+      net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .padding = nn::padding::same()}, x);
   x = net.add("both", nn::concat{}, {left, right});
-  x = net.add("average", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .pad = nn::padding::same()}, x);
+  x = net.add("average", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .padding = nn::padding::same()}, x);
   x = net.add("wider", nn::pad_channels{.before = 1, .after = 3}, x);
   x = net.add("norm3", nn::batch_norm{.scale = false}, x);
   x = net.add("relu3", nn::relu{}, x);
@@ -47,7 +49,7 @@ void build(Network& net, bool last_batch_smaller) {
   x = net.add("relu4", nn::relu{}, x);
   x = net.add("scores", nn::dense{.out_features = 5}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = last_batch_smaller ? batch + 2 : batch, .seed = 3});
+  net.compile({.max_batch_size = last_batch_smaller ? batch + 2 : batch, .seed = 3});
 }
 
 /// In the logical order.

@@ -5,12 +5,12 @@
 
 #include <thrust/system/omp/execution_policy.h>  // thrust::omp::par
 
-#include "archetypes.hpp"                     // archetypes::device
-#include "gradus/device/thrust_device.cuh"    // thrust_device
-#include "gradus/tensor/detail/thrust/evaluate.cuh"  // evaluate_to
-#include "gradus/tensor/detail/thrust/reduce.cuh"    // reduce
+#include "archetypes.hpp"  // archetypes::device
+#include "gradus/device/thrust_device.cuh"
+#include "gradus/tensor/detail/thrust/evaluate.cuh"
+#include "gradus/tensor/detail/thrust/reduce.cuh"
 
-class thrust_host : public archetypes::device, public gradus::detail::thrust_device {
+class thrust_host : public archetypes::device, public gradus::thrust_device {
  public:
   static constexpr std::string_view name = "thrust_host";
 };

@@ -2,7 +2,7 @@
 //
 // Collectives over MPI messages pass the conformance suite with every algorithm.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/collectives.hpp"  // collectives
+#include "gradus/comm/collectives.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

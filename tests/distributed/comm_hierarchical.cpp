@@ -4,8 +4,8 @@
 #include <utility>  // std::move
 
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/hierarchical.hpp"  // hierarchical
-#include "gradus/comm/mpi_shared.hpp"    // mpi_shared
+#include "gradus/comm/hierarchical.hpp"
+#include "gradus/comm/mpi_shared.hpp"
 
 namespace {
 

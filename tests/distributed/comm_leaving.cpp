@@ -113,22 +113,22 @@ void dropped_collectives_count(comm::mpi& world) {
 
 /// A message that was sent before its sender left may be on its way for any time: it is waited for.
 void messages_on_their_way_are_waited_for() {
-  using comm::detail::call_kind;
+  using comm::call_kind;
   comm::detail::mpi_membership mine{1, 0, 2};
-  const comm::detail::call first{.kind = call_kind::receive, .peer = 1, .tag = 3, .count = 1, .element = "float32"};
-  const comm::detail::call other{.kind = call_kind::receive, .peer = 1, .tag = 4, .count = 1, .element = "float32"};
-  const comm::detail::call send{.kind = call_kind::send, .peer = 1, .tag = 3, .count = 1, .element = "float32"};
-  const comm::detail::call barrier{.kind = call_kind::barrier};
+  const comm::call_description first{.kind = call_kind::receive, .peer = 1, .tag = 3, .count = 1, .element = "float32"};
+  const comm::call_description other{.kind = call_kind::receive, .peer = 1, .tag = 4, .count = 1, .element = "float32"};
+  const comm::call_description send{.kind = call_kind::send, .peer = 1, .tag = 3, .count = 1, .element = "float32"};
+  const comm::call_description barrier{.kind = call_kind::barrier};
   comm::detail::mpi_membership theirs{1, 1, 2};
-  for (const comm::detail::call& each : {first, other, send, barrier}) {
+  for (const comm::call_description& each : {first, other, send, barrier}) {
     suite::require(mine.begin(each) == (each.kind == call_kind::receive ? 0U : 1U), "the first of its kind");
   }
-  comm::detail::call sent = send;
+  comm::call_description sent = send;
   sent.peer = 0;
   suite::require(theirs.begin(sent) == 1 && theirs.begin(sent) == 2 && theirs.begin(barrier) == 1, "numbers");
   suite::require(!mine.some_left(), "nobody has left");
   mine.hear(theirs.departure(0, false), 5);
-  const auto can = [&](const comm::detail::call& what, std::uint64_t number) {
+  const auto can = [&](const comm::call_description& what, std::uint64_t number) {
     return !mine.absence_from(what, number, "rank 0").has_value();
   };
   suite::require(mine.some_left() && can(barrier, 1) && !can(barrier, 2), "collectives");

@@ -61,10 +61,10 @@ void train(comm::mpi_environment& environment) {
   gradus::data::loader<double, gradus::nhwc> loader{
       device,
       gradus_test::small_dataset(),
-      {.batch_size = 8, .seed = 11, .shard = {.rank = world.rank(), .ranks = world.size()}}};
+      {.global_batch_size = 8, .seed = 11, .shard = {.rank = world.rank(), .ranks = world.size()}}};
   gradus::nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
   gradus_test::build_training_network(net);
-  net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()), .seed = 11});
+  net.compile({.max_batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()), .seed = 11});
   gradus::train::trainer trainer{net, gradus::optim::sgd{}, world, gradus::parallel::all_reduce{}};
   for (int epoch = 0; epoch < 3; ++epoch) {
     if (epoch == 1 && environment.rank() == last_of(environment)) {

@@ -7,9 +7,9 @@
 
 #include "../support/communicators_mpi.hpp"
 #include "../support/count_allocations.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
-#include "gradus/core/bfloat16.hpp"    // bfloat16
-#include "gradus/core/float16.hpp"     // float16
+#include "gradus/comm/mpi_shared.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 
 namespace {
 

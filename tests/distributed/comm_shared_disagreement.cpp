@@ -2,8 +2,8 @@
 //
 // Ranks that share memory and begin different collectives: every rank names two calls that differ; nobody hangs.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
-#include "gradus/core/bfloat16.hpp"    // bfloat16
+#include "gradus/comm/mpi_shared.hpp"
+#include "gradus/core/bfloat16.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

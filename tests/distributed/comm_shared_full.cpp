@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+#include "gradus/comm/mpi_shared.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

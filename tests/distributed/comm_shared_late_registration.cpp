@@ -2,7 +2,7 @@
 //
 // A registration that outlives MPI: the memory is this rank's alone again, with its contents.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+#include "gradus/comm/mpi_shared.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

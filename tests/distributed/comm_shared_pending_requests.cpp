@@ -2,7 +2,7 @@
 //
 // Ranks that share memory: requests under way end when a rank fails; the job ends and nobody hangs.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+#include "gradus/comm/mpi_shared.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

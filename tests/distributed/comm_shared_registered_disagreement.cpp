@@ -3,7 +3,7 @@
 // Ranks that reduce different parts of registered memory, or one of them none, or that register arrays of different
 // sizes: every rank is told both calls.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
+#include "gradus/comm/mpi_shared.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;

@@ -51,16 +51,16 @@ void require_sums_of_long_gradients(comm::mpi_shared& world, bool rounded) {
   std::vector<float> values(150011);
   std::vector<float> gradients(values.size());
   const auto run = [&](auto options) {
-    typename decltype(options)::template state<float, comm::mpi_shared> synchronization{
+    typename decltype(options)::template state<float, comm::mpi_shared> strategy{
         options, world, {values, gradients, segments}};
-    synchronization.start();
+    strategy.start();
     for (int step = 0; step < 3; ++step) {
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         gradients[i] = static_cast<float>((i + static_cast<std::size_t>(world.rank()) * 7) % 64);
       }
-      synchronization.gradients_ready(0, 1);
-      synchronization.gradients_ready(1, 2);
-      synchronization.finish([](std::span<const gradus::optim::segment> /*ready*/) {});
+      strategy.gradients_ready(0, 1);
+      strategy.gradients_ready(1, 2);
+      strategy.finish([](std::span<const gradus::optim::segment> /*ready*/) {});
       for (const gradus::optim::segment& each : segments) {
         for (auto i = static_cast<std::size_t>(each.offset); i < static_cast<std::size_t>(each.offset + each.size);
              ++i) {
@@ -96,10 +96,9 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::optim::sgd::state<float> rule{
       device, {.momentum = 0.9, .weight_decay = 0.01}, static_cast<gradus::index_t>(elements)};
-  typename Options::template state<float, comm::mpi_shared> synchronization{
-      options, world, {values, gradients, segments}};
-  if constexpr (requires { synchronization.share_state(rule); }) {
-    synchronization.share_state(rule);
+  typename Options::template state<float, comm::mpi_shared> strategy{options, world, {values, gradients, segments}};
+  if constexpr (requires { strategy.share_state(rule); }) {
+    strategy.share_state(rule);
   }
   std::vector<float> result;
   const auto add_velocities = [&] {
@@ -107,27 +106,27 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
       result.insert(result.end(), data, data + count);
     });
   };
-  synchronization.start();
+  strategy.start();
   for (int step = 0; step < 3; ++step) {
     for (std::size_t number = 0; number < segments.size(); ++number) {
       for (gradus::index_t i = segments[number].offset; i < segments[number].offset + segments[number].size; ++i) {
         gradients[static_cast<std::size_t>(i)] =
             static_cast<float>(std::sin(static_cast<double>(i) + 7 * step + 1000 * world.rank()));
       }
-      synchronization.gradients_ready(number, 1);
+      strategy.gradients_ready(number, 1);
     }
-    synchronization.finish([&](std::span<const gradus::optim::segment> ready) {
+    strategy.finish([&](std::span<const gradus::optim::segment> ready) {
       rule.update(device, ready, values.data(), gradients.data(), 0.1);
     });
     if (step == 1 && world.rank() == 0) {  // the others go on
-      if constexpr (requires { synchronization.fetch_state(); }) {
-        synchronization.fetch_state();
+      if constexpr (requires { strategy.fetch_state(); }) {
+        strategy.fetch_state();
       }
       add_velocities();
     }
   }
-  if constexpr (requires { synchronization.gather_state(rule); }) {
-    synchronization.gather_state(rule);
+  if constexpr (requires { strategy.gather_state(rule); }) {
+    strategy.gather_state(rule);
   }
   add_velocities();
   result.insert(result.end(), values.begin(), values.end());
@@ -140,10 +139,9 @@ void require_sharded_updates_in_shared_memory(comm::mpi_shared& world) {
   static_assert(comm::makes_windows<comm::mpi_shared, float> && !comm::makes_windows<comm::mpi, float>);
   using network = gradus::nn::network<float, gradus::nhwc>;
   using sgd = gradus::optim::sgd;
-  static_assert(std::is_same_v<gradus::train::default_synchronization<network, sgd, comm::mpi_shared>,
+  static_assert(std::is_same_v<gradus::train::default_strategy<network, sgd, comm::mpi_shared>,
                                gradus::parallel::sharded_update>);
-  static_assert(
-      std::is_same_v<gradus::train::default_synchronization<network, sgd, comm::mpi>, gradus::parallel::all_reduce>);
+  static_assert(std::is_same_v<gradus::train::default_strategy<network, sgd, comm::mpi>, gradus::parallel::all_reduce>);
   const auto shift = static_cast<std::size_t>(16 * world.rank());
   const std::vector<float> want = values_after_steps(world, gradus::parallel::all_reduce{}, shift);
   for (const std::size_t each : {std::size_t{0}, shift, 512 + 3 * shift}) {

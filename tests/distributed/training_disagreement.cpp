@@ -2,11 +2,11 @@
 //
 // Ranks whose networks differ are told which and how, before they share memory or send parameters.
 #include "../support/communicators_mpi.hpp"
-#include "gradus/comm/mpi_shared.hpp"  // mpi_shared
-#include "gradus/nn/layers.hpp"        // dense
-#include "gradus/nn/network.hpp"       // network
-#include "gradus/optim/sgd.hpp"        // sgd
-#include "gradus/train/trainer.hpp"    // trainer
+#include "gradus/comm/mpi_shared.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/sgd.hpp"
+#include "gradus/train/trainer.hpp"
 
 int main(int argc, char** argv) {
   namespace suite = communicator_tests;
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     nn::network<float, gradus::nhwc> net{device, {1, 64, 64}};
     const bool last = whole.rank() == whole.size() - 1;
     net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = last ? 11 : 10}, net.input()));
-    net.freeze({.batch_size = 2, .seed = 1});
+    net.compile({.max_batch_size = 2, .seed = 1});
     const auto require_named = [&](auto& communicator) {
       const std::string message = suite::message_of<gradus::configuration_error>([&] {
         const gradus::train::trainer trainer{net, gradus::optim::sgd{}, communicator};

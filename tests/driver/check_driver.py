@@ -263,7 +263,7 @@ class Measurement(unittest.TestCase):
                 (["--precision", "tf32"], r"--precision: expected fp32 or bf16 with --device cpu, got tf32"),
                 (["--precision", "fp16"], r"--precision: expected fp32 or bf16 with --device cpu, got fp16"),
                 (["--winograd=false", "--device=cuda"], r"--winograd: expected --device cpu, got --device cuda"),
-                (["--record-step"], r"--record-step: expected --device cuda, got --device cpu"),
+                (["--capture-step"], r"--capture-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["--optimizer=lars", "--variable-update=sharded_update"], r"--optimizer: lars needs whole parameters"),
                 (["--order=tic", "--variable-update=sharded_update"], r"--order: .* blocks of gradients"),
@@ -315,7 +315,7 @@ class Gpu(unittest.TestCase):
     def test_without_a_card_a_dry_run_plans_and_a_measurement_says_what_is_missing(self):
         if not ARGUMENTS.cuda or ARGUMENTS.cards:
             self.skipTest("built without gradus::cuda, or there is a card")
-        for options in ([], ["--ranks", 2], ["--record-step", "--precision=bf16"], ["--variable-update=independent"]):
+        for options in ([], ["--ranks", 2], ["--capture-step", "--precision=bf16"], ["--variable-update=independent"]):
             said = run(*SMALL, "--device", "cuda", *options, status=1)
             self.assertRegex(said, "gradus_bench: .*cuda: no CUDA device was found: expected a card of NVIDIA")
         if ARGUMENTS.mpiexec:
@@ -335,10 +335,10 @@ class Gpu(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             file = pathlib.Path(name) / "result.json"
             results = []
-            for options in (["--device=cpu"], ["--device=cuda"], ["--device=cuda", "--record-step"],
+            for options in (["--device=cpu"], ["--device=cuda"], ["--device=cuda", "--capture-step"],
                             ["--device=cuda", "--data-format=NHWC", "--precision=bf16"],
                             ["--device=cuda", "--precision=fp16"],
-                            ["--device=cuda", "--precision=fp16", "--record-step", "--data-format=NHWC"],
+                            ["--device=cuda", "--precision=fp16", "--capture-step", "--data-format=NHWC"],
                             ["--device=cuda", "--data-format=NHWC", "--all-reduce-spec=nccl"]):
                 text = run(*SMALL, "--learning-rate=0.001", *options, "--json", file)
                 results.append(json.loads(file.read_text()))
@@ -358,7 +358,7 @@ class Gpu(unittest.TestCase):
             file = pathlib.Path(name) / "result.json"
             results = []
             for options in (["--device=cpu"], ["--device=cuda"], ["--device=cuda", "--all-reduce-spec=nccl"],
-                            ["--device=cuda", "--all-reduce-spec=nccl", "--record-step"],
+                            ["--device=cuda", "--all-reduce-spec=nccl", "--capture-step"],
                             ["--device=cuda", "--all-reduce-spec=nccl", "--precision=fp16"],
                             ["--device=cuda", "--variable-update=sharded_update"],
                             ["--device=cuda", "--variable-update=sharded_update", "--all-reduce-spec=nccl"]):

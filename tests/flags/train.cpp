@@ -17,7 +17,7 @@ namespace nn = gradus::nn;
 double train(gradus::comm::threads& world) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const auto images = gradus::data::make_synthetic({.examples = 128, .height = 12, .width = 12, .classes = 4});
-  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 16, .seed = 1}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.global_batch_size = 16, .seed = 1}};
 
   nn::network<float, gradus::nhwc> net{device, {.channels = 1, .height = 12, .width = 12}};
   nn::value x = net.input();
@@ -27,7 +27,7 @@ double train(gradus::comm::threads& world) {
   x = net.add("flatten", nn::flatten{}, x);
   x = net.add("scores", nn::dense{.out_features = 4}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = 16, .seed = 1});
+  net.compile({.max_batch_size = 16, .seed = 1});
 
   gradus::train::trainer trainer{net, gradus::optim::sgd{.momentum = 0.9}, world};
   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05}, gradus::train::progress{});

@@ -14,7 +14,7 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/data/byte_source.hpp"  // byte_source
+#include "gradus/data/byte_source.hpp"
 
 namespace gradus_fuzz {
 

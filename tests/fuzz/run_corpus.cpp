@@ -26,7 +26,7 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/random.hpp"  // mix_bits
+#include "gradus/core/random.hpp"
 
 extern "C" {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

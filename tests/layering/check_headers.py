@@ -3,7 +3,7 @@
 """Checks who includes whom in a source tree: check_headers.py ROOT
 
 The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
-may include. Further: the module line in the head of a header names its folder; third-party headers of an optional
+may include. Further: third-party headers of an optional
 component, and the component's own headers, are included by that component alone; included files exist; no cycles
 between headers; no header is longer than 800 lines. What declares names in namespaces `detail` only stands in a folder
 `detail/IDEA/`, nothing public stands there, and no module includes what another one has there. What a header uses of the standard library or of Eigen it includes
@@ -119,11 +119,6 @@ def check(root):
         lines = path.read_text().splitlines()
         if len(lines) > LONGEST_HEADER:
             complaints.append(f"{header}: {len(lines)} lines; at most {LONGEST_HEADER}: split it")
-        head = next((line for line in lines[:12] if line.startswith("// Module: ")), None)
-        if not umbrella and (head is None or re.match(r"// Module: (\w+)\.", head) is None):
-            complaints.append(f"{header}: no line '// Module: {module}. Depends on: ...' in its head")
-        elif not umbrella and re.match(r"// Module: (\w+)\.", head).group(1) != module:
-            complaints.append(f"{header}: lies in '{module}' but its head says '{head[3:]}'")
         graph[header] = []
         in_detail = "detail" in parts[:-1]
         public, private = public_and_private(path.read_text())

@@ -32,9 +32,9 @@ class Recording:
         self.events = []
         self.flows = 0
 
-    def span(self, rank, lane, category, name, begin, end, **args):
+    def span(self, rank, track, category, name, begin, end, **args):
         args = {("for" if key == "wait_for" else key): value for key, value in args.items() if value is not None}
-        self.events.append({"ph": "X", "pid": rank, "tid": lane, "ts": round(begin, 3), "dur": round(end - begin, 3),
+        self.events.append({"ph": "X", "pid": rank, "tid": track, "ts": round(begin, 3), "dur": round(end - begin, 3),
                             "cat": category, "name": name, "args": args})
 
     def arrow(self, sender, sent, receiver, received):
@@ -75,8 +75,8 @@ def record(options):
     for rank in ranks:
         recording.events.append({"ph": "M", "pid": rank, "tid": 0, "name": "process_name",
                                  "args": {"name": f"rank {rank} (node{rank // 4})"}})
-        for lane, name in enumerate(["step", "compute", "communicate", "input", "copy"]):
-            recording.events.append({"ph": "M", "pid": rank, "tid": lane, "name": "thread_name", "args": {"name": name}})
+        for track, name in enumerate(["step", "compute", "communicate", "input", "copy"]):
+            recording.events.append({"ph": "M", "pid": rank, "tid": track, "name": "thread_name", "args": {"name": name}})
     now = {rank: 1000.0 * rank / options.ranks for rank in ranks}
     network_free = 0.0
     for step in range(options.steps):

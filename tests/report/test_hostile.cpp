@@ -113,9 +113,9 @@ BOOST_AUTO_TEST_CASE(compressed_files_are_read_and_bombs_are_not) {
   };
   const std::string text = trace_text{2}.span(0, 0, "step", "step", 0, 1).text();
   write(text);
-  BOOST_TEST(read_trace_file(path).lane(0, 0).size() == 1U);
+  BOOST_TEST(read_trace_file(path).track(0, 0).size() == 1U);
   write(text + std::string((std::size_t{10} << 20) - text.size(), ' '));
-  BOOST_TEST(read_trace_file(path).lane(0, 0).size() == 1U);
+  BOOST_TEST(read_trace_file(path).track(0, 0).size() == 1U);
   BOOST_TEST(error_of_file() == "no error");
   write(text + std::string((std::size_t{10} << 20) - text.size() + 1, ' '));
   BOOST_TEST(error_of_file().find(path + ": it inflates to more than 10 MiB") == 0U);

@@ -14,14 +14,14 @@ class trace_text {
  public:
   explicit trace_text(int ranks) : other_{R"("gradus":"1","ranks":)" + std::to_string(ranks)} {}
 
-  trace_text& span(int rank, int lane, const char* category, const char* name, double begin, double end,
+  trace_text& span(int rank, int track, const char* category, const char* name, double begin, double end,
                    const std::string& args = "") {
     char text[200];
     std::snprintf(text, sizeof text, R"({"ph":"X","pid":%d,"tid":%d,"cat":"%s","name":"%s","ts":%.3f,"dur":%.3f,)",
-                  rank, lane, category, name, begin * 1e3, (end - begin) * 1e3);
+                  rank, track, category, name, begin * 1e3, (end - begin) * 1e3);
     return event(text + (R"("args":{)" + args + "}}"));
   }
-  /// An arrow on the lanes of transfers.
+  /// An arrow on the tracks of transfers.
   trace_text& arrow(int id, int from, double sent, int to, double received) {
     const auto end = [&](const char* phase, int rank, double time) {
       char text[200];

@@ -8,7 +8,7 @@
 #include <new>          // std::align_val_t
 #include <string_view>  // std::string_view
 
-#include "gradus/device/device_policy.hpp"  // device_policy
+#include "gradus/device/device_policy.hpp"
 
 namespace archetypes {
 

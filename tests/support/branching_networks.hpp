@@ -16,11 +16,11 @@ namespace gradus_test {
 
 namespace nn = gradus::nn;
 
-/// Convolution, batch normalisation, ReLU.
+/// Convolution, batch normalization, ReLU.
 template <class Network>
 nn::value add_block(Network& net, const std::string& name, nn::value x, gradus::index_t channels, nn::size2d kernel) {
   x = net.add(name + "_conv",
-              nn::conv2d{.out_channels = channels, .kernel = kernel, .pad = nn::padding::same(), .bias = false}, x);
+              nn::conv2d{.out_channels = channels, .kernel = kernel, .padding = nn::padding::same(), .bias = false}, x);
   x = net.add(name + "_norm", nn::batch_norm{}, x);
   return net.add(name + "_relu", nn::relu{}, x);
 }
@@ -36,9 +36,9 @@ nn::value add_module(Network& net, const std::string& name, nn::value x) {
   const nn::value high = add_block(net, name + "_c3", c, 4, {3, 1});
   c = net.add(name + "_c4", nn::concat{}, {wide, high});
   nn::value d =
-      net.add(name + "_d1", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .pad = nn::padding::same()}, x);
-  d = net.add(name + "_d2", nn::conv2d{.out_channels = 5, .kernel = {3, 3}, .pad = nn::padding::same(), .bias = true},
-              d);
+      net.add(name + "_d1", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .padding = nn::padding::same()}, x);
+  d = net.add(name + "_d2",
+              nn::conv2d{.out_channels = 5, .kernel = {3, 3}, .padding = nn::padding::same(), .bias = true}, d);
   return net.add(name + "_joined", nn::concat{}, {a, b, c, d});
 }
 
@@ -47,26 +47,27 @@ template <class Network>
 void build_branching(Network& net) {
   nn::value x = add_block(net, "stem", net.input(), 8, {3, 3});
   x = add_module(net, "module1", x);
-  x = net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .pad = nn::padding::same()}, x);
+  x = net.add("pool", nn::max_pool2d{.kernel = {3, 3}, .stride = {2, 2}, .padding = nn::padding::same()}, x);
   x = net.add("lrn", nn::local_response_norm{}, x);
   x = add_module(net, "module2", x);
   // Densely connected: every concatenation reads the one before it, and a ReLU is in place.
   for (const char* const name : {"dense1", "dense2", "dense3", "dense4"}) {
     nn::value y = net.add(std::string{name} + "_relu", nn::relu{}, x);
     y = net.add(std::string{name} + "_conv",
-                nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .pad = nn::padding::same()}, y);
+                nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .padding = nn::padding::same()}, y);
     x = net.add(std::string{name} + "_joined", nn::concat{}, {x, y});
   }
   // A shortcut with a projection, a sum that no layer can take over, and one with more channels.
   nn::value y = add_block(net, "wide1", x, 12, {3, 3});
-  y = net.add("wide2", nn::conv2d{.out_channels = 16, .kernel = {3, 3}, .pad = nn::padding::same(), .bias = false}, y);
+  y = net.add("wide2", nn::conv2d{.out_channels = 16, .kernel = {3, 3}, .padding = nn::padding::same(), .bias = false},
+              y);
   y = net.add("wide2_norm", nn::batch_norm{}, y);
   nn::value shortcut = net.add(
-      "projection", nn::conv2d{.out_channels = 16, .kernel = {3, 3}, .pad = nn::padding::same(), .bias = false}, x);
+      "projection", nn::conv2d{.out_channels = 16, .kernel = {3, 3}, .padding = nn::padding::same(), .bias = false}, x);
   shortcut = net.add("projection_norm", nn::batch_norm{}, shortcut);
   x = net.add("sum", nn::add{}, {y, shortcut});
   x = net.add("sum_relu", nn::relu{}, x);
-  y = net.add("smooth", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .pad = nn::padding::same()}, x);
+  y = net.add("smooth", nn::average_pool2d{.kernel = {3, 3}, .stride = {1, 1}, .padding = nn::padding::same()}, x);
   x = net.add("sum2", nn::add{}, {x, y});
   x = net.add("padded", nn::pad_channels{.before = 1, .after = 2}, x);
   x = add_block(net, "last", x, 12, {1, 1});
@@ -82,7 +83,7 @@ std::vector<std::vector<float>> results_of_steps(const gradus::cpu_options& thre
   gradus::cpu device{threads};
   nn::network<float, Layout> net{device, input};
   build(net);
-  net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute, .parallel_branches = true});
+  net.compile({.max_batch_size = 6, .seed = 1, .recompute = recompute, .parallel_branches = true});
   std::vector<std::vector<float>> results;
   for (const gradus::index_t examples : {6, 5}) {
     const random_batch<float, Layout> batch{device, input.batch(examples), 5};

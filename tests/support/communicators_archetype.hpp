@@ -8,7 +8,7 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/communicator.hpp"  // communicator, request
+#include "gradus/comm/communicator.hpp"
 
 namespace communicator_tests {
 

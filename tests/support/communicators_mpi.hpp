@@ -16,8 +16,8 @@
 #include <thread>     // std::this_thread
 #include <vector>     // std::vector
 
-#include "communicators.hpp"    // the conformance suite
-#include "gradus/comm/mpi.hpp"  // mpi, mpi_environment
+#include "communicators.hpp"  // the conformance suite
+#include "gradus/comm/mpi.hpp"
 
 namespace communicator_tests {
 

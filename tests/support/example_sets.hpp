@@ -7,9 +7,9 @@
 #include <cstdint>    // std::int32_t, std::uint64_t
 #include <stdexcept>  // std::runtime_error
 
-#include "gradus/core/extents.hpp"  // image_extents
-#include "gradus/core/index.hpp"    // index_t
-#include "gradus/device/cpu.hpp"    // cpu
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
 
 namespace example_sets {
 

@@ -3,9 +3,9 @@
 // Networks that all test programs share (networks/*.cpp). Part of the precompiled header: no test includes it.
 #pragma once
 
-#include "gradus/core/bfloat16.hpp"  // bfloat16
-#include "gradus/core/float16.hpp"   // float16
-#include "gradus/nn/instances.hpp"   // GRADUS_DECLARE_NETWORKS
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
+#include "gradus/nn/instances.hpp"
 
 GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
 GRADUS_DECLARE_NETWORKS(double, gradus::cpu)

@@ -30,7 +30,7 @@ template <class Network>
 void build_training_network(Network& net) {
   namespace nn = gradus::nn;
   nn::value x = net.input();
-  x = net.add("conv1", nn::conv2d{.out_channels = 5, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+  x = net.add("conv1", nn::conv2d{.out_channels = 5, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);
   x = net.add("pool1", nn::max_pool2d{}, x);
   x = net.add("conv2", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .stride = {2, 2}}, x);
@@ -58,7 +58,7 @@ struct training_setup_with {
   int epochs = 5;
   std::uint64_t seed = 11;
   double learning_rate = 0.1;
-  gradus::parallel::all_reduce synchronization{};
+  gradus::parallel::all_reduce strategy{};
   gradus::index_t micro_batch_size = 0;
   Rule rule = default_rule<Rule>;
 };
@@ -76,24 +76,24 @@ struct as_it_is {
   }
 };
 
-/// Trains on a device with any synchronization and returns what one rank has at the end.
+/// Trains on a device with any strategy and returns what one rank has at the end.
 /// @param mine  the share of this rank among those that train
 /// @param look  called with the trainer after training
 /// @param wrap  makes of the network what the trainer is given
-template <class Layout, class Element = double, class Device, class Communicator, class Synchronization,
+template <class Layout, class Element = double, class Device, class Communicator, class Strategy,
           class Look = ignore_trainer, class Wrap = as_it_is, class Rule = gradus::optim::sgd>
 training_result run_training_on(Device& device, Communicator& communicator, const training_setup_with<Rule>& setup,
-                                const Synchronization& synchronization, const gradus::data::shard& mine,
-                                const Look& look = {}, const Wrap& wrap = {}) {
+                                const Strategy& strategy, const gradus::data::shard& mine, const Look& look = {},
+                                const Wrap& wrap = {}) {
   gradus::data::loader<Element, Layout, Device> loader{
-      device, small_dataset(), {.batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
+      device, small_dataset(), {.global_batch_size = setup.batch_size, .seed = setup.seed, .shard = mine}};
   gradus::nn::network<Element, Layout, Device> net{device, {2, 9, 8}};
   build_training_network(net);
-  net.freeze({.batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
-              .seed = setup.seed,
-              .micro_batch_size = setup.micro_batch_size});
+  net.compile({.max_batch_size = std::max<gradus::index_t>(1, loader.local_batch_size()),
+               .seed = setup.seed,
+               .micro_batch_size = setup.micro_batch_size});
   auto&& trained = wrap(net);
-  gradus::train::trainer trainer{trained, setup.rule, communicator, synchronization};
+  gradus::train::trainer trainer{trained, setup.rule, communicator, strategy};
   training_result result;
   struct recorder {
     std::vector<double>* losses;
@@ -112,18 +112,17 @@ training_result run_training_on(Device& device, Communicator& communicator, cons
 template <class Layout, class Element = double, class Device, class Communicator, class Rule = gradus::optim::sgd>
 training_result run_training_on(Device& device, Communicator& communicator,
                                 const training_setup_with<Rule>& setup = {}) {
-  return run_training_on<Layout, Element>(device, communicator, setup, setup.synchronization,
+  return run_training_on<Layout, Element>(device, communicator, setup, setup.strategy,
                                           {.rank = communicator.rank(), .ranks = communicator.size()});
 }
 
 /// The same on one thread of the CPU.
-template <class Layout, class Element = double, class Communicator, class Synchronization, class Look = ignore_trainer,
+template <class Layout, class Element = double, class Communicator, class Strategy, class Look = ignore_trainer,
           class Rule = gradus::optim::sgd>
 training_result run_training_with(Communicator& communicator, const training_setup_with<Rule>& setup,
-                                  const Synchronization& synchronization, const gradus::data::shard& mine,
-                                  const Look& look = {}) {
+                                  const Strategy& strategy, const gradus::data::shard& mine, const Look& look = {}) {
   gradus::cpu device{{.intra_op_threads = 1}};
-  return run_training_on<Layout, Element>(device, communicator, setup, synchronization, mine, look);
+  return run_training_on<Layout, Element>(device, communicator, setup, strategy, mine, look);
 }
 
 /// By all-reduce, on one thread of the CPU.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Do all ranks mean the same? Compares named facts and says on every rank what differs and where.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>         // std::max
@@ -16,15 +15,15 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/comm/any_communicator.hpp"     // any_group, group_of
-#include "gradus/comm/communicator.hpp"  // communicator
-#include "gradus/comm/wait.hpp"   // ranks_text
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // configuration_error
-#include "gradus/core/random.hpp"        // hash_text
-#include "gradus/core/text.hpp"          // append, text
-#include "gradus/core/vector.hpp"        // vector
-#include "gradus/core/version.hpp"       // version
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/core/version.hpp"
 
 namespace gradus::comm {
 
@@ -41,14 +40,14 @@ GRADUS_COLD inline std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
     for (const std::string* text : {&each.name, &each.value}) {
-      gradus::detail::append(packed, {text->size(), ":", *text});
+      append_text(packed, {text->size(), ":", *text});
     }
   }
   return packed;
 }
 
-GRADUS_COLD inline gradus::detail::vector<fact> unpack(std::string_view packed) {
-  gradus::detail::vector<fact> facts;
+GRADUS_COLD inline dynamic_array<fact> unpack(std::string_view packed) {
+  dynamic_array<fact> facts;
   const auto next = [&packed] {
     std::size_t size = 0;
     while (packed.front() != ':') {
@@ -92,10 +91,8 @@ GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
 }
 
 /// Throws if the ranks' facts differ; all ranks have the same `facts_of_rank` and so throw the same.
-GRADUS_COLD inline void require_same_facts(std::string_view what,
-                                           std::span<const gradus::detail::vector<fact>> facts_of_rank,
+GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const dynamic_array<fact>> facts_of_rank,
                                            const std::source_location& where) {
-  using gradus::detail::append;
   std::size_t most = 0;
   for (const auto& facts : facts_of_rank) {
     most = std::max(most, facts.size());
@@ -108,18 +105,18 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
         break;
       }
     }
-    gradus::detail::vector<fact> of_rank;  // what takes this place
+    dynamic_array<fact> of_rank;  // what takes this place
     of_rank.reserve(facts_of_rank.size());
     for (const auto& facts : facts_of_rank) {
       of_rank.push_back({.name = {},
-                         .value = i >= facts.size()       ? "nothing"
-                                  : facts[i].name == name ? facts[i].value
-                                                          : gradus::detail::text({"'", facts[i].name, "' (",
-                                                                                  facts[i].value, ") in its place"})});
+                         .value = i >= facts.size() ? "nothing"
+                                  : facts[i].name == name
+                                      ? facts[i].value
+                                      : gradus::join({"'", facts[i].name, "' (", facts[i].value, ") in its place"})});
     }
     keep_first_difference({of_rank.data(), of_rank.size()});
     std::string values;  // each with its ranks, in the order of the first of them
-    gradus::detail::vector<int> ranks;
+    dynamic_array<int> ranks;
     std::size_t different = 0;
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       const std::string& value = of_rank[rank].value;
@@ -130,8 +127,8 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
         }
       }
       if (ranks.front() == static_cast<int>(rank)) {
-        append(values,
-               {different == 0 ? "" : "; ", value.empty() ? "an empty text" : value, " on ", ranks_text(ranks)});
+        append_text(values,
+                    {different == 0 ? "" : "; ", value.empty() ? "an empty text" : value, " on ", ranks_text(ranks)});
         ++different;
       }
     }
@@ -154,7 +151,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what,
 /// @param facts  in the same order on all ranks
 /// @throws configuration_error that names the first fact that differs and the values with the ranks that hold them
 /// @throws communication_error if a rank fails or does not come
-GRADUS_COLD inline void require_agreement(any_group& group, std::string_view what, std::span<const fact> facts,
+GRADUS_COLD inline void require_agreement(any_communicator& group, std::string_view what, std::span<const fact> facts,
                                           std::source_location where = std::source_location::current()) {
   // First the version: ranks of different ones may not even mean the same by the other facts.
   const fact library{.name = "version of gradus", .value = std::string{version}};
@@ -187,7 +184,7 @@ GRADUS_COLD inline void require_agreement(any_group& group, std::string_view wha
   const std::span my_text = std::span{texts}.subspan(own * longest, longest);
   std::memcpy(my_text.data(), packed.data(), packed.size());
   group.all_gather(my_text, texts, where);
-  gradus::detail::vector<gradus::detail::vector<fact>> facts_of_rank(ranks);
+  dynamic_array<dynamic_array<fact>> facts_of_rank(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     facts_of_rank[rank] = detail::unpack({reinterpret_cast<const char*>(texts.data() + rank * longest), size_of(rank)});
   }
@@ -200,8 +197,8 @@ void require_agreement(Communicator& communicator, std::string_view what, std::s
                        std::source_location where = std::source_location::current()) {
   static_assert(explain_communicator<Communicator>());
   detail::require_open(detail::caller{communicator}, "require_agreement", where);
-  group_of<Communicator> group{communicator};
-  require_agreement(static_cast<any_group&>(group), what, facts, where);
+  any_communicator_of<Communicator> group{communicator};
+  require_agreement(static_cast<any_communicator&>(group), what, facts, where);
 }
 
 /// The same for facts written in the call: require_agreement(world, "options", {{"seed", "1"}}).

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which algorithm reduces arrays of which size, by hand, by a spec string or by measurement.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <array>        // std::array
@@ -12,9 +11,9 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"  // configuration_error, format_error
-#include "gradus/core/index.hpp"  // index_t
-#include "gradus/core/text.hpp"   // append, text
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
@@ -59,15 +58,15 @@ struct all_reduce_rule {
 [[nodiscard]] inline std::string describe(std::span<const all_reduce_rule> rules) {
   std::string text;
   for (const all_reduce_rule& each : rules) {
-    gradus::detail::append(text, {text.empty() ? "" : ", ", name_of(each.algorithm)});
+    append_text(text, {text.empty() ? "" : ", ", name_of(each.algorithm)});
     if (each.rings != 1) {
-      gradus::detail::append(text, {" x ", each.rings});
+      append_text(text, {" x ", each.rings});
     }
     if (each.largest_bytes != all_reduce_rule::no_limit) {
-      gradus::detail::append(text, {" up to ", each.largest_bytes, " bytes"});
+      append_text(text, {" up to ", each.largest_bytes, " bytes"});
     }
     if (each.largest_elements != all_reduce_rule::no_limit) {
-      gradus::detail::append(text, {" up to ", each.largest_elements, " elements"});
+      append_text(text, {" up to ", each.largest_elements, " elements"});
     }
   }
   return text;
@@ -163,13 +162,13 @@ inline constexpr std::array<spec_word, 9> spec_words{
       return {.algorithm = each.algorithm,
               .rings = each.algorithm == all_reduce_algorithm::ring ? static_cast<int>(shards) : 1};
     }
-    gradus::detail::append(known, {known.empty() ? "one of " : ", ", each.word});
+    append_text(known, {known.empty() ? "one of " : ", ", each.word});
   }
   for (std::size_t i = 0; i < all_reduce_algorithm_names.size(); ++i) {
     if (all_reduce_algorithm_names[i] == name) {
       return {.algorithm = static_cast<all_reduce_algorithm>(i), .rings = static_cast<int>(shards)};
     }
-    gradus::detail::append(known, {", ", all_reduce_algorithm_names[i]});
+    append_text(known, {", ", all_reduce_algorithm_names[i]});
   }
   raise<format_error>({"all_reduce_spec '", spec, "'"}, known, {"'", word, "'"});
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A communicator without its type: for code that runs seldom and shall be compiled once for all communicators.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>          // std::byte
@@ -10,17 +9,17 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce, broadcast
-#include "gradus/core/config.hpp"        // GRADUS_COLD
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
 
 namespace gradus::comm {
 
 /// The ranks of a communicator, for checks and for sums of a few numbers. Every call waits.
-class any_group {
+class any_communicator {
  public:
-  any_group(int rank, int size) noexcept : rank_{rank}, size_{size} {}
-  any_group(const any_group&) = delete;
-  any_group& operator=(const any_group&) = delete;
+  any_communicator(int rank, int size) noexcept : rank_{rank}, size_{size} {}
+  any_communicator(const any_communicator&) = delete;
+  any_communicator& operator=(const any_communicator&) = delete;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -37,7 +36,7 @@ class any_group {
   virtual void fail(std::string_view reason) noexcept = 0;
 
  protected:
-  ~any_group() = default;
+  ~any_communicator() = default;
 
  private:
   int rank_;
@@ -46,12 +45,12 @@ class any_group {
 
 /// The ranks of a communicator that has a type. The communicator must outlive it.
 template <class Communicator>
-class group_of final : public any_group {
+class any_communicator_of final : public any_communicator {
   static_assert(explain_communicator<Communicator>());
 
  public:
-  explicit group_of(Communicator& communicator) noexcept
-      : any_group{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
+  explicit any_communicator_of(Communicator& communicator) noexcept
+      : any_communicator{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
 
   GRADUS_COLD void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
                               std::source_location where) override {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // One call of a communicator as data: compared between ranks and shown in messages.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/reduction.hpp"  // reduction, name_of
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // append
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
-namespace gradus::comm::detail {
+namespace gradus::comm {
+
+/// Tags of messages lie in [0, largest_tag]: what every MPI library has.
+inline constexpr int largest_tag = 32767;
 
 enum class call_kind : unsigned char {
   send,
@@ -52,7 +54,7 @@ enum class call_kind : unsigned char {
 
 /// `count` is in elements: of the whole array for all_reduce and broadcast, of one rank's block for reduce_scatter and
 /// all_gather. `peer` is the other rank of a message and the root of a broadcast.
-struct call {
+struct call_description {
   call_kind kind = call_kind::barrier;
   reduction operation = reduction::sum;
   int peer = 0;
@@ -60,25 +62,24 @@ struct call {
   index_t count = 0;
   std::string_view element{};
 
-  friend bool operator==(const call&, const call&) = default;
+  friend bool operator==(const call_description&, const call_description&) = default;
 
   [[nodiscard]] std::string_view name() const noexcept { return name_of(kind); }
 
   /// "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    using gradus::detail::append;
     std::string text{name()};
     switch (kind) {
       case call_kind::send:
       case call_kind::receive:
-        append(text, {kind == call_kind::send ? " to rank " : " from rank ", peer, " (tag ", tag, ")"});
+        append_text(text, {kind == call_kind::send ? " to rank " : " from rank ", peer, " (tag ", tag, ")"});
         break;
       case call_kind::all_reduce:
       case call_kind::reduce_scatter:
-        append(text, {"(", comm::name_of(operation), ")"});
+        append_text(text, {"(", comm::name_of(operation), ")"});
         break;
       case call_kind::broadcast:
-        append(text, {" from rank ", peer});
+        append_text(text, {" from rank ", peer});
         break;
       case call_kind::all_gather:
       case call_kind::barrier:
@@ -87,10 +88,10 @@ struct call {
         break;
     }
     if (kind != call_kind::barrier && kind != call_kind::duplicate) {
-      append(text, {" of ", count, " ", element});
+      append_text(text, {" of ", count, " ", element});
     }
     return text;
   }
 };
 
-}  // namespace gradus::comm::detail
+}  // namespace gradus::comm

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Collectives by algorithms of the library's own, over the messages of any communicator.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>        // std::max
@@ -18,18 +17,18 @@
 #include <utility>          // std::as_const, std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/agreement.hpp"                    // require_agreement
-#include "gradus/comm/all_reduce_rule.hpp"              // all_reduce_rule, choose, describe
-#include "gradus/comm/communicator.hpp"                 // communicator, reduction, request
-#include "gradus/comm/call.hpp"                  // call
-#include "gradus/comm/detail/schedule/collectives.hpp"  // the algorithms
-#include "gradus/comm/detail/schedule/run.hpp"          // schedule_run, schedule_runs
-#include "gradus/comm/self.hpp"                         // self
-#include "gradus/core/error.hpp"                        // configuration_error, shape_error
-#include "gradus/core/index.hpp"                        // index_t
-#include "gradus/core/random.hpp"                       // hash_text
-#include "gradus/core/text.hpp"                         // append
-#include "gradus/core/vector.hpp"                       // vector
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/schedule/collectives.hpp"
+#include "gradus/comm/detail/schedule/run.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
@@ -72,7 +71,7 @@ class schedule_book {
     if (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(size)) {
       raise<configuration_error>("comm::collectives", {"a node for each of ", size, " ranks"}, {node_of_rank.size()});
     }
-    gradus::detail::vector<int> numbers;  // of the nodes, in the order of their first ranks
+    dynamic_array<int> numbers;  // of the nodes, in the order of their first ranks
     for (int i = 0; i < size; ++i) {
       const int node = node_of_rank.empty() ? 0 : node_of_rank[static_cast<std::size_t>(i)];
       std::size_t at = 0;
@@ -173,9 +172,9 @@ class schedule_book {
   }
 
   int self_;
-  gradus::detail::vector<int> ranks_;
+  dynamic_array<int> ranks_;
   node_map nodes_;
-  gradus::detail::vector<entry> entries_;
+  dynamic_array<entry> entries_;
 };
 
 }  // namespace detail
@@ -218,7 +217,7 @@ class collectives {
     }
     std::string nodes;
     for (const int each : options_.node_of_rank) {
-      gradus::detail::append(nodes, {nodes.empty() ? "" : " ", each});
+      append_text(nodes, {nodes.empty() ? "" : " ", each});
     }
     require_agreement(base_, "comm::collectives",
                       {{"all_reduce", describe(options_.all_reduce)},
@@ -265,9 +264,9 @@ class collectives {
       return base_.all_reduce(data, operation);
     }
     return begin<Element>(
-        {.kind = detail::call_kind::all_reduce, .operation = operation, .count = count},
-        {.kind = detail::call_kind::all_reduce, .algorithm = rule.algorithm, .rings = rule.rings, .count = count},
-        data.data(), own_->runs.idle());
+        {.kind = call_kind::all_reduce, .operation = operation, .count = count},
+        {.kind = call_kind::all_reduce, .algorithm = rule.algorithm, .rings = rule.rings, .count = count}, data.data(),
+        own_->runs.idle());
   }
 
   template <transferable Element>
@@ -276,9 +275,8 @@ class collectives {
       return base_.broadcast(data, root);
     }
     const auto count = static_cast<index_t>(data.size());
-    return begin<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count},
-                          {.kind = detail::call_kind::broadcast, .root = root, .count = count}, data.data(),
-                          own_->runs.idle());
+    return begin<Element>({.kind = call_kind::broadcast, .peer = root, .count = count},
+                          {.kind = call_kind::broadcast, .root = root, .count = count}, data.data(), own_->runs.idle());
   }
 
   /// Reduces the arrays of all ranks to rank `root`; other ranks' `output` is left alone and may be empty.
@@ -298,9 +296,8 @@ class collectives {
     if (size() == 1) {
       return base_.broadcast(output, 0);
     }
-    return begin<Element>({.kind = detail::call_kind::broadcast, .operation = operation, .peer = root, .count = count},
-                          {.kind = detail::call_kind::broadcast, .root = root, .count = count, .to_root = true}, target,
-                          run);
+    return begin<Element>({.kind = call_kind::broadcast, .operation = operation, .peer = root, .count = count},
+                          {.kind = call_kind::broadcast, .root = root, .count = count, .to_root = true}, target, run);
   }
 
   template <transferable Element>
@@ -312,13 +309,12 @@ class collectives {
     detail::schedule_run& run = own_->runs.idle();
     auto* const work = reinterpret_cast<Element*>(run.staging(input.size_bytes()));
     copy(work, input);
-    return begin<Element>({.kind = detail::call_kind::reduce_scatter,
-                           .operation = operation,
-                           .count = static_cast<index_t>(output.size())},
-                          {.kind = detail::call_kind::reduce_scatter, .count = count}, work, run,
-                          {.to = output.data(),
-                           .from = work + static_cast<std::size_t>(rank()) * output.size(),
-                           .bytes = output.size_bytes()});
+    return begin<Element>(
+        {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
+        {.kind = call_kind::reduce_scatter, .count = count}, work, run,
+        {.to = output.data(),
+         .from = work + static_cast<std::size_t>(rank()) * output.size(),
+         .bytes = output.size_bytes()});
   }
 
   template <transferable Element>
@@ -327,16 +323,16 @@ class collectives {
       return base_.all_gather(input, output);
     }
     copy(output.data() + static_cast<std::size_t>(rank()) * input.size(), input);
-    return begin<Element>({.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(input.size())},
-                          {.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(output.size())},
-                          output.data(), own_->runs.idle());
+    return begin<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
+                          {.kind = call_kind::all_gather, .count = static_cast<index_t>(output.size())}, output.data(),
+                          own_->runs.idle());
   }
 
   [[nodiscard]] request barrier() {
     if (size() == 1) {
       return base_.barrier();
     }
-    return begin<std::uint8_t>({.kind = detail::call_kind::barrier}, {}, static_cast<std::uint8_t*>(nullptr),
+    return begin<std::uint8_t>({.kind = call_kind::barrier}, {}, static_cast<std::uint8_t*>(nullptr),
                                own_->runs.idle());
   }
 
@@ -357,7 +353,7 @@ class collectives {
   };
 
   template <class Element>
-  request begin(detail::call what, detail::schedule_book::key key, Element* data, detail::schedule_run& run,
+  request begin(call_description what, detail::schedule_book::key key, Element* data, detail::schedule_run& run,
                 const detail::final_copy& result = {}) {
     what.element = element_name<Element>;
     key.segment = std::max<index_t>(options_.segment_bytes / static_cast<index_t>(sizeof(Element)), 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks whose command lines differ: all learn of one that cannot be followed, and all end.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -13,12 +12,12 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"     // any_group, group_of
-#include "gradus/comm/communicator.hpp"  // explain_communicator
-#include "gradus/comm/wait.hpp"   // ranks_text
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/text.hpp"          // append, text
-#include "gradus/core/vector.hpp"        // vector
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
@@ -60,7 +59,7 @@ struct command_line {
 /// @return on all ranks the text of the lowest one that ends, for that rank to print; with this rank's own status, or 2
 ///         if it would have gone on. A command line to go on with if all do.
 /// @throws communication_error if a rank fails or does not come
-[[nodiscard]] GRADUS_COLD inline command_line agree(any_group& group, const command_line& own) {
+[[nodiscard]] GRADUS_COLD inline command_line agree(any_communicator& group, const command_line& own) {
   struct verdict {
     std::int32_t status = 0;
     std::int32_t length = 0;
@@ -71,7 +70,7 @@ struct command_line {
   group.all_gather({reinterpret_cast<const std::uint8_t*>(&mine), sizeof(mine)}, all);
   command_line result;
   std::size_t length = 0;
-  gradus::detail::vector<int> going_on;
+  dynamic_array<int> going_on;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     verdict each;
     std::memcpy(&each, all.data() + rank * sizeof(each), sizeof(each));
@@ -90,9 +89,9 @@ struct command_line {
   result.text.resize(length);
   group.broadcast(std::as_writable_bytes(std::span{result.text}), result.rank);
   if (!going_on.empty()) {
-    gradus::detail::append(result.text, {result.text.ends_with('\n') ? "" : "\n", "Rank ", result.rank,
-                                         " ends because of its command line, and with it all ranks; ",
-                                         detail::ranks_text(going_on), " could have gone on.\n"});
+    append_text(result.text, {result.text.ends_with('\n') ? "" : "\n", "Rank ", result.rank,
+                              " ends because of its command line, and with it all ranks; ", ranks_text(going_on),
+                              " could have gone on.\n"});
   }
   constexpr int wrong_command_line = 2;
   result.status = own.ends() ? own.status : wrong_command_line;
@@ -103,8 +102,8 @@ struct command_line {
 template <class Communicator>
 [[nodiscard]] command_line agree(Communicator& communicator, const command_line& own) {
   static_assert(explain_communicator<Communicator>());
-  group_of<Communicator> group{communicator};
-  return agree(static_cast<any_group&>(group), own);
+  any_communicator_of<Communicator> group{communicator};
+  return agree(static_cast<any_communicator&>(group), own);
 }
 
 }  // namespace gradus::comm

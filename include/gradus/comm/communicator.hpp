@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a communicator must offer, and the functions through which it is used.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -13,10 +12,10 @@
 #include <type_traits>      // std::is_const_v, std::is_lvalue_reference_v, std::remove_pointer_t
 #include <utility>          // std::declval
 
-#include "gradus/comm/detail/request/checks.hpp"  // require_blocks, require_open, require_peer, require_root
-#include "gradus/comm/wait.hpp"    // default_time_limit
-#include "gradus/comm/reduction.hpp"      // reduction
-#include "gradus/comm/request.hpp"        // request
+#include "gradus/comm/detail/request/checks.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
 
 namespace gradus::comm {
 

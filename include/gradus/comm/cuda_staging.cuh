@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Memory of a GPU for communicators that only read the host's, such as an MPI without GPU-direct.
-// Module: comm. Depends on: core, device.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaHostAlloc, cudaMemcpyAsync, cudaPointerGetAttributes
@@ -11,10 +10,10 @@
 #include <mutex>    // std::mutex, std::scoped_lock
 #include <utility>  // std::move
 
-#include "gradus/comm/staged.hpp"         // staged
-#include "gradus/device/cuda.cuh"         // cuda
-#include "gradus/device/cuda_error.cuh"   // detail::check_cuda
-#include "gradus/device/cuda_stream.cuh"  // cuda_event, cuda_stream
+#include "gradus/comm/staged.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_error.cuh"
+#include "gradus/device/cuda_stream.cuh"
 
 namespace gradus::comm {
 
@@ -25,12 +24,12 @@ class cuda_staging {
 
   [[nodiscard]] bool on_device(const void* pointer) const {
     cudaPointerAttributes attributes{};
-    gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
     return attributes.type == cudaMemoryTypeDevice;
   }
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     void* pointer = nullptr;
-    gradus::detail::check_cuda(cudaHostAlloc(&pointer, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    check_cuda(cudaHostAlloc(&pointer, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     return pointer;
   }
   void deallocate(void* pointer, std::size_t /*bytes*/) const noexcept { static_cast<void>(cudaFreeHost(pointer)); }
@@ -58,7 +57,7 @@ class cuda_staging {
   };
 
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) const {
-    gradus::detail::check_cuda(cudaMemcpyAsync(to, from, bytes, kind, shared_->stream.get()), "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, kind, shared_->stream.get()), "cudaMemcpyAsync");
     shared_->stream.synchronize();
   }
 

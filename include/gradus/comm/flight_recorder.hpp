@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Keeps the last communications of a rank and writes them out when one fails.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>       // std::chrono
@@ -14,13 +13,13 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/communicator.hpp"  // communicator
-#include "gradus/comm/call.hpp"   // call
-#include "gradus/comm/recorded.hpp"      // recorded
-#include "gradus/comm/self.hpp"          // self
-#include "gradus/core/error.hpp"         // configuration_error
-#include "gradus/core/text.hpp"          // append
-#include "gradus/core/vector.hpp"        // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/recorded.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
@@ -41,7 +40,8 @@ class flight_recorder {
   using entry = std::uint64_t;  // likewise
 
   /// An operation begins. @return its number, counted from 0
-  std::uint64_t begin(int duplicate, const detail::call& what, std::span<const std::byte> /*memory*/ = {}) noexcept {
+  std::uint64_t begin(int duplicate, const call_description& what,
+                      std::span<const std::byte> /*memory*/ = {}) noexcept {
     const std::scoped_lock lock{mutex_};
     entries_[next_ % entries_.size()] = {
         .number = next_, .channel = duplicate, .what = what, .began = now(), .ended = 0, .state = progress::under_way};
@@ -83,7 +83,7 @@ class flight_recorder {
   struct operation {
     std::uint64_t number = 0;
     int channel = 0;
-    detail::call what{};
+    call_description what{};
     double began = 0;
     double ended = 0;
     progress state = progress::complete;
@@ -110,11 +110,11 @@ class flight_recorder {
       const bool under_way = one.state == progress::under_way;
       char times[64];
       std::snprintf(times, sizeof(times), "%.6f\t%.6f", one.began, (under_way ? time : one.ended) - one.began);
-      gradus::detail::append(text, {one.number, "\t", one.channel, "\t",
-                                    under_way                       ? "under way"
-                                    : one.state == progress::failed ? "failed"
-                                                                    : "complete",
-                                    "\t", std::string_view{times}, "\t", one.what.describe(), "\n"});
+      append_text(text, {one.number, "\t", one.channel, "\t",
+                         under_way                       ? "under way"
+                         : one.state == progress::failed ? "failed"
+                                                         : "complete",
+                         "\t", std::string_view{times}, "\t", one.what.describe(), "\n"});
     }
     return text;
   }
@@ -131,7 +131,7 @@ class flight_recorder {
   std::string file_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   mutable std::mutex mutex_;
-  gradus::detail::vector<operation> entries_;
+  dynamic_array<operation> entries_;
   std::uint64_t next_ = 0;
   bool written_ = false;
 };

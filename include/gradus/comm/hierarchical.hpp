@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // All-reduce in two levels: inside the nodes, and between them.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -14,11 +13,11 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"       // communicator, reduction, register_memory, registration_of, request
-#include "gradus/comm/detail/schedule/two_levels.hpp"  // two_level_queue, two_level_run
-#include "gradus/core/config.hpp"             // GRADUS_COLD
-#include "gradus/core/error.hpp"              // configuration_error
-#include "gradus/core/index.hpp"              // index_t
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/schedule/two_levels.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm {
 

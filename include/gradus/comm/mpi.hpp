@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks that are processes started by mpiexec. Component gradus::mpi.
-// Module: comm. Depends on: core, MPI.
 #pragma once
 
 #include <mpi.h>
@@ -20,15 +19,15 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::forward, std::move
 
-#include "gradus/comm/communicator.hpp"     // communicator, reduction, request
-#include "gradus/comm/call.hpp"      // call
-#include "gradus/comm/detail/mpi/element.hpp"      // mpi_element, mpi_element_of
-#include "gradus/comm/mpi_environment.hpp"  // mpi_environment
-#include "gradus/comm/detail/mpi/operation.hpp"    // mpi_channel, mpi_operation
-#include "gradus/comm/detail/mpi/process.hpp"      // check_mpi
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error
-#include "gradus/core/index.hpp"            // index_t
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/element.hpp"
+#include "gradus/comm/detail/mpi/operation.hpp"
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/mpi_environment.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm {
 
@@ -94,7 +93,7 @@ class mpi {
 
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
   void set_time_limit(std::chrono::milliseconds limit) {
-    detail::require_time_limit(name, limit);
+    require_time_limit(name, limit);
     limit_ = limit;
   }
 
@@ -143,7 +142,7 @@ class mpi {
   }
 
   [[nodiscard]] request barrier() {
-    detail::mpi_operation& operation = channel_->fresh({.kind = detail::call_kind::barrier}, limit_);
+    detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::barrier}, limit_);
     request pending{operation};
     operation.add("MPI_Ibarrier", [&](MPI_Request* handle) { return MPI_Ibarrier(native(), handle); });
     return pending;
@@ -151,7 +150,7 @@ class mpi {
 
   [[nodiscard]] GRADUS_COLD mpi duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    detail::mpi_operation& operation = channel_->fresh({.kind = detail::call_kind::duplicate}, limit_);
+    detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
     request pending{operation};
     // Before any rank can have left the duplicate.
     auto membership = channel_->process().join(channel_->membership().channel_of_duplicate(), rank(), size());
@@ -187,7 +186,7 @@ class mpi {
 
   request begin_send(int peer, const void* data, index_t count, const detail::mpi_element& element, int tag) {
     detail::mpi_operation& operation =
-        fresh({.kind = detail::call_kind::send, .peer = peer, .tag = tag, .count = count}, element);
+        fresh({.kind = call_kind::send, .peer = peer, .tag = tag, .count = count}, element);
     request pending{operation};
     for_each_part(count, [&](index_t begin, int part) {
       operation.add("MPI_Isend", [&](MPI_Request* handle) {
@@ -199,7 +198,7 @@ class mpi {
 
   request begin_receive(int peer, void* data, index_t count, const detail::mpi_element& element, int tag) {
     detail::mpi_operation& operation =
-        fresh({.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .count = count}, element);
+        fresh({.kind = call_kind::receive, .peer = peer, .tag = tag, .count = count}, element);
     request pending{operation};
     for_each_part(count, [&](index_t begin, int part) {
       operation.add(
@@ -214,7 +213,7 @@ class mpi {
 
   request begin_all_reduce(void* data, index_t count, const detail::mpi_element& element, reduction operation) {
     detail::mpi_operation& under_way =
-        fresh({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count}, element);
+        fresh({.kind = call_kind::all_reduce, .operation = operation, .count = count}, element);
     request pending{under_way};
     for_each_part(count, [&](index_t begin, int part) {
       under_way.add("MPI_Iallreduce", [&](MPI_Request* handle) {
@@ -226,8 +225,7 @@ class mpi {
   }
 
   request begin_broadcast(void* data, index_t count, const detail::mpi_element& element, int root) {
-    detail::mpi_operation& operation =
-        fresh({.kind = detail::call_kind::broadcast, .peer = root, .count = count}, element);
+    detail::mpi_operation& operation = fresh({.kind = call_kind::broadcast, .peer = root, .count = count}, element);
     request pending{operation};
     for_each_part(count, [&](index_t begin, int part) {
       operation.add("MPI_Ibcast", [&](MPI_Request* handle) {
@@ -241,7 +239,7 @@ class mpi {
   request begin_reduce_scatter(const void* input, void* output, index_t count, const detail::mpi_element& element,
                                reduction operation) {
     detail::mpi_operation& under_way =
-        fresh({.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count}, element);
+        fresh({.kind = call_kind::reduce_scatter, .operation = operation, .count = count}, element);
     request pending{under_way};
     // MPI's buffers may not overlap, ours may: then the result goes through memory of the operation's own.
     void* target = output;
@@ -271,7 +269,7 @@ class mpi {
   /// @param count  elements of a block
   GRADUS_COLD request begin_all_gather(const void* input, void* output, index_t count,
                                        const detail::mpi_element& element) {
-    detail::mpi_operation& operation = fresh({.kind = detail::call_kind::all_gather, .count = count}, element);
+    detail::mpi_operation& operation = fresh({.kind = call_kind::all_gather, .count = count}, element);
     request pending{operation};
     // MPI wants all ranks to do it in place or none, ours may differ: so put the own block into its place first.
     const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
@@ -304,7 +302,7 @@ class mpi {
     return pending;
   }
 
-  GRADUS_COLD detail::mpi_operation& fresh(detail::call what, const detail::mpi_element& element) {
+  GRADUS_COLD detail::mpi_operation& fresh(call_description what, const detail::mpi_element& element) {
     what.element = element.name;
     detail::mpi_operation& operation = channel_->fresh(what, limit_);
     operation.element_type(element.type);

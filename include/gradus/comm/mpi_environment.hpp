@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // MPI from the beginning of main to its end, and what happens when a rank ends in an exception.
-// Module: comm. Depends on: core, MPI. For mpi.hpp, which includes it.
 #pragma once
 
 #include <mpi.h>
@@ -11,8 +10,8 @@
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/detail/mpi/process.hpp"  // check_mpi, mpi_process
-#include "gradus/core/config.hpp"       // GRADUS_COLD
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/core/config.hpp"
 
 namespace gradus::comm {
 
@@ -23,7 +22,7 @@ struct mpi_options {
   int exit_code = 1;
 };
 
-/// Initialises MPI and finalises it when it is destroyed. One object in main, before any `mpi` communicator.
+/// Initializes MPI and finalises it when it is destroyed. One object in main, before any `mpi` communicator.
 ///
 /// @code
 ///   int main(int argc, char** argv) {

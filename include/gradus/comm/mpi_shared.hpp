@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks of an MPI job that share a node: collectives through shared memory. Component gradus::mpi.
-// Module: comm. Depends on: core, MPI.
 #pragma once
 
 #include <mpi.h>
@@ -18,21 +17,21 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/call.hpp"            // call
-#include "gradus/comm/wait.hpp"            // ranks_text
-#include "gradus/comm/mpi.hpp"                    // mpi
-#include "gradus/comm/mpi_environment.hpp"        // mpi_environment
-#include "gradus/comm/detail/mpi/process.hpp"            // check_mpi
-#include "gradus/comm/detail/mpi/registered_memory.hpp"  // mpi_registered_memory, mpi_registration
-#include "gradus/comm/detail/mpi_shared/channel.hpp"     // mpi_shared_channel
-#include "gradus/comm/detail/mpi_shared/memory.hpp"      // mpi_shared_pool
-#include "gradus/comm/detail/mpi_shared/steps.hpp"       // reduce_shared, shared_task
-#include "gradus/core/config.hpp"                 // GRADUS_COLD
-#include "gradus/core/element.hpp"                // element_name
-#include "gradus/core/error.hpp"                  // configuration_error
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/core/vector.hpp"                 // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/mpi/registered_memory.hpp"
+#include "gradus/comm/detail/mpi_shared/channel.hpp"
+#include "gradus/comm/detail/mpi_shared/memory.hpp"
+#include "gradus/comm/detail/mpi_shared/steps.hpp"
+#include "gradus/comm/mpi.hpp"
+#include "gradus/comm/mpi_environment.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm {
 
@@ -97,7 +96,7 @@ class mpi_shared {
 
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
   void set_time_limit(std::chrono::milliseconds limit) {
-    detail::require_time_limit(name, limit);
+    require_time_limit(name, limit);
     limit_ = limit;
     if (channel_ != nullptr) {
       channel_->messages().set_time_limit(limit);
@@ -106,42 +105,40 @@ class mpi_shared {
 
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return message<Element>(detail::call_kind::send, peer, tag, data.size(),
+    return message<Element>(call_kind::send, peer, tag, data.size(),
                             [&] { return channel_->messages().send(peer, data, tag); });
   }
 
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return message<Element>(detail::call_kind::receive, peer, tag, data.size(),
+    return message<Element>(call_kind::receive, peer, tag, data.size(),
                             [&] { return channel_->messages().receive(peer, data, tag); });
   }
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
+    return collective<Element>({.kind = call_kind::all_reduce, .operation = operation, .count = count(data)},
                                data.data(), data.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return collective<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
+    return collective<Element>({.kind = call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
                                data.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return collective<Element>(
-        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data());
+    return collective<Element>({.kind = call_kind::reduce_scatter, .operation = operation, .count = count(output)},
+                               input.data(), output.data());
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return collective<Element>({.kind = detail::call_kind::all_gather, .count = count(input)}, input.data(),
-                               output.data());
+    return collective<Element>({.kind = call_kind::all_gather, .count = count(input)}, input.data(), output.data());
   }
 
-  [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = detail::call_kind::barrier}}, limit_); }
+  [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = call_kind::barrier}}, limit_); }
 
   /// Memory that was registered; this rank's alone again when its last handle is gone. A handle does not go while a
   /// collective of the memory is under way.
@@ -231,7 +228,7 @@ class mpi_shared {
 
     registration memory_;
     index_t first_ = 0;
-    gradus::detail::vector<std::span<Element>> arrays_;  // of the ranks
+    dynamic_array<std::span<Element>> arrays_;  // of the ranks
   };
 
   /// Called by all ranks, each with an array of the same size. The array is registered, with all that follows from it,
@@ -245,7 +242,7 @@ class mpi_shared {
   [[nodiscard]] mpi_shared duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     // MPI makes windows by a call that does not return until all ranks have come: so meet before it.
-    channel_->begin({.what = {.kind = detail::call_kind::duplicate}}, limit_).wait();
+    channel_->begin({.what = {.kind = call_kind::duplicate}}, limit_).wait();
     mpi_shared copy;
     copy.channel_ =
         std::make_unique<detail::mpi_shared_channel>(channel_->messages().duplicate(), channel_->process(),
@@ -269,7 +266,7 @@ class mpi_shared {
   }
 
   template <class Element>
-  request collective(detail::call what, const Element* input, Element* output) {
+  request collective(call_description what, const Element* input, Element* output) {
     what.element = element_name<Element>;
     return channel_->begin({.what = what,
                             .input = reinterpret_cast<const std::byte*>(input),
@@ -280,7 +277,7 @@ class mpi_shared {
   }
 
   template <class Element, class Begin>
-  request message(detail::call_kind kind, int peer, int tag, std::size_t size, const Begin& begin) {
+  request message(call_kind kind, int peer, int tag, std::size_t size, const Begin& begin) {
     return channel_->begin_message(
         {.kind = kind, .peer = peer, .tag = tag, .count = static_cast<index_t>(size), .element = element_name<Element>},
         limit_, begin);
@@ -318,10 +315,10 @@ class mpi_shared {
     int own = messages.rank();
     detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");  // a node is called by its first rank
     MPI_Comm_free(&node);
-    gradus::detail::vector<int> nodes(size);
+    dynamic_array<int> nodes(size);
     detail::check_mpi(MPI_Allgather(&own, 1, MPI_INT, nodes.data(), 1, MPI_INT, messages.native()), name,
                       "MPI_Allgather");
-    gradus::detail::vector<int> elsewhere;
+    dynamic_array<int> elsewhere;
     for (std::size_t rank = 0; rank < size; ++rank) {
       if (nodes[rank] != own) {
         elsewhere.push_back(static_cast<int>(rank));
@@ -329,7 +326,7 @@ class mpi_shared {
     }
     if (!elsewhere.empty()) {
       raise<configuration_error>(name, "ranks on one node",
-                                 {detail::ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
+                                 {ranks_text(elsewhere), " on other nodes than rank ", messages.rank()},
                                  "split the ranks by mpi_shared::split_by_node", where);
     }
   }

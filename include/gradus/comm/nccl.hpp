@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks that are GPUs, connected by NCCL. Component gradus::nccl.
-// Module: comm. Depends on: core, device, NCCL.
 #pragma once
 
 #include <nccl.h>  // ncclAllReduce
@@ -18,16 +17,16 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"    // communicator, reduction, request
-#include "gradus/comm/call.hpp"     // call
-#include "gradus/comm/detail/nccl/host_link.hpp"       // host_link, host_ranks_of
-#include "gradus/comm/detail/nccl/id_file.hpp"         // read_id_file, write_id_file
-#include "gradus/comm/detail/nccl/operation.hpp"  // nccl_channel, nccl_operation
-#include "gradus/core/bfloat16.hpp"        // bfloat16
-#include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"           // configuration_error, raise
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/device/cuda.cuh"          // cuda
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/nccl/host_link.hpp"
+#include "gradus/comm/detail/nccl/id_file.hpp"
+#include "gradus/comm/detail/nccl/operation.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
 
 namespace gradus::comm {
 
@@ -105,7 +104,7 @@ class nccl {
   GRADUS_COLD nccl(cuda& device, const std::string& path, int rank, int size,
                    std::chrono::milliseconds limit = default_time_limit)
       : limit_{limit} {
-    detail::require_time_limit("comm::nccl", limit);
+    require_time_limit("comm::nccl", limit);
     if (size < 1 || rank < 0 || rank >= size) {
       gradus::raise<configuration_error>("comm::nccl", {"a rank from 0 to ", size - 1, " of at least 1"}, {rank});
     }
@@ -128,7 +127,7 @@ class nccl {
 
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
   void set_time_limit(std::chrono::milliseconds limit) {
-    detail::require_time_limit(name, limit);
+    require_time_limit(name, limit);
     limit_ = limit;
   }
 
@@ -139,45 +138,43 @@ class nccl {
 
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return begin_message({.kind = detail::call_kind::send, .peer = peer, .tag = tag, .element = element_name<Element>},
+    return begin_message({.kind = call_kind::send, .peer = peer, .tag = tag, .element = element_name<Element>},
                          data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return begin_message(
-        {.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .element = element_name<Element>}, data.data(),
-        data.size(), sizeof(Element), detail::nccl_type<Element>);
+    return begin_message({.kind = call_kind::receive, .peer = peer, .tag = tag, .element = element_name<Element>},
+                         data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return begin_all_reduce(
-        {.kind = detail::call_kind::all_reduce, .operation = operation, .element = element_name<Element>}, data.data(),
-        data.size(), sizeof(Element), detail::nccl_type<Element>);
+    return begin_all_reduce({.kind = call_kind::all_reduce, .operation = operation, .element = element_name<Element>},
+                            data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return begin_broadcast({.kind = detail::call_kind::broadcast, .peer = root, .element = element_name<Element>},
-                           data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
+    return begin_broadcast({.kind = call_kind::broadcast, .peer = root, .element = element_name<Element>}, data.data(),
+                           data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return begin_reduce_scatter(
-        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .element = element_name<Element>},
-        input.data(), output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
+        {.kind = call_kind::reduce_scatter, .operation = operation, .element = element_name<Element>}, input.data(),
+        output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return begin_all_gather({.kind = detail::call_kind::all_gather, .element = element_name<Element>}, input.data(),
+    return begin_all_gather({.kind = call_kind::all_gather, .element = element_name<Element>}, input.data(),
                             output.data(), input.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
   [[nodiscard]] request barrier() {
-    return begin({.kind = detail::call_kind::barrier}, [this](detail::nccl_operation& operation) {
+    return begin({.kind = call_kind::barrier}, [this](detail::nccl_operation& operation) {
       void* const one = channel_->lend(operation, &barrier_byte_, 1, true, false);
       return [this, one] {
         return ncclAllReduce(one, one, 1, ncclUint8, ncclMax, channel_->communicator(), channel_->stream());
@@ -187,8 +184,8 @@ class nccl {
 
   [[nodiscard]] GRADUS_COLD nccl duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    detail::nccl_operation& operation = channel_->fresh({.kind = detail::call_kind::duplicate}, limit_);
-    const detail::call what = operation.what();
+    detail::nccl_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
+    const call_description what = operation.what();
     channel_->give_back(operation);
     channel_->launch_messages();
     device().activate();
@@ -232,13 +229,13 @@ class nccl {
     ncclComm_t made = nullptr;
     const ncclResult_t result = ncclCommInitRankConfig(&made, size, id, rank, &config);
     channel_ = std::make_unique<detail::nccl_channel>(device, std::move(link), made, rank, size);
-    channel_->settle(result, {.kind = detail::call_kind::duplicate}, limit_, std::source_location::current());
+    channel_->settle(result, {.kind = call_kind::duplicate}, limit_, std::source_location::current());
     barrier().wait();  // connects them
   }
 
   /// Begins a collective: prepare(operation) lends its buffers and returns what gives NCCL the work.
   template <class Prepare>
-  [[nodiscard]] request begin(const detail::call& what, const Prepare& prepare) {
+  [[nodiscard]] request begin(const call_description& what, const Prepare& prepare) {
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
     try {
       channel_->launch_messages();
@@ -251,11 +248,11 @@ class nccl {
     return request{operation};
   }
 
-  GRADUS_NEVER_INLINE request begin_message(detail::call what, const void* data, std::size_t count, std::size_t bytes,
-                                            ncclDataType_t type) {
+  GRADUS_NEVER_INLINE request begin_message(call_description what, const void* data, std::size_t count,
+                                            std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
-    const bool sends = what.kind == detail::call_kind::send;
+    const bool sends = what.kind == call_kind::send;
     try {
       channel_->enter();
       channel_->lend(operation, data, count * bytes, sends, !sends);
@@ -267,7 +264,7 @@ class nccl {
     return request{operation};
   }
 
-  GRADUS_NEVER_INLINE request begin_all_reduce(detail::call what, void* data, std::size_t count, std::size_t bytes,
+  GRADUS_NEVER_INLINE request begin_all_reduce(call_description what, void* data, std::size_t count, std::size_t bytes,
                                                ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
@@ -279,7 +276,7 @@ class nccl {
     });
   }
 
-  GRADUS_NEVER_INLINE request begin_broadcast(detail::call what, void* data, std::size_t count, std::size_t bytes,
+  GRADUS_NEVER_INLINE request begin_broadcast(call_description what, void* data, std::size_t count, std::size_t bytes,
                                               ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
@@ -289,7 +286,7 @@ class nccl {
   }
 
   /// @param count  elements of a block
-  GRADUS_NEVER_INLINE request begin_reduce_scatter(detail::call what, const void* input, void* output,
+  GRADUS_NEVER_INLINE request begin_reduce_scatter(call_description what, const void* input, void* output,
                                                    std::size_t count, std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
@@ -304,8 +301,8 @@ class nccl {
   }
 
   /// @param count  elements of a block
-  GRADUS_NEVER_INLINE request begin_all_gather(detail::call what, const void* input, void* output, std::size_t count,
-                                               std::size_t bytes, ncclDataType_t type) {
+  GRADUS_NEVER_INLINE request begin_all_gather(call_description what, const void* input, void* output,
+                                               std::size_t count, std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
     return begin(what, [&](detail::nccl_operation& operation) {
       const auto blocks = static_cast<std::size_t>(size());

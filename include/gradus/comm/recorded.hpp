@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A communicator that tells a recorder what it does.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -15,12 +14,12 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/call.hpp"            // call
-#include "gradus/comm/detail/request/checks.hpp"          // require_open
-#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
-#include "gradus/core/element.hpp"                // element_name
-#include "gradus/core/index.hpp"                  // index_t
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/request/checks.hpp"
+#include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm {
 
@@ -99,7 +98,7 @@ class recorded_operation final : public operation {
 ///
 /// A recorder has
 ///   1. a type `channel` of what it keeps of one communicator, made from the number of the duplicate;
-///   2. a type `entry` of what it keeps of an operation, and `entry begin(channel&, const detail::call&,
+///   2. a type `entry` of what it keeps of an operation, and `entry begin(channel&, const call_description&,
 ///      std::span<const std::byte> memory)`, where the memory is the larger one of the operation's;
 ///   3. `end(entry&)` and `fail(entry&, std::string_view reason)`, which do not throw, one of which is called once;
 ///   4. perhaps `wait_begins(entry&)`: from now on a thread stands still until the operation ends.
@@ -131,41 +130,39 @@ class recorded {
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return watch<Element>(
-        {.kind = detail::call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
+        {.kind = call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&] { return base_.send(peer, data, tag); });
   }
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return watch<Element>(
-        {.kind = detail::call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
+        {.kind = call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&] { return base_.receive(peer, data, tag); });
   }
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return watch<Element>(
-        {.kind = detail::call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
+        {.kind = call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&] { return base_.all_reduce(data, operation); });
   }
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return watch<Element>(
-        {.kind = detail::call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
-        std::as_bytes(data), [&] { return base_.broadcast(data, root); });
+    return watch<Element>({.kind = call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
+                          std::as_bytes(data), [&] { return base_.broadcast(data, root); });
   }
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return watch<Element>({.kind = detail::call_kind::reduce_scatter,
-                           .operation = operation,
-                           .count = static_cast<index_t>(output.size())},
-                          std::as_bytes(input), [&] { return base_.reduce_scatter(input, output, operation); });
+    return watch<Element>(
+        {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
+        std::as_bytes(input), [&] { return base_.reduce_scatter(input, output, operation); });
   }
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return watch<Element>({.kind = detail::call_kind::all_gather, .count = static_cast<index_t>(input.size())},
+    return watch<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
                           std::as_bytes(output), [&] { return base_.all_gather(input, output); });
   }
   [[nodiscard]] request barrier() {
-    return watch<std::uint8_t>({.kind = detail::call_kind::barrier}, {}, [&] { return base_.barrier(); });
+    return watch<std::uint8_t>({.kind = call_kind::barrier}, {}, [&] { return base_.barrier(); });
   }
   template <transferable Element>
   [[nodiscard]] auto register_memory(std::span<Element> data) {
@@ -178,7 +175,7 @@ class recorded {
   }
   [[nodiscard]] recorded duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    entry what = recorder_->begin(channel_, {.kind = detail::call_kind::duplicate}, {});
+    entry what = recorder_->begin(channel_, {.kind = call_kind::duplicate}, {});
     try {
       recorded copy{base_.duplicate(), recorder_, channels_};
       recorder_->end(what);
@@ -195,7 +192,7 @@ class recorded {
   /// @param memory  the larger one of the operation's
   /// @param begin   begins it and returns its request
   template <class Element, class Begin>
-  [[nodiscard]] request watch(detail::call call, std::span<const std::byte> memory, const Begin& begin) {
+  [[nodiscard]] request watch(call_description call, std::span<const std::byte> memory, const Begin& begin) {
     call.element = element_name<Element>;
     entry what = recorder_->begin(channel_, call, memory);
     try {

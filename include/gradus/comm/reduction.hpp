@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The reductions that collectives offer, and the loops that carry them out.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::min
@@ -11,9 +10,9 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_arithmetic_v, std::is_integral_v, std::make_unsigned_t
 
-#include "gradus/core/config.hpp"   // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"  // element, element_name
-#include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus {
 class bfloat16;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The handle of a communication under way.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <exception>        // std::uncaught_exceptions
 #include <source_location>  // std::source_location
 #include <utility>          // std::exchange
 
-#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"
 
 namespace gradus::comm {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The communicator of one process alone.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -13,8 +12,8 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"  // communicator, reduction, request
-#include "gradus/core/error.hpp"         // communication_error, configuration_error
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::comm {
 
@@ -32,7 +31,7 @@ class self {
 
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
   void set_time_limit(std::chrono::milliseconds limit) {
-    detail::require_time_limit(name, limit);
+    require_time_limit(name, limit);
     limit_ = limit;
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A communicator of host memory that takes memory of a device: through buffers on the host.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <array>            // std::array
@@ -14,9 +13,9 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/communicator.hpp"  // communicator, request
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/vector.hpp"        // vector
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 
 namespace gradus::comm {
 
@@ -167,8 +166,8 @@ class staged_channel {
 
  private:
   Staging staging_;
-  gradus::detail::vector<std::unique_ptr<one>> all_;
-  gradus::detail::vector<one*> idle_;
+  dynamic_array<std::unique_ptr<one>> all_;
+  dynamic_array<one*> idle_;
 };
 
 }  // namespace detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Arrays of thread ranks that all of them read and write where they lie.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>       // std::size_t
@@ -11,9 +10,9 @@
 #include <span>          // std::span
 #include <utility>       // std::move
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm {
 
@@ -45,8 +44,8 @@ class window_arrays {
   }
 
  private:
-  gradus::detail::vector<array> arrays_;  // of the ranks
-  std::shared_mutex mutex_;               // shared by those that use the arrays
+  dynamic_array<array> arrays_;  // of the ranks
+  std::shared_mutex mutex_;      // shared by those that use the arrays
   bool closed_ = false;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks that are threads of one process: training in parallel without MPI.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <atomic>     // std::atomic
@@ -19,15 +18,15 @@
 #include <utility>          // std::exchange, std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/communicator.hpp"           // communicator, reduction, request
-#include "gradus/comm/call.hpp"            // call
-#include "gradus/comm/detail/threads/channel.hpp"  // thread_channel
-#include "gradus/comm/thread_window.hpp"          // thread_window
-#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                  // configuration_error
-#include "gradus/core/thread.hpp"                 // start_thread
-#include "gradus/core/vector.hpp"                 // vector
-#include "gradus/device/processor_share.hpp"      // ranks_in_process
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/threads/channel.hpp"
+#include "gradus/comm/thread_window.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/thread.hpp"
+#include "gradus/device/processor_share.hpp"
 
 namespace gradus::comm {
 
@@ -84,48 +83,48 @@ class threads {
 
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
   void set_time_limit(std::chrono::milliseconds limit) {
-    detail::require_time_limit(name, limit);
+    require_time_limit(name, limit);
     limit_ = limit;
   }
 
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return message<Element>(detail::call_kind::send, peer, tag, data.data(), data.size());
+    return message<Element>(call_kind::send, peer, tag, data.data(), data.size());
   }
 
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return message<Element>(detail::call_kind::receive, peer, tag, data.data(), data.size());
+    return message<Element>(call_kind::receive, peer, tag, data.data(), data.size());
   }
 
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
-    return collective<Element>({.kind = detail::call_kind::all_reduce, .operation = operation, .count = count(data)},
+    return collective<Element>({.kind = call_kind::all_reduce, .operation = operation, .count = count(data)},
                                data.data(), data.data(), &detail::all_reduce_chunk<Element>, count(data),
                                sizeof(Element));
   }
 
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return collective<Element>({.kind = detail::call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
+    return collective<Element>({.kind = call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
                                data.data(), &detail::broadcast_chunk, bytes(data), 1);
   }
 
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return collective<Element>(
-        {.kind = detail::call_kind::reduce_scatter, .operation = operation, .count = count(output)}, input.data(),
-        output.data(), &detail::reduce_scatter_chunk<Element>, count(input), sizeof(Element));
+    return collective<Element>({.kind = call_kind::reduce_scatter, .operation = operation, .count = count(output)},
+                               input.data(), output.data(), &detail::reduce_scatter_chunk<Element>, count(input),
+                               sizeof(Element));
   }
 
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return collective<Element>({.kind = detail::call_kind::all_gather, .count = count(input)}, input.data(),
-                               output.data(), &detail::all_gather_chunk, bytes(output), 1);
+    return collective<Element>({.kind = call_kind::all_gather, .count = count(input)}, input.data(), output.data(),
+                               &detail::all_gather_chunk, bytes(output), 1);
   }
 
   [[nodiscard]] request barrier() {
-    return collective<float>({.kind = detail::call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
+    return collective<float>({.kind = call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
   }
 
   /// Called by all ranks: from now on each reads and writes the arrays of the others, which may differ in size.
@@ -174,7 +173,7 @@ class threads {
   }
 
   template <class Element>
-  request message(detail::call_kind kind, int peer, int tag, const Element* data, std::size_t size) {
+  request message(call_kind kind, int peer, int tag, const Element* data, std::size_t size) {
     return channel_->message(
         rank_,
         {.kind = kind, .peer = peer, .tag = tag, .count = static_cast<index_t>(size), .element = element_name<Element>},
@@ -182,7 +181,7 @@ class threads {
   }
 
   template <class Element>
-  request collective(detail::call what, const void* input, void* output, detail::thread_collective::kernel work,
+  request collective(call_description what, const void* input, void* output, detail::thread_collective::kernel work,
                      index_t elements, index_t element_bytes) {
     what.element = element_name<Element>;
     return channel_->collective(rank_, what, input, output, work, elements, element_bytes, limit_);
@@ -235,7 +234,7 @@ class rank_threads {
     object_ = object;
     {
       struct joining_threads {
-        gradus::detail::vector<std::thread> list;
+        dynamic_array<std::thread> list;
         ~joining_threads() {
           for (std::thread& each : list) {
             each.join();
@@ -245,7 +244,7 @@ class rank_threads {
       others.list.reserve(failures_.size());
       try {
         for (std::size_t rank = 1; rank < failures_.size(); ++rank) {
-          others.list.push_back(gradus::detail::start_thread(
+          others.list.push_back(start_thread(
               "gradus rank",
               [](void* self) {
                 auto& all = *static_cast<rank_threads*>(self);
@@ -285,8 +284,8 @@ class rank_threads {
   }
 
   std::shared_ptr<thread_channel> channel_;
-  gradus::detail::vector<std::exception_ptr> failures_;  // of the ranks
-  int ranks_in_process_;                                 // these, for each rank that this thread may be one of
+  dynamic_array<std::exception_ptr> failures_;  // of the ranks
+  int ranks_in_process_;                        // these, for each rank that this thread may be one of
   function body_ = nullptr;
   void* object_ = nullptr;
   std::atomic<int> next_rank_{1};
@@ -306,7 +305,7 @@ auto call_on_ranks(int size, Function& function, std::source_location where) {
   if constexpr (std::is_void_v<result>) {
     run(function);
   } else {
-    gradus::detail::vector<std::optional<result>> results(static_cast<std::size_t>(size));
+    dynamic_array<std::optional<result>> results(static_cast<std::size_t>(size));
     const auto keep = [&](threads& world) { results[static_cast<std::size_t>(world.rank())].emplace(function(world)); };
     run(keep);
     std::vector<result> values;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Measures which all-reduce algorithm is fastest for which size, here and now.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::nth_element
@@ -11,10 +10,10 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/comm/all_reduce_rule.hpp"  // all_reduce_algorithm, all_reduce_rule
-#include "gradus/comm/collectives.hpp"      // collectives
-#include "gradus/core/error.hpp"            // configuration_error
-#include "gradus/core/index.hpp"            // index_t
+#include "gradus/comm/all_reduce_rule.hpp"
+#include "gradus/comm/collectives.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm {
 

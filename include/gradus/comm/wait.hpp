@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Waiting: the time limit of a communicator, pauses between looks, ranks in words.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>       // std::chrono
@@ -11,20 +10,18 @@
 #include <string_view>  // std::string_view
 #include <thread>       // std::this_thread
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error
-#include "gradus/core/text.hpp"    // append, text
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm {
 
 /// How long an operation waits for other ranks before it raises communication_error, unless the communicator is told
 /// otherwise by set_time_limit. Longer than steps, evaluations and the writing of checkpoints take; a rank that does
 /// more alone while the others wait needs another. It is also how long it takes to notice that a host has died: MPI
-/// says nothing of that (see MAINTAINERS.md).
+/// says nothing of that (see docs/design/communication.md).
 inline constexpr std::chrono::milliseconds default_time_limit = std::chrono::minutes{2};
-
-namespace detail {
 
 using clock = std::chrono::steady_clock;
 
@@ -81,25 +78,24 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
     --size;
   }
   size -= digits[size - 1] == '.' ? 1 : 0;
-  return gradus::detail::text({std::string_view{digits, static_cast<std::size_t>(size)}, " s"});
+  return gradus::join({std::string_view{digits, static_cast<std::size_t>(size)}, " s"});
 }
 
 /// "rank 3", "ranks 0, 2-5"; the ranks ascend.
-[[nodiscard]] GRADUS_COLD inline std::string ranks_text(const gradus::detail::vector<int>& ranks) {
+[[nodiscard]] GRADUS_COLD inline std::string ranks_text(const dynamic_array<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
       ++last;
     }
-    gradus::detail::append(text, {i == 0 ? "" : ", ", ranks[i]});
+    append_text(text, {i == 0 ? "" : ", ", ranks[i]});
     if (last > i) {
-      gradus::detail::append(text, {last == i + 1 ? ", " : "-", ranks[last]});
+      append_text(text, {last == i + 1 ? ", " : "-", ranks[last]});
     }
     i = last + 1;
   }
   return text;
 }
 
-}  // namespace detail
 }  // namespace gradus::comm

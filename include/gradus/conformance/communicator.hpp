@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The conformance suite of communicators: what every model must do, on any number of ranks, in threads or processes.
-// Module: conformance. Depends on: core, comm.
 #pragma once
 
 #include <algorithm>           // std::copy, std::min
@@ -25,12 +24,12 @@
 #include <utility>             // std::move
 #include <vector>              // std::vector
 
-#include "gradus/comm/agreement.hpp"     // require_agreement
-#include "gradus/comm/communicator.hpp"  // the functions under test
-#include "gradus/conformance/suite.hpp"  // failure_of, message_of, require, require_contains, result
-#include "gradus/core/bfloat16.hpp"      // bfloat16
-#include "gradus/core/element.hpp"       // element_name
-#include "gradus/core/error.hpp"         // errors
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/conformance/suite.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::conformance {
 
@@ -442,17 +441,17 @@ void bad_arguments_are_refused(Communicator& world) {
   }
   refuses([&] { world.set_time_limit(0ms); }, "above zero");
   const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<float> large(3 * ranks + 1);
-  std::vector<float> small(3);
+  std::vector<float> blocks(3 * ranks + 1);
+  std::vector<float> block(3);
   const auto misfits = [&](auto&& action, std::string_view part) {
     require_contains(message_of<gradus::shape_error>(action), part);
   };
-  misfits([&] { comm::all_gather(world, small, large).wait(); }, "output of");
-  misfits([&] { comm::reduce_scatter(world, large, small).wait(); }, "input of");
+  misfits([&] { comm::all_gather(world, block, blocks).wait(); }, "output of");
+  misfits([&] { comm::reduce_scatter(world, blocks, block).wait(); }, "input of");
   if (ranks > 1) {
-    const std::span whole{large.data(), 3 * ranks};
-    misfits([&] { comm::all_gather(world, std::span{large}.subspan(1, 3), whole).wait(); }, "overlap");
-    misfits([&] { comm::reduce_scatter(world, whole, std::span{large}.subspan(1, 3)).wait(); }, "overlap");
+    const std::span whole{blocks.data(), 3 * ranks};
+    misfits([&] { comm::all_gather(world, std::span{blocks}.subspan(1, 3), whole).wait(); }, "overlap");
+    misfits([&] { comm::reduce_scatter(world, whole, std::span{blocks}.subspan(1, 3)).wait(); }, "overlap");
   }
   comm::barrier(world).wait();  // nothing was begun
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The conformance suite of devices: what each must do with memory. What each must compute: layers.hpp.
-// Module: conformance. Depends on: device.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
@@ -9,8 +8,8 @@
 #include <string>   // std::string, std::to_string
 #include <vector>   // std::vector
 
-#include "gradus/conformance/suite.hpp"     // require, result, run_case
-#include "gradus/device/device_policy.hpp"  // device_policy
+#include "gradus/conformance/suite.hpp"
+#include "gradus/device/device_policy.hpp"
 
 namespace gradus::conformance {
 

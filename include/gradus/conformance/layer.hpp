@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The conformance suite of layers: behaviour against traits (nn::layer_traits), gradients against finite differences.
-// Module: conformance. Depends on: core, nn.
 #pragma once
 
 #include <algorithm>  // std::all_of, std::max
@@ -16,15 +15,15 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/conformance/suite.hpp"  // require, result, run_case
-#include "gradus/core/element.hpp"       // element_name, parameter_element_t
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/random.hpp"        // random_stream
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/kernels/cpu.hpp"        // the kernels of the CPU
-#include "gradus/layout/layouts.hpp"     // nchw, nhwc
-#include "gradus/nn/layer.hpp"           // layer_base, layer_passes, layer_traits
-#include "gradus/tensor/tensor.hpp"      // tensor
+#include "gradus/conformance/suite.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::conformance {
 

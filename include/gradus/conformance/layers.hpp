@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Every layer of the library with the options and inputs that its contract is checked with, on any device.
-// Module: conformance. Depends on: core, nn.
 #pragma once
 
 #include <string>   // std::string
 #include <variant>  // std::variant, std::visit
 #include <vector>   // std::vector
 
-#include "gradus/conformance/layer.hpp"  // require_layer_contract
-#include "gradus/conformance/suite.hpp"  // result, run_case
-#include "gradus/core/element.hpp"       // element_name
-#include "gradus/nn/layers.hpp"          // the layers
+#include "gradus/conformance/layer.hpp"
+#include "gradus/conformance/suite.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/nn/layers.hpp"
 
 namespace gradus::conformance {
 
@@ -34,21 +33,21 @@ struct layer_case {
       {"add", nn::add{}, {image, image}},
       {"average pool", nn::average_pool2d{.kernel = {3, 2}, .stride = {2, 1}}, {image}},
       {"average pool with padding",
-       nn::average_pool2d{.kernel = three, .stride = {1, 1}, .pad = nn::padding::same(), .count_padding = true},
+       nn::average_pool2d{.kernel = three, .stride = {1, 1}, .padding = nn::padding::same(), .count_padding = true},
        {image}},
       {"batch norm", nn::batch_norm{}, {image}},
       {"batch norm without scale and shift", nn::batch_norm{.scale = false, .shift = false}, {image}},
       {"batch norm of a vector", nn::batch_norm{.scale = false}, {{19, 1, 1}}},
       {"concat", nn::concat{}, {image, {3, 5, 7}, {16, 5, 7}}},
-      {"convolution", nn::conv2d{.out_channels = 6, .kernel = three, .pad = nn::padding::same()}, {image}},
+      {"convolution", nn::conv2d{.out_channels = 6, .kernel = three, .padding = nn::padding::same()}, {image}},
       {"convolution, 1x1", nn::conv2d{.out_channels = 17, .bias = false}, {image}},
       {"convolution, strides", nn::conv2d{.out_channels = 3, .kernel = {3, 2}, .stride = {2, 3}}, {image}},
       {"convolution, groups", nn::conv2d{.out_channels = 8, .kernel = three, .groups = 2}, {image}},
       {"convolution, depthwise",
-       nn::conv2d{.out_channels = 4, .kernel = three, .pad = nn::padding::same(), .groups = 4},
+       nn::conv2d{.out_channels = 4, .kernel = three, .padding = nn::padding::same(), .groups = 4},
        {image}},
       {"convolution, filtered",
-       nn::conv2d{.out_channels = 32, .kernel = three, .pad = nn::padding::same()},
+       nn::conv2d{.out_channels = 32, .kernel = three, .padding = nn::padding::same()},
        {{32, 8, 8}}},
       {"dense", nn::dense{.out_features = 9}, {image}},
       {"dense without bias", nn::dense{.out_features = 3, .bias = false}, {{21, 1, 1}}},
@@ -58,7 +57,7 @@ struct layer_case {
       {"local response norm", nn::local_response_norm{.radius = 2, .alpha = 0.1}, {image}},
       {"max pool", nn::max_pool2d{.kernel = {2, 2}, .stride = {2, 2}}, {image}},
       {"max pool, overlapping",
-       nn::max_pool2d{.kernel = three, .stride = {2, 1}, .pad = nn::padding::same()},
+       nn::max_pool2d{.kernel = three, .stride = {2, 1}, .padding = nn::padding::same()},
        {{17, 6, 5}}},
       {"pad channels", nn::pad_channels{.before = 2, .after = 3}, {image}},
       {"relu", nn::relu{}, {image}},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What the conformance suites share: checks that throw, cases with names, and a report of what failed.
-// Module: conformance. Depends on: std. For communicator.hpp, device.hpp and layer.hpp, which include it.
 #pragma once
 
 #include <cstddef>          // std::size_t

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // bfloat16: the upper half of a float, as a type that is stored and not computed with.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <bit>          // std::bit_cast
 #include <cstdint>      // std::uint16_t, std::uint32_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
-#include "gradus/core/element.hpp"  // element_name, detail::parameter_element, detail::storage_lanes
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
 
 namespace gradus {
 

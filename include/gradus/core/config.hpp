@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Compiler differences and the assertion macro. The only header that defines macros.
-// Module: core. Depends on: std.
 #pragma once
 
 // Every header of gradus includes another one first, and so this one before it declares anything: an old compiler says
@@ -60,13 +59,13 @@
 #if defined(__clang__) || !defined(__GNUC__) || __GNUC__ >= 12
 #define GRADUS_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else  // g++ 11. No function returns the vector: g++ would warn of its calling convention.
-#define GRADUS_SHUFFLE(a, b, ...)                                          \
-  __extension__({                                                          \
-    ::gradus::detail::shuffled<decltype((a)[0]), __VA_ARGS__> shuffled_in; \
-    shuffled_in.from(a, b);                                                \
-    shuffled_in.lanes;                                                     \
+#define GRADUS_SHUFFLE(a, b, ...)                                  \
+  __extension__({                                                  \
+    ::gradus::shuffled<decltype((a)[0]), __VA_ARGS__> shuffled_in; \
+    shuffled_in.from(a, b);                                        \
+    shuffled_in.lanes;                                             \
   })
-namespace gradus::detail {
+namespace gradus {
 template <class Element, int... Lane>
 struct shuffled {
   typedef std::remove_cvref_t<Element> type __attribute__((vector_size(sizeof...(Lane) * sizeof(Element))));
@@ -77,5 +76,5 @@ struct shuffled {
     lanes = type{(Lane < count ? a[Lane % count] : b[Lane % count])...};
   }
 };
-}  // namespace gradus::detail
+}  // namespace gradus
 #endif

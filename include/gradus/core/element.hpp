@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The types that a tensor can hold, and their names in messages and files.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

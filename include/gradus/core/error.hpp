@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The exceptions of the library: what was done, what was expected, what came, what to do, and where.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <source_location>  // std::source_location
@@ -9,20 +8,21 @@
 #include <string>           // std::string
 #include <string_view>      // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/text.hpp"    // append, message, printable
+#include "gradus/core/config.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus {
 
 /// Where an error was noticed. A std::source_location becomes one; its own name of the function would lie in the
 /// program for every place that can fail.
-class error_place {
+class error_location {
  public:
-  constexpr error_place(const std::source_location& where) noexcept : error_place{where.file_name(), where.line()} {}
+  constexpr error_location(const std::source_location& where) noexcept
+      : error_location{where.file_name(), where.line()} {}
 
   /// The place that calls it; as a default argument, the place that calls the function.
-  [[nodiscard]] static constexpr error_place current(const char* file = __builtin_FILE(),
-                                                     unsigned line = __builtin_LINE()) noexcept {
+  [[nodiscard]] static constexpr error_location current(const char* file = __builtin_FILE(),
+                                                        unsigned line = __builtin_LINE()) noexcept {
     return {file, line};
   }
 
@@ -37,7 +37,7 @@ class error_place {
   }
 
  private:
-  constexpr error_place(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
+  constexpr error_location(const char* file, unsigned line) noexcept : file_{file}, line_{line} {}
 
   const char* file_;
   unsigned line_;
@@ -46,8 +46,8 @@ class error_place {
 namespace detail {
 
 /// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
-GRADUS_COLD inline std::string error_message(message operation, message expected, message actual, message hint,
-                                             error_place where) {
+GRADUS_COLD inline std::string error_message(message_part operation, message_part expected, message_part actual,
+                                             message_part hint, error_location where) {
   std::string text;
   operation.append_to(text);
   if (!expected.empty()) {
@@ -72,7 +72,7 @@ GRADUS_COLD inline std::string error_message(message operation, message expected
   if (const auto slash = file.find_last_of("/\\"); slash != std::string_view::npos) {
     file.remove_prefix(slash + 1);
   }
-  append(text, {" [", file, ":", where.line(), "]"});
+  append_text(text, {" [", file, ":", where.line(), "]"});
   return printable(text);
 }
 
@@ -85,11 +85,11 @@ GRADUS_COLD inline std::string error_message(message operation, message expected
 /// release builds too, and fit for a terminal: control characters in names of files are written as `\x1b`.
 class error : public std::runtime_error {
  public:
-  explicit error(detail::message operation, detail::message expected, detail::message actual, detail::message hint = {},
-                 error_place where = error_place::current())
+  explicit error(message_part operation, message_part expected, message_part actual, message_part hint = {},
+                 error_location where = error_location::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)}, place_{where} {}
 
-  [[nodiscard]] error_place place() const noexcept { return place_; }
+  [[nodiscard]] error_location place() const noexcept { return place_; }
 
   /// what() without the place.
   [[nodiscard]] std::string_view message() const noexcept {
@@ -98,14 +98,14 @@ class error : public std::runtime_error {
   }
 
   /// Makes what() read "operation: message() [file:line]": for a caller who knows more, and rethrows.
-  GRADUS_COLD void add_context(detail::message operation, error_place where) {
+  GRADUS_COLD void add_context(message_part operation, error_location where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
     place_ = where;
   }
 
   /// Makes the place that of the call by which a program came into the library, if it is a line of the library so far.
   /// A line of the program stays: it is nearer to the mistake.
-  GRADUS_COLD void place_at_call(error_place call) {
+  GRADUS_COLD void location_at_call(error_location call) {
     if (place_.in_library() && !call.in_library()) {
       std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
       place_ = call;
@@ -113,17 +113,17 @@ class error : public std::runtime_error {
   }
 
  private:
-  error_place place_;
+  error_location place_;
 };
 
 /// Returns function(). An error of the library that leaves it has the place of the call: what a public function does
-/// that takes `error_place where = error_place::current()` as its last parameter.
+/// that takes `error_location where = error_location::current()` as its last parameter.
 template <class Function>
-decltype(auto) at_call(error_place call, const Function& function) {
+decltype(auto) at_call(error_location call, const Function& function) {
   try {
     return function();
   } catch (error& failure) {
-    failure.place_at_call(call);
+    failure.location_at_call(call);
     throw;
   }
 }
@@ -131,56 +131,56 @@ decltype(auto) at_call(error_place call, const Function& function) {
 /// Two shapes that had to agree did not, or a shape is impossible.
 class shape_error : public error {
  public:
-  explicit shape_error(detail::message operation, detail::message expected, detail::message actual,
-                       detail::message hint = {}, error_place where = error_place::current())
+  explicit shape_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
+                       error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// A file or a message does not have the format it should have.
 class format_error : public error {
  public:
-  explicit format_error(detail::message operation, detail::message expected, detail::message actual,
-                        detail::message hint = {}, error_place where = error_place::current())
+  explicit format_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
+                        error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// A device cannot do what was asked: out of memory, not present, a failed call of its runtime.
 class device_error : public error {
  public:
-  explicit device_error(detail::message operation, detail::message expected, detail::message actual,
-                        detail::message hint = {}, error_place where = error_place::current())
+  explicit device_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
+                        error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// A rank failed, disagreed, or did not arrive in time.
 class communication_error : public error {
  public:
-  explicit communication_error(detail::message operation, detail::message expected, detail::message actual,
-                               detail::message hint = {}, error_place where = error_place::current())
+  explicit communication_error(message_part operation, message_part expected, message_part actual,
+                               message_part hint = {}, error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// An option has a value that makes no sense, or options contradict each other.
 class configuration_error : public error {
  public:
-  explicit configuration_error(detail::message operation, detail::message expected, detail::message actual,
-                               detail::message hint = {}, error_place where = error_place::current())
+  explicit configuration_error(message_part operation, message_part expected, message_part actual,
+                               message_part hint = {}, error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// Training produced a value that is not finite.
 class numeric_error : public error {
  public:
-  explicit numeric_error(detail::message operation, detail::message expected, detail::message actual,
-                         detail::message hint = {}, error_place where = error_place::current())
+  explicit numeric_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
+                         error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
 /// Throws an `Error`: raise<shape_error>("conv2d", "an image", {"the vector ", shape}). A throw expression is the code
 /// of an allocation, a constructor and their cleaning up at every place that has one; this is a call.
 template <class Error>
-[[noreturn]] GRADUS_COLD void raise(detail::message operation, detail::message expected, detail::message actual,
-                                    detail::message hint = {}, error_place where = error_place::current()) {
+[[noreturn]] GRADUS_COLD void raise(message_part operation, message_part expected, message_part actual,
+                                    message_part hint = {}, error_location where = error_location::current()) {
   throw Error{operation, expected, actual, hint, where};
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The extents of tensors: rank-N in logical order, and the named extents of an image batch.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <array>             // std::array
@@ -11,10 +10,10 @@
 #include <ostream>           // std::ostream
 #include <string>            // std::string
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"   // shape_error
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/text.hpp"    // text
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus {
 
@@ -107,7 +106,7 @@ template <int Rank>
 [[nodiscard]] std::string to_string(const extents<Rank>& shape) {
   std::string text{"("};
   for (int axis = 0; axis < Rank; ++axis) {
-    gradus::detail::append(text, {axis == 0 ? "" : ", ", shape[axis]});
+    append_text(text, {axis == 0 ? "" : ", ", shape[axis]});
   }
   return text.append(")");
 }
@@ -143,7 +142,7 @@ struct image_extents {
 
 /// "(2, 3, 5, 7)" in the order n, c, h, w
 [[nodiscard]] inline std::string to_string(const image_extents& shape) {
-  return gradus::detail::text({"(", shape.n, ", ", shape.c, ", ", shape.h, ", ", shape.w, ")"});
+  return gradus::join({"(", shape.n, ", ", shape.c, ", ", shape.h, ", ", shape.w, ")"});
 }
 
 inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Whether a number is finite, whatever the compiler may assume of numbers.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <bit>      // std::bit_cast
 #include <cstdint>  // std::uint32_t, std::uint64_t
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// Not infinite and no NaN. By the bits: with -ffast-math compilers take std::isfinite to be true always.
 [[nodiscard]] constexpr bool is_finite(double number) noexcept {
@@ -21,4 +20,4 @@ namespace gradus::detail {
   return (std::bit_cast<std::uint32_t>(number) & exponent) != exponent;
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

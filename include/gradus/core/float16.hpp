@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // float16: IEEE 754's binary16, as a type that is stored and sent, and not computed with.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <bit>          // std::bit_cast
@@ -13,8 +12,8 @@
 #include <immintrin.h>  // _mm256_cvtph_ps, _mm256_cvtps_ph
 #endif
 
-#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
-#include "gradus/core/element.hpp"  // element_name, detail::parameter_element, detail::storage_lanes
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
 
 namespace gradus {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The type of every index, extent and count.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <cstddef>  // std::ptrdiff_t
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

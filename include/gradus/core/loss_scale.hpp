@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What the loss of a step is multiplied by, so that gradients of 16 bits keep their small numbers.
-// Module: core. Depends on: std.
 #pragma once
 
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/index.hpp"
 
 namespace gradus {
 

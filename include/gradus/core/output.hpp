@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The end of a program that prints: has all of it been written?
-// Module: core. Depends on: std.
 #pragma once
 
 #include <cerrno>   // errno
 #include <cstdio>   // std::ferror, std::fflush, std::fprintf
 #include <cstring>  // std::strerror
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

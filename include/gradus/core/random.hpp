@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Random numbers that are a function of (seed, name, index): no state, any order, any number of threads.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <array>        // std::array
@@ -10,7 +9,7 @@
 #include <numbers>      // std::numbers::pi
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

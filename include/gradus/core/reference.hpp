@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Arguments that an object refers to for as long as it lives.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <concepts>     // std::same_as
 #include <type_traits>  // std::is_const_v, std::is_lvalue_reference_v, std::remove_cvref_t, std::remove_reference_t
 
-namespace gradus::detail {
+namespace gradus {
 
 /// An argument of type `Wanted` that cannot be kept as a `Wanted&`: a temporary, or a const object. Constructors that
 /// keep a reference have an overload for it, which says what to write instead.
@@ -37,4 +36,4 @@ consteval bool explain_kept_device() {
   return true;
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Texts put together from pieces, for messages.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <cstddef>           // std::size_t
@@ -10,9 +9,9 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/config.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// What a message is made of: a text or a number. It refers to the text, so it lives in one expression.
 class text_piece {
@@ -66,7 +65,7 @@ class text_piece {
 };
 
 /// Appends the pieces to a text.
-GRADUS_COLD inline void append(std::string& to, std::initializer_list<text_piece> pieces) {
+GRADUS_COLD inline void append_text(std::string& to, std::initializer_list<text_piece> pieces) {
   for (const text_piece& each : pieces) {
     each.append_to(to);
   }
@@ -74,13 +73,14 @@ GRADUS_COLD inline void append(std::string& to, std::initializer_list<text_piece
 
 /// A part of an error's message: a text, or pieces in braces: {"rank ", 3, " of ", size}. It refers to both, so it
 /// lives in one expression. As small as a std::string_view: the place that throws puts nothing together.
-class message {
+class message_part {
  public:
-  constexpr message() noexcept = default;
-  constexpr message(std::string_view text) noexcept : begin_{text.data()}, size_{text.size()} {}
-  constexpr message(const char* text) noexcept : message(std::string_view{text}) {}  // braces would make pieces
-  message(const std::string& text) noexcept : message(std::string_view{text}) {}
-  constexpr message(std::initializer_list<text_piece> pieces) noexcept
+  constexpr message_part() noexcept = default;
+  constexpr message_part(std::string_view text) noexcept : begin_{text.data()}, size_{text.size()} {}
+  constexpr message_part(const char* text) noexcept
+      : message_part(std::string_view{text}) {}  // braces would make pieces
+  message_part(const std::string& text) noexcept : message_part(std::string_view{text}) {}
+  constexpr message_part(std::initializer_list<text_piece> pieces) noexcept
       : begin_{pieces.begin()}, size_{pieces.size() | of_pieces} {}
 
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
@@ -103,11 +103,11 @@ class message {
   std::size_t size_ = 0;
 };
 
-/// The pieces in one text: text({"rank ", 3, " of ", size}). One function, whatever the pieces are: chains of + and
+/// The pieces in one text: join({"rank ", 3, " of ", size}). One function, whatever the pieces are: chains of + and
 /// std::to_string in messages cost more code than the work around them.
-[[nodiscard]] GRADUS_COLD inline std::string text(std::initializer_list<text_piece> pieces) {
+[[nodiscard]] GRADUS_COLD inline std::string join(std::initializer_list<text_piece> pieces) {
   std::string joined;
-  append(joined, pieces);
+  append_text(joined, pieces);
   return joined;
 }
 
@@ -133,4 +133,4 @@ class message {
   return result;
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Threads that the library starts.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <cstdio>        // std::fclose, std::fopen, std::fscanf
@@ -14,11 +13,11 @@
 #include <sys/resource.h>  // getrlimit
 #endif
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // device_error
-#include "gradus/core/text.hpp"    // append
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// What limits the number of threads here, as far as the system says: "ulimit -u is 100, pids.max of the control group
 /// is 64, kernel.threads-max is 190000".
@@ -26,7 +25,7 @@ namespace gradus::detail {
   std::string text;
 #if defined(__linux__)
   const auto add = [&text](const char* name, unsigned long long value) {
-    append(text, {text.empty() ? "" : ", ", name, " is ", value});
+    append_text(text, {text.empty() ? "" : ", ", name, " is ", value});
   };
   rlimit processes{};
   if (getrlimit(RLIMIT_NPROC, &processes) == 0 && processes.rlim_cur != RLIM_INFINITY) {
@@ -69,4 +68,4 @@ namespace gradus::detail {
   }
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

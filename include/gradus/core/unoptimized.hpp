@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Notes that a program, or a part of it, was compiled without optimization.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <atomic>  // std::atomic
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// Whether a source file that includes this header was compiled without optimization.
 inline std::atomic<bool> compiled_unoptimized{false};
@@ -27,4 +26,4 @@ inline std::atomic<bool> compiled_unoptimized{false};
              : nullptr;
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

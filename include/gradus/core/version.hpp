@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The version of the library. CMakeLists.txt, conanfile.py and vcpkg.json read it from here.
-// Module: core. Depends on: std.
 #pragma once
 
 #define GRADUS_VERSION_MAJOR 0
@@ -10,7 +9,7 @@
 
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Where the bytes of a file come from: the interface, and plain files.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <cerrno>       // errno
@@ -19,9 +18,9 @@
 #include <sys/stat.h>  // stat
 #endif
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // format_error
-#include "gradus/core/text.hpp"    // text
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::data {
 
@@ -102,7 +101,7 @@ namespace detail {
 /// The path of a file in a folder.
 [[nodiscard]] inline std::string file_in(std::string_view folder, std::string_view name) {
   const bool separated = folder.empty() || folder.ends_with('/');
-  return gradus::detail::text({folder, separated ? "" : "/", name});
+  return gradus::join({folder, separated ? "" : "/", name});
 }
 
 /// Whether a path names something.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // CIFAR-10 and CIFAR-100 in their binary form.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::ptrdiff_t, std::size_t
@@ -11,12 +10,12 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"        // at_call, error_place, format_error, raise
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
-#include "gradus/data/byte_source.hpp"  // byte_source, file_source
-#include "gradus/data/dataset.hpp"      // image_dataset, normalisation
-#include "gradus/data/mnist.hpp"        // split
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/byte_source.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/mnist.hpp"
 
 namespace gradus::data {
 
@@ -60,7 +59,7 @@ class cifar_reader {
     }
   }
 
-  [[nodiscard]] image_dataset result(normalisation values) && {
+  [[nodiscard]] image_dataset result(normalization values) && {
     const auto count = static_cast<index_t>(labels_.size());
     return {{count, 3, 32, 32}, std::move(bytes_), std::move(labels_), classes_, std::move(values)};
   }
@@ -78,9 +77,10 @@ class cifar_reader {
 /// its 100 fine labels) of a folder. Images are (3, 32, 32), red first. (Krizhevsky: "Learning multiple layers of
 /// features from tiny images", 2009; the binary version.)
 /// @throws format_error when a file is missing or is not what it should be, with the name of the file
-/// @throws configuration_error when the normalisation makes no sense
+/// @throws configuration_error when the normalization makes no sense
 [[nodiscard]] inline image_dataset load_cifar(const std::string& directory, cifar_kind kind, split part,
-                                              normalisation values = {}, error_place where = error_place::current()) {
+                                              normalization values = {},
+                                              error_location where = error_location::current()) {
   return at_call(where, [&] {
     detail::cifar_reader reader{kind};
     const auto add = [&](std::string_view name) {
@@ -93,7 +93,7 @@ class cifar_reader {
       add("test_batch.bin");
     } else {
       for (int i = 1; i <= 5; ++i) {
-        add(gradus::detail::text({"data_batch_", i, ".bin"}));
+        add(gradus::join({"data_batch_", i, ".bin"}));
       }
     }
     return std::move(reader).result(std::move(values));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which part of a photograph a network sees, and how it becomes planes of numbers.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::min
@@ -10,8 +9,8 @@
 #include <cstdint>    // std::uint8_t, std::uint64_t
 #include <span>       // std::span
 
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::data {
 

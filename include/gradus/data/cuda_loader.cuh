@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loader for a GPU: a batch is copied while the device computes with the one before.
-// Module: data. Depends on: tensor.
 #pragma once
 
 #include <array>    // std::array
@@ -10,14 +9,14 @@
 #include <cstring>  // std::memcpy
 #include <memory>   // std::addressof
 
-#include "gradus/core/error.hpp"            // at_call, error, error_place
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/data/loader.hpp"           // explain_kept_by_loader, loader
-#include "gradus/data/parallel_loader.hpp"  // parallel_loader, reader_options
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/device/cuda_memory.cuh"    // detail::pinned_range, pinned_memory
-#include "gradus/device/cuda_stream.cuh"    // cuda_stream, cuda_event
-#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/data/parallel_loader.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_memory.cuh"
+#include "gradus/device/cuda_stream.cuh"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::data {
 
@@ -72,7 +71,7 @@ class cuda_batches : private loader_host, public Base {
   /// there; it is valid until the next call of next or start_epoch.
   /// @throws what next of the loader of the host throws
   /// @throws device_error when a copy, or earlier work of the device, failed
-  [[nodiscard]] const batch_type* next(error_place where = error_place::current()) {
+  [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
     return at_call(where, [&] { return advance(); });
   }
 
@@ -89,7 +88,7 @@ class cuda_batches : private loader_host, public Base {
     }
     on_the_way_ = false;
     const cuda_event& copied = copied_[place_];
-    gradus::detail::check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(device_->stream(), copied.get(), 0), "cudaStreamWaitEvent");
     given_ = {.images = {*device_, images_at(place_), copying_.shape},
               .labels = {labels_at(place_), copying_.labels.size()},
               .first_example = copying_.first_example,
@@ -154,8 +153,7 @@ class cuda_batches : private loader_host, public Base {
     on_the_way_ = true;
   }
   void copy(void* to_device, const void* from_host, std::size_t bytes) const {
-    gradus::detail::check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()),
-                               "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
   }
 
   /// Returns when nothing is on the way any more.
@@ -185,7 +183,7 @@ class cuda_batches : private loader_host, public Base {
 
 /// A loader whose batches lie on a GPU, images and labels:
 ///
-///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.batch_size = 64, .seed = 1}};
+///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.global_batch_size = 64, .seed = 1}};
 ///
 /// It does what the loader of the host does, and copies ahead; see detail::cuda_batches.
 template <class Element, class Layout>
@@ -197,10 +195,10 @@ class loader<Element, Layout, cuda> final
   /// As the loader of the host.
   template <class Dataset>
   loader(cuda& device, const Dataset& set, const loader_options& options,
-         error_place where = error_place::current()) try
+         error_location where = error_location::current()) try
       : base{device, set, options} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>
@@ -213,7 +211,8 @@ class loader<Element, Layout, cuda> final
 
 /// The same for a parallel_loader:
 ///
-///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.batch_size = 64}, {.threads = 8}};
+///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.global_batch_size = 64}, {.threads =
+///   8}};
 template <class Element, class Layout>
 class parallel_loader<Element, Layout, cuda> final
     : public detail::cuda_batches<Element, Layout, detail::parallel_batches<Element>> {
@@ -223,10 +222,10 @@ class parallel_loader<Element, Layout, cuda> final
   /// As the loader, and as parallel_loader of the host.
   template <class Dataset>
   parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
-                  error_place where = error_place::current()) try
+                  error_location where = error_location::current()) try
       : base{device, set, options, reading} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>

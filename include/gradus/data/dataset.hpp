@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a loader reads from, and the data set of images in memory.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -12,13 +11,13 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"        // at_call, configuration_error, error, error_place, format_error, shape_error
-#include "gradus/core/extents.hpp"      // image_extents
-#include "gradus/core/finite.hpp"       // is_finite
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/vector.hpp"       // vector
-#include "gradus/data/detail/loader/hash.hpp"  // hash_bytes
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/detail/loader/hash.hpp"
 
 namespace gradus::data {
 
@@ -51,7 +50,7 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 ///   2. `d.example()` is the image_extents of every example, with n = 1;
 ///   3. `d.classes()` is the number of classes;
 ///   4. `d.read(i, planes)` writes the c * h * w elements of example i to `planes`, plane after plane (nchw),
-///   normalised
+///   normalized
 ///      as the network shall see them; it may throw. The loader calls it from a thread of its own;
 ///   5. `d.label(i)` is the label of example i, in [0, classes);
 ///   6. `d.hash()` is a std::uint64_t of the content, by which ranks find out whether they have the same.
@@ -74,7 +73,7 @@ consteval bool explain_dataset() {
 }
 
 /// How bytes become numbers: (scale * byte - mean[c]) / deviation[c] in channel c.
-struct normalisation {
+struct normalization {
   double scale = 1.0 / 255.0;
   std::vector<double> mean = {};       ///< one for each channel, or none: 0
   std::vector<double> deviation = {};  ///< one for each channel, not 0, or none: 1
@@ -89,21 +88,21 @@ class image_dataset {
   /// @param labels  n of them, each in [0, classes)
   /// @throws shape_error when the sizes disagree
   /// @throws format_error when a label is out of range
-  /// @throws configuration_error when classes < 1 or the normalisation makes no sense
+  /// @throws configuration_error when classes < 1 or the normalization makes no sense
   GRADUS_COLD image_dataset(const image_extents& shape, std::vector<std::uint8_t> pixels,
-                            std::vector<std::int32_t> labels, int classes, normalisation values = {},
-                            error_place where = error_place::current()) try
+                            std::vector<std::int32_t> labels, int classes, normalization values = {},
+                            error_location where = error_location::current()) try
       : shape_{shape},
         pixels_{std::move(pixels)},
         labels_{std::move(labels)},
         classes_{classes},
-        normalisation_{std::move(values)} {
+        normalization_{std::move(values)} {
     check_sizes();
     check_labels();
     make_tables();
     hash_ = hash_content();
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   [[nodiscard]] index_t size() const noexcept { return shape_.n; }
@@ -113,7 +112,7 @@ class image_dataset {
   [[nodiscard]] const image_extents& shape() const noexcept { return shape_; }
   [[nodiscard]] int classes() const noexcept { return classes_; }
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
-  [[nodiscard]] const normalisation& values() const noexcept { return normalisation_; }
+  [[nodiscard]] const normalization& values() const noexcept { return normalization_; }
   /// n * c * h * w bytes, in that order.
   [[nodiscard]] std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
   [[nodiscard]] std::span<const std::int32_t> labels() const noexcept { return labels_; }
@@ -121,7 +120,7 @@ class image_dataset {
   /// @pre 0 <= i < size()
   [[nodiscard]] std::int32_t label(index_t i) const noexcept { return labels_[static_cast<std::size_t>(i)]; }
 
-  /// Writes the normalised example i to `planes`, c * h * w elements in the order c, h, w.
+  /// Writes the normalized example i to `planes`, c * h * w elements in the order c, h, w.
   /// @pre 0 <= i < size()
   template <class Element>
   void read(index_t i, Element* planes) const noexcept {
@@ -139,16 +138,16 @@ class image_dataset {
   }
 
   /// The same images with other numbers.
-  /// @throws configuration_error when the normalisation makes no sense
-  [[nodiscard]] image_dataset with(normalisation values, error_place where = error_place::current()) const& {
+  /// @throws configuration_error when the normalization makes no sense
+  [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) const& {
     return at_call(where, [&] {
       image_dataset copy{*this};
       return std::move(copy).with(std::move(values));
     });
   }
-  [[nodiscard]] image_dataset with(normalisation values, error_place where = error_place::current()) && {
+  [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) && {
     return at_call(where, [&] {
-      normalisation_ = std::move(values);
+      normalization_ = std::move(values);
       make_tables();
       hash_ = hash_content();
       return std::move(*this);
@@ -193,24 +192,24 @@ class image_dataset {
 
   GRADUS_COLD void make_tables() {
     const auto channels = static_cast<std::size_t>(shape_.c);
-    check_values("mean", normalisation_.mean);
-    check_values("deviation", normalisation_.deviation);
-    if (!gradus::detail::is_finite(normalisation_.scale) || normalisation_.scale == 0) {
-      raise<configuration_error>("normalisation", "a scale that is finite and not 0", {normalisation_.scale});
+    check_values("mean", normalization_.mean);
+    check_values("deviation", normalization_.deviation);
+    if (!is_finite(normalization_.scale) || normalization_.scale == 0) {
+      raise<configuration_error>("normalization", "a scale that is finite and not 0", {normalization_.scale});
     }
-    for (const double deviation : normalisation_.deviation) {
+    for (const double deviation : normalization_.deviation) {
       if (deviation <= 0) {
-        raise<configuration_error>("normalisation", "deviations above 0", {deviation},
+        raise<configuration_error>("normalization", "deviations above 0", {deviation},
                                    "a channel that never varies has no deviation: use 1 for it");
       }
     }
-    float_tables_ = gradus::detail::vector<float>(channels * bytes_values);
+    float_tables_ = dynamic_array<float>(channels * bytes_values);
     double_tables_ = std::vector<double>(channels * bytes_values);
     for (std::size_t c = 0; c < channels; ++c) {
-      const double mean = normalisation_.mean.empty() ? 0.0 : normalisation_.mean[c];
-      const double deviation = normalisation_.deviation.empty() ? 1.0 : normalisation_.deviation[c];
+      const double mean = normalization_.mean.empty() ? 0.0 : normalization_.mean[c];
+      const double deviation = normalization_.deviation.empty() ? 1.0 : normalization_.deviation[c];
       for (std::size_t byte = 0; byte < bytes_values; ++byte) {
-        const double value = (normalisation_.scale * static_cast<double>(byte) - mean) / deviation;
+        const double value = (normalization_.scale * static_cast<double>(byte) - mean) / deviation;
         double_tables_[c * bytes_values + byte] = value;
         float_tables_[c * bytes_values + byte] = static_cast<float>(value);
       }
@@ -219,12 +218,12 @@ class image_dataset {
 
   GRADUS_COLD void check_values(const char* what, const std::vector<double>& values) const {
     if (!values.empty() && static_cast<index_t>(values.size()) != shape_.c) {
-      raise<configuration_error>("normalisation", {"a ", what, " for each of ", shape_.c, " channels, or none"},
+      raise<configuration_error>("normalization", {"a ", what, " for each of ", shape_.c, " channels, or none"},
                                  {values.size()});
     }
     for (const double value : values) {
-      if (!gradus::detail::is_finite(value)) {
-        raise<configuration_error>("normalisation", {"a finite ", what}, {value});
+      if (!is_finite(value)) {
+        raise<configuration_error>("normalization", {"a finite ", what}, {value});
       }
     }
   }
@@ -242,8 +241,8 @@ class image_dataset {
   std::vector<std::uint8_t> pixels_;
   std::vector<std::int32_t> labels_;
   int classes_;
-  normalisation normalisation_;
-  gradus::detail::vector<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
+  normalization normalization_;
+  dynamic_array<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
   std::vector<double> double_tables_;
   std::uint64_t hash_ = 0;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Images that are still encoded, with labels: the interface, and a folder of class folders.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>     // std::find, std::sort
@@ -14,10 +13,10 @@
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/core/error.hpp"        // error, error_place, format_error, raise
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/random.hpp"       // hash_text, mix_bits
-#include "gradus/data/byte_source.hpp"  // file_source
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/data/byte_source.hpp"
 
 namespace gradus::data {
 
@@ -51,7 +50,7 @@ class class_folders final : public encoded_images {
   /// @param endings  for example {".jpeg", ".jpg"}
   /// @throws format_error when the folder cannot be read or holds no such image
   explicit class_folders(const std::string& folder, const std::vector<std::string>& endings = {".jpeg", ".jpg"},
-                         error_place where = error_place::current()) try {
+                         error_location where = error_location::current()) try {
     namespace fs = std::filesystem;
     std::error_code failure;
     std::vector<fs::path> paths;
@@ -103,7 +102,7 @@ class class_folders final : public encoded_images {
                                   {paths.size(), " folders without any"});
     }
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(files_.size()); }

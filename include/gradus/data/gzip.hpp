@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Gzip-compressed files, and the MNIST files as they are distributed. Needs zlib (component gradus::gzip).
-// Module: data. Depends on: core.
 #pragma once
 
 #include <zlib.h>  // inflate
@@ -15,12 +14,12 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // at_call, device_error, error_place, format_error
-#include "gradus/core/text.hpp"         // text
-#include "gradus/data/byte_source.hpp"  // byte_source, file_exists, file_in, file_source
-#include "gradus/data/idx.hpp"          // idx_array, read_idx
-#include "gradus/data/mnist.hpp"        // make_mnist
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/byte_source.hpp"
+#include "gradus/data/idx.hpp"
+#include "gradus/data/mnist.hpp"
 
 namespace gradus::data {
 
@@ -86,7 +85,7 @@ class gzip_source final : public byte_source {
     if (result == Z_OK || result == Z_STREAM_END) {
       return;
     }
-    const std::string operation = gradus::detail::text({"gzip '", name(), "'"});
+    const std::string operation = gradus::join({"gzip '", name(), "'"});
     if (result == Z_BUF_ERROR) {  // no progress is possible: there was room, so there is no input
       raise<format_error>(operation, "compressed data to its end", "a file that ends before it",
                           "the file was not copied completely");
@@ -124,7 +123,7 @@ namespace detail {
 GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
   const std::string plain = file_in(directory, name);
   for (const std::string_view ending : {"", ".gz"}) {
-    std::string path = gradus::detail::text({plain, ending});
+    std::string path = gradus::join({plain, ending});
     if (file_exists(path)) {
       return path;
     }
@@ -141,7 +140,7 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist(const std::string& directory, split part,
                                                           const mnist_options& options = {},
-                                                          error_place where = error_place::current()) {
+                                                          error_location where = error_location::current()) {
   return at_call(where, [&] {
     const auto names = detail::names_of(part);
     const auto images = open_file(detail::plain_or_gzip(directory, names.images));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The IDX format of the MNIST files: unsigned bytes in an array of 1 to 4 axes.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::min, std::max
@@ -13,11 +12,11 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // at_call, error_place, format_error
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
-#include "gradus/data/byte_source.hpp"  // byte_source, file_source
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/byte_source.hpp"
 
 namespace gradus::data {
 
@@ -98,9 +97,9 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
 ///         options.maximum_bytes, or has fewer or more bytes than it declares
 [[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {},
-                                                    error_place where = error_place::current()) {
+                                                    error_location where = error_location::current()) {
   return at_call(where, [&] {
-    const std::string operation = gradus::detail::text({"read_idx '", source.name(), "'"});
+    const std::string operation = gradus::join({"read_idx '", source.name(), "'"});
     std::array<std::uint8_t, 4> magic{};
     detail::read_idx_header(source, magic);
     idx_array array;
@@ -145,7 +144,7 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// Reads a plain IDX file. For .gz files see gradus/data/gzip.hpp.
 /// @throws format_error as the other read_idx
 [[nodiscard]] GRADUS_COLD inline idx_array read_idx(const std::string& path, const idx_options& options = {},
-                                                    error_place where = error_place::current()) {
+                                                    error_location where = error_location::current()) {
   return at_call(where, [&] {
     file_source source{path};
     return read_idx(source, options);

@@ -2,7 +2,6 @@
 //
 // Photographs in JPEG as a data set: decoded, cropped and mirrored when they are read. Needs libjpeg-turbo (component
 // gradus::jpeg).
-// Module: data. Depends on: core.
 #pragma once
 
 #include <turbojpeg.h>  // tjDecompress2
@@ -21,15 +20,15 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, error, error_place, format_error, raise
-#include "gradus/core/extents.hpp"         // image_extents
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/random.hpp"          // mix_bits, random_stream
-#include "gradus/core/reference.hpp"       // explain_kept
-#include "gradus/data/crop.hpp"            // central_crop, crop, pixel_image, random_crop, resample
-#include "gradus/data/dataset.hpp"         // augmenting data sets, normalisation
-#include "gradus/data/encoded_images.hpp"  // encoded_images
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/data/crop.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/encoded_images.hpp"
 
 namespace gradus::data {
 
@@ -132,7 +131,7 @@ struct jpeg_options {
   index_t height = 224;
   index_t width = 224;
   /// (byte / 255 - mean) / deviation, of ImageNet's red, green and blue unless said.
-  normalisation values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
+  normalization values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
   std::uint64_t seed = 0;  ///< of the random crops
   corrupt_image corrupt = corrupt_image::fail;
   jpeg_limits limits = {};
@@ -149,7 +148,7 @@ class jpeg_dataset {
   /// @param images  must outlive the data set
   /// @throws configuration_error when options make no sense
   explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {},
-                        error_place where = error_place::current()) try
+                        error_location where = error_location::current()) try
       : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
     if (options_.height < 1 || options_.width < 1 || options_.limits.most_pixels < 1) {
       gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
@@ -167,14 +166,14 @@ class jpeg_dataset {
     }
     hash_ = gradus::detail::mix_bits(images.hash() ^ table.hash() ^ gradus::detail::mix_bits(options_.seed));
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   template <class Argument>
   requires(std::derived_from<Argument, encoded_images>) explicit jpeg_dataset(Argument&& images,
                                                                               const jpeg_options& options = {})
       : jpeg_dataset{static_cast<const encoded_images&>(images), options} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   [[nodiscard]] index_t size() const { return images_->size(); }

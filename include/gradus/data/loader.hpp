@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loader: batches of a data set, prepared ahead by a thread of its own.
-// Module: data. Depends on: tensor.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -10,17 +9,18 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 
-#include "gradus/core/config.hpp"               // GRADUS_COLD
-#include "gradus/core/element.hpp"              // explain_network_element
-#include "gradus/core/error.hpp"                // at_call, error, error_place
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
-#include "gradus/data/detail/loader/loader_base.hpp"   // loader_options
-#include "gradus/core/reference.hpp"            // explain_kept_device, not_kept
-#include "gradus/device/cpu.hpp"                // cpu
-#include "gradus/layout/layout_policy.hpp"      // explain_layout_policy
-#include "gradus/layout/mapping.hpp"            // dense_strides
-#include "gradus/tensor/tensor_view.hpp"        // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/data/detail/loader/batch_memory.hpp"
+#include "gradus/data/detail/loader/loader_base.hpp"
+#include "gradus/data/loader_options.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::data {
 
@@ -38,12 +38,12 @@ namespace detail {
 /// A temporary data set, or a device that is const or a temporary.
 template <class Argument, class Dataset, class Device>
 concept not_kept_by_loader = std::same_as<std::remove_cvref_t<Argument>, Device> &&
-    (gradus::detail::not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
+    (not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
 
 /// Says which argument of a loader is not kept. Always true when it compiles.
 template <class Argument, class Dataset>
 consteval bool explain_kept_by_loader() {
-  static_assert(gradus::detail::explain_kept_device<Argument>());
+  static_assert(explain_kept_device<Argument>());
   static_assert(std::is_lvalue_reference_v<Dataset>,
                 "gradus: the data set is a temporary, gone at the end of this statement, and the loader reads from it: "
                 "write const auto images = ...; on a line before and pass images");
@@ -65,7 +65,7 @@ class laid_out : public Filled {
   /// @throws configuration_error when no epoch was started
   /// @throws format_error when the data set gives a label that is out of range
   /// @throws what the data set threw when it was read; again in every call, until an epoch is started
-  [[nodiscard]] const batch_type* next(error_place where = error_place::current()) {
+  [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
     const filled_batch<Element>* const filled = at_call(where, [&] { return this->next_filled(); });
     if (filled == nullptr) {
       return nullptr;
@@ -88,11 +88,11 @@ class laid_out : public Filled {
 
 /// Gives the examples of a data set in batches of images of float, double, bfloat16 or float16, epoch after epoch.
 ///
-///   data::loader<float, nhwc> loader{device, images, {.batch_size = 64, .seed = 1}};
+///   data::loader<float, nhwc> loader{device, images, {.global_batch_size = 64, .seed = 1}};
 ///   loader.start_epoch(0);
 ///   while (const auto* batch = loader.next()) { ... batch->images, batch->labels ... }
 ///
-/// A thread of its own shuffles, converts and normalises ahead; nothing is allocated after construction. Which examples
+/// A thread of its own shuffles, converts and normalizes ahead; nothing is allocated after construction. Which examples
 /// come when, and which of them are ours, is said at `sampler`. A loader is used by one thread at a time. The device
 /// and the data set must outlive it.
 template <class Element, class Layout, class Device = cpu>
@@ -105,11 +105,11 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options,
-                     error_place where = error_place::current()) try
+                     error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::batch_memory<Element>>{device, set, options, &dense_strides<Layout, 4>} {}
   catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The MNIST files and those made like them (Fashion-MNIST, KMNIST), uncompressed.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -11,13 +10,13 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // at_call, configuration_error, error_place, format_error
-#include "gradus/core/extents.hpp"      // image_extents
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/data/byte_source.hpp"  // byte_source, file_in, file_source
-#include "gradus/data/dataset.hpp"      // image_dataset, normalisation
-#include "gradus/data/idx.hpp"          // read_idx
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/byte_source.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/idx.hpp"
 
 namespace gradus::data {
 
@@ -27,7 +26,7 @@ enum class split : unsigned char { training, test };
 /// How MNIST files are read.
 struct mnist_options {
   int classes = 10;
-  normalisation values = {};  ///< how bytes become numbers; [0, 1] unless said
+  normalization values = {};  ///< how bytes become numbers; [0, 1] unless said
   idx_options limits = {};
 };
 
@@ -85,7 +84,7 @@ constexpr mnist_names names_of(split part) noexcept {
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
                                                                 const mnist_options& options = {},
-                                                                error_place where = error_place::current()) {
+                                                                error_location where = error_location::current()) {
   return at_call(where, [&] {
     const auto names = detail::names_of(part);
     file_source images{detail::file_in(directory, names.images)};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A loader whose examples are read by several threads: for images that have to be decoded.
-// Module: data. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::min
@@ -11,19 +10,19 @@
 #include <memory>       // std::addressof
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/element.hpp"              // explain_network_element, parameter_element_t
-#include "gradus/core/error.hpp"                // configuration_error, error, error_place, raise
-#include "gradus/core/extents.hpp"              // image_extents
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/core/vector.hpp"               // vector
-#include "gradus/data/dataset.hpp"              // explain_dataset
-#include "gradus/data/detail/loader/batch_memory.hpp"  // batch_memory, filled_batch
-#include "gradus/data/loader.hpp"               // batch, loader_options
-#include "gradus/data/sampler.hpp"              // sample
-#include "gradus/device/cpu.hpp"                // cpu
-#include "gradus/device/thread_pool.hpp"        // thread_pool
-#include "gradus/layout/layout_policy.hpp"      // explain_layout_policy
-#include "gradus/layout/mapping.hpp"            // dense_strides
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/detail/loader/batch_memory.hpp"
+#include "gradus/data/loader.hpp"
+#include "gradus/data/sampler.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/device/thread_pool.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
 
 namespace gradus::data {
 
@@ -52,8 +51,8 @@ struct parallel_source {
   void (*read)(const void* set, index_t i, std::uint64_t epoch, plane_element* planes);
   std::int32_t (*label)(const void* set, index_t i);
   gradus::detail::thread_pool pool;
-  std::size_t plane_elements;                    // of one example
-  gradus::detail::vector<plane_element> planes;  // an example for each thread
+  std::size_t plane_elements;           // of one example
+  dynamic_array<plane_element> planes;  // an example for each thread
   std::atomic<std::uint64_t> epoch{0};
 };
 
@@ -88,7 +87,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
                                       },
                                       .pool = gradus::detail::thread_pool{checked(reading.threads)},
                                       .plane_elements = static_cast<std::size_t>(set.example().size()),
-                                      .planes = gradus::detail::vector<plane_element>(
+                                      .planes = dynamic_array<plane_element>(
                                           static_cast<std::size_t>(reading.threads) *
                                           static_cast<std::size_t>(set.example().size()))}},
         memory{device, &this->from, memory::facts_of(set), options, strides, filler_of<Dataset>()} {}
@@ -184,7 +183,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 /// As loader, but the examples of a batch are read by several threads, and every epoch may show another form of each
 /// (see augmenting_dataset). The batches are the same for any number of threads.
 ///
-///   data::parallel_loader<float, nhwc> loader{device, photographs, {.batch_size = 64}, {.threads = 8}};
+///   data::parallel_loader<float, nhwc> loader{device, photographs, {.global_batch_size = 64}, {.threads = 8}};
 template <class Element, class Layout, class Device = cpu>
 class parallel_loader final : public detail::laid_out<Element, Layout, detail::parallel_batches<Element>> {
   static_assert(
@@ -196,14 +195,14 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   /// @throws device_error when there is not enough memory
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
-                  error_place where = error_place::current()) try
+                  error_location where = error_location::current()) try
       : detail
     ::laid_out<Element, Layout, detail::parallel_batches<Element>>{device, set, options, &dense_strides<Layout, 4>,
                                                                    reading} {
       static_assert(explain_dataset<Dataset, parameter_element_t<Element>>());
     }
   catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// The device and the data set must outlive the loader.
   template <class Argument, class Dataset>

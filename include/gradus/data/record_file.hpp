@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Many encoded images in one file, with an index and checksums. Needs zlib (component gradus::gzip).
-// Module: data. Depends on: core.
 #pragma once
 
 #include <zlib.h>  // crc32
@@ -20,13 +19,13 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/core/error.hpp"           // configuration_error, error, error_place, format_error, raise
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/random.hpp"          // mix_bits
-#include "gradus/core/vector.hpp"          // vector
-#include "gradus/data/byte_source.hpp"     // file_source
-#include "gradus/data/encoded_images.hpp"  // encoded_images
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/data/byte_source.hpp"
+#include "gradus/data/encoded_images.hpp"
 
 namespace gradus::data {
 
@@ -96,7 +95,7 @@ class record_writer {
   /// @param classes  labels are in [0, classes)
   /// @throws configuration_error when classes < 1
   /// @throws format_error when the file cannot be written
-  record_writer(std::string path, int classes, error_place where = error_place::current()) try
+  record_writer(std::string path, int classes, error_location where = error_location::current()) try
       : path_{std::move(path)}, classes_{classes} {
     if (classes < 1) {
       gradus::raise<configuration_error>("record_writer", "classes of at least 1", {classes});
@@ -108,7 +107,7 @@ class record_writer {
     }
     write({reinterpret_cast<const std::uint8_t*>(record_format::head.data()), record_format::head.size()});
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   /// Appends an image.
@@ -186,7 +185,7 @@ class record_writer {
   int classes_;
   detail::file_handle file_;
   std::uint64_t offset_ = 0;
-  gradus::detail::vector<detail::record_entry> entries_;
+  dynamic_array<detail::record_entry> entries_;
 };
 
 /// The images of a record file. The index is read and checked at once, an image when it is asked for: a record whose
@@ -194,7 +193,7 @@ class record_writer {
 class record_file final : public encoded_images {
  public:
   /// @throws format_error when the file cannot be read, is no record file, was not finished, or has a damaged index
-  explicit record_file(const std::string& path, error_place where = error_place::current()) try : path_{path} {
+  explicit record_file(const std::string& path, error_location where = error_location::current()) try : path_{path} {
     { const file_source must_exist{path}; }
     errno = 0;
     file_.reset(std::fopen(path.c_str(), "rb"));
@@ -204,7 +203,7 @@ class record_file final : public encoded_images {
     const std::uint64_t bytes = size_of_file();
     read_index(bytes);
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(entries_.size()); }
@@ -224,7 +223,7 @@ class record_file final : public encoded_images {
     for (char& letter : text) {  // a damaged name shall not upset a terminal
       letter = letter >= ' ' && letter <= '~' ? letter : '?';
     }
-    return gradus::detail::text({path_, ", record ", i, " (", text, ")"});
+    return gradus::join({path_, ", record ", i, " (", text, ")"});
   }
   [[nodiscard]] std::uint64_t hash() const override { return hash_; }
 
@@ -266,7 +265,7 @@ class record_file final : public encoded_images {
   GRADUS_COLD void read_index(std::uint64_t file_bytes) {
     constexpr std::uint64_t least = record_format::head.size() + record_format::foot_bytes;
     if (file_bytes < least) {
-      refuse("a record file", gradus::detail::text({file_bytes, " bytes"}), "it is no record file, or it was cut off");
+      refuse("a record file", gradus::join({file_bytes, " bytes"}), "it is no record file, or it was cut off");
     }
     std::array<std::uint8_t, record_format::head.size()> head{};
     read_at(0, head);
@@ -285,7 +284,7 @@ class record_file final : public encoded_images {
     if (index < head.size() || index > index_end || (index_end - index) % record_format::entry_bytes != 0 ||
         (index_end - index) / record_format::entry_bytes != count || classes < 1 || classes > 0x7fffffffU) {
       refuse("an index that fills the file up to its end and at least one class",
-             gradus::detail::text(
+             gradus::join(
                  {count, " records from ", index, " on, ", classes, " classes, in a file of ", file_bytes, " bytes"}));
     }
     classes_ = static_cast<int>(classes);
@@ -307,9 +306,8 @@ class record_file final : public encoded_images {
       if (entry.offset < head.size() || entry.offset > index || length > index - entry.offset ||
           entry.image_bytes > record_format::most_record_bytes || entry.name_bytes > record_format::most_name_bytes ||
           entry.label >= classes) {
-        refuse(gradus::detail::text({"records before the index with labels from 0 to ", classes - 1}),
-               gradus::detail::text(
-                   {"record ", i, " of ", length, " bytes at ", entry.offset, " with label ", entry.label}));
+        refuse(gradus::join({"records before the index with labels from 0 to ", classes - 1}),
+               gradus::join({"record ", i, " of ", length, " bytes at ", entry.offset, " with label ", entry.label}));
       }
       entries_.push_back(entry);
     }
@@ -325,7 +323,7 @@ class record_file final : public encoded_images {
   mutable std::mutex mutex_;  // of the place in the file
   int classes_ = 0;
   std::uint64_t hash_ = 0;
-  gradus::detail::vector<detail::record_entry> entries_;
+  dynamic_array<detail::record_entry> entries_;
 };
 
 }  // namespace gradus::data

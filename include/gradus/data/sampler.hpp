@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which examples a rank sees, and when: the order of an epoch, batches of it, and the ranks' shares of a batch.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -11,10 +10,10 @@
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::data {
 
@@ -46,9 +45,9 @@ struct share {
 
 /// How a set is divided into batches.
 struct sampler_options {
-  index_t batch_size = 0;  ///< examples of a batch, over all ranks
-  bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
-  std::uint64_t seed = 0;  ///< of the orders
+  index_t global_batch_size = 0;  ///< examples of a batch, over all ranks
+  bool shuffle = true;            ///< a new order for each epoch, or always the order of the set
+  std::uint64_t seed = 0;         ///< of the orders
   data::shard shard = {};
   bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
 };
@@ -90,8 +89,8 @@ class sampler {
   /// Our part of batch b of the epoch. The numbers are valid until the next start_epoch.
   /// @pre 0 <= b < batches()
   [[nodiscard]] sample batch(index_t b) const noexcept {
-    const index_t begin = b * options_.batch_size;
-    const index_t global = std::min(options_.batch_size, static_cast<index_t>(order_.size()) - begin);
+    const index_t begin = b * options_.global_batch_size;
+    const index_t global = std::min(options_.global_batch_size, static_cast<index_t>(order_.size()) - begin);
     const share mine = share_of(global, options_.shard);
     const std::span<const index_t> order{order_};
     return {order.subspan(static_cast<std::size_t>(begin + mine.begin), static_cast<std::size_t>(mine.count)),
@@ -101,17 +100,18 @@ class sampler {
   /// Batches of an epoch.
   [[nodiscard]] index_t batches() const noexcept {
     const auto examples = static_cast<index_t>(order_.size());
-    return examples / options_.batch_size + (!options_.drop_last && examples % options_.batch_size != 0 ? 1 : 0);
+    return examples / options_.global_batch_size +
+           (!options_.drop_last && examples % options_.global_batch_size != 0 ? 1 : 0);
   }
 
   /// Examples of an epoch, over all ranks.
   [[nodiscard]] index_t examples() const noexcept {
-    return std::min(batches() * options_.batch_size, static_cast<index_t>(order_.size()));
+    return std::min(batches() * options_.global_batch_size, static_cast<index_t>(order_.size()));
   }
 
-  /// The largest share that a rank has of a batch: ceil(batch_size / ranks), the same on all ranks.
+  /// The largest share that a rank has of a batch: ceil(global_batch_size / ranks), the same on all ranks.
   [[nodiscard]] index_t largest_share() const noexcept {
-    return share_of(options_.batch_size, {.rank = 0, .ranks = options_.shard.ranks}).count;
+    return share_of(options_.global_batch_size, {.rank = 0, .ranks = options_.shard.ranks}).count;
   }
 
   [[nodiscard]] const sampler_options& options() const noexcept { return options_; }
@@ -136,12 +136,12 @@ class sampler {
     if (examples < 1) {
       raise<configuration_error>("loader", "a set of at least 1 example", "an empty set");
     }
-    if (options.batch_size < 1) {
-      raise<configuration_error>("loader", "a batch_size of at least 1", {options.batch_size});
+    if (options.global_batch_size < 1) {
+      raise<configuration_error>("loader", "a global_batch_size of at least 1", {options.global_batch_size});
     }
-    if (options.batch_size > examples) {
-      raise<configuration_error>("loader", {"a batch_size of at most ", examples, ", the size of the set"},
-                                 {options.batch_size}, "use a smaller batch");
+    if (options.global_batch_size > examples) {
+      raise<configuration_error>("loader", {"a global_batch_size of at most ", examples, ", the size of the set"},
+                                 {options.global_batch_size}, "use a smaller batch");
     }
     if (options.shard.ranks < 1) {
       raise<configuration_error>("loader", "shard.ranks of at least 1", {options.shard.ranks});

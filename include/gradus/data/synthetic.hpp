@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Made-up images that a network can learn to tell apart: for tests, examples and benchmarks without files.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::clamp
@@ -12,12 +11,12 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/core/error.hpp"    // configuration_error, error_place
-#include "gradus/core/extents.hpp"  // image_extents
-#include "gradus/core/index.hpp"    // index_t
-#include "gradus/core/random.hpp"   // random_stream
-#include "gradus/core/text.hpp"     // text
-#include "gradus/data/dataset.hpp"  // image_dataset
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/dataset.hpp"
 
 namespace gradus::data {
 
@@ -37,7 +36,7 @@ namespace detail {
 
 /// Three waves over the image, of random direction and length, between -1 and 1.
 inline std::vector<double> smooth_pattern(const synthetic_options& options, int label) {
-  const random_stream stream{options.seed, gradus::detail::text({"pattern ", label})};
+  const random_stream stream{options.seed, gradus::join({"pattern ", label})};
   std::vector<double> pattern;
   pattern.reserve(static_cast<std::size_t>(options.channels * options.height * options.width));
   for (index_t c = 0; c < options.channels; ++c) {
@@ -65,7 +64,7 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 /// Every example is a function of (seed, first + i) and the shape.
 /// @throws configuration_error when options make no sense
 [[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {},
-                                                  error_place where = error_place::current()) {
+                                                  error_location where = error_location::current()) {
   const auto require = [&](bool holds, const char* name, index_t value, index_t least) {
     if (!holds) {
       raise<configuration_error>("make_synthetic", {name, " of at least ", least}, {value}, {}, where);

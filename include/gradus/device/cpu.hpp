@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The CPU as a device: host memory and a pool of threads.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -15,13 +14,13 @@
 #include <sys/mman.h>  // madvise
 #endif
 
-#include "gradus/core/config.hpp"             // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"              // configuration_error, device_error, error, error_place
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/core/vector.hpp"             // vector
-#include "gradus/device/device_policy.hpp"    // device_policy
-#include "gradus/device/processor_share.hpp"  // processors_of_rank
-#include "gradus/device/thread_pool.hpp"      // detail::thread_pool
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/device/processor_share.hpp"
+#include "gradus/device/thread_pool.hpp"
 
 namespace gradus {
 
@@ -31,10 +30,10 @@ struct cpu_options {
   /// divided by the ranks of this machine (processors_of_rank) and by inter_op_threads, at least 1.
   int intra_op_threads = 0;
   /// Operations of a network that run at the same time where they do not depend on each other, such as the branches of
-  /// an Inception module, if the network is frozen with nn::freeze_options::parallel_branches. An operation that runs
-  /// alone is shared by all intra_op_threads * inter_op_threads threads, the caller included.
+  /// an Inception module, if the network is compiled with nn::compile_options::parallel_branches. An operation that
+  /// runs alone is shared by all intra_op_threads * inter_op_threads threads, the caller included.
   int inter_op_threads = 1;
-  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of lanes
+  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of streams
   /// Convolutions of float run by Winograd's minimal filtering where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7
   /// and 7x1 without strides, on 32 channels and more, in multiples of 16. Takes 2 to 6 times fewer products; an
   /// infinity in x makes numbers near it NaN. Root mean square errors, over those of adding up the terms, are in the
@@ -47,23 +46,23 @@ struct cpu_options {
 /// The processors and the memory of the host.
 ///
 /// Operations on one device run one after another; give every rank of a threaded program a device of its own. With
-/// inter_op_threads above 1 it has lanes: devices of intra_op_threads threads each, on which operations run at the same
-/// time. The results of every operation are the same bits for any number of threads.
+/// inter_op_threads above 1 it has streams: devices of intra_op_threads threads each, on which operations run at the
+/// same time. The results of every operation are the same bits for any number of threads.
 class cpu : public kernels::overload_set {
  public:
   static constexpr std::string_view name = "cpu";
   static constexpr std::size_t alignment = 64;  // bytes: a cache line, an AVX-512 register
 
   /// @throws configuration_error when a number of threads, or their product, is out of [0, 4096]
-  GRADUS_COLD explicit cpu(cpu_options options = {}, error_place where = error_place::current()) try
+  GRADUS_COLD explicit cpu(cpu_options options = {}, error_location where = error_location::current()) try
       : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)},
         allows_winograd_{options.allow_winograd} {
-    for (int lane = 0; options.inter_op_threads > 1 && lane < options.inter_op_threads; ++lane) {
-      lanes_.push_back(
+    for (int stream = 0; options.inter_op_threads > 1 && stream < options.inter_op_threads; ++stream) {
+      streams_.push_back(
           cpu{{.intra_op_threads = threads() / options.inter_op_threads, .allow_winograd = options.allow_winograd}});
     }
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   /// Threads that share one operation that runs alone, the caller included.
@@ -115,20 +114,21 @@ class cpu : public kernels::overload_set {
   void synchronize() noexcept {}
 
   /// Operations that may run at the same time: cpu_options::inter_op_threads.
-  [[nodiscard]] int lanes() const noexcept {
-    return lanes_.empty() ? 1 : static_cast<int>(lanes_.size());
+  [[nodiscard]] int streams() const noexcept {
+    return streams_.empty() ? 1 : static_cast<int>(streams_.size());
   }
 
-  /// The device that a lane runs its operations on. @pre lanes() > 1, 0 <= index < lanes()
-  [[nodiscard]] cpu& lane(std::size_t index) noexcept {
-    return lanes_[index];
+  /// The device that a stream runs its operations on. @pre streams() > 1, 0 <= index < streams()
+  [[nodiscard]] cpu& stream(std::size_t index) noexcept {
+    return streams_[index];
   }
 
-  /// Calls task(i) once for every lane i, at the same time as far as there are threads to begin. It may use lane(i).
+  /// Calls task(i) once for every stream i, at the same time as far as there are threads to begin. It may use
+  /// stream(i).
   /// @throws the first exception that a task threw
   template <class Task>
-  void parallel_lanes(const Task& task) {
-    pool().run(lanes(), task);
+  void parallel_streams(const Task& task) {
+    pool().run(streams(), task);
   }
 
   /// Calls task(i) once for every i in [0, count), on all threads; tasks must be independent of each other.
@@ -159,14 +159,14 @@ class cpu : public kernels::overload_set {
 
   GRADUS_COLD static int checked_threads(const cpu_options& options) {
     const int threads = options.intra_op_threads;
-    const int lanes = options.inter_op_threads;
+    const int streams = options.inter_op_threads;
     if (threads < 0 || threads > 4096) {
       raise<configuration_error>("cpu", "0 (the processors of the rank) to 4096 intra_op_threads", {threads});
     }
-    if (lanes < 1 || lanes > 4096 || lanes * std::max(threads, 1) > 4096) {
-      raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {lanes});
+    if (streams < 1 || streams > 4096 || streams * std::max(threads, 1) > 4096) {
+      raise<configuration_error>("cpu", "1 or more inter_op_threads, of at most 4096 threads in all", {streams});
     }
-    return lanes * (threads == 0 ? std::max(1, processors_of_rank() / lanes) : threads);
+    return streams * (threads == 0 ? std::max(1, processors_of_rank() / streams) : threads);
   }
 
   [[nodiscard]] detail::thread_pool& pool() const {
@@ -181,7 +181,7 @@ class cpu : public kernels::overload_set {
 
   std::unique_ptr<detail::thread_pool> pool_;
   bool allows_winograd_;
-  gradus::detail::vector<cpu> lanes_;  // none when operations run one after another
+  dynamic_array<cpu> streams_;  // none when operations run one after another
 };
 static_assert(device_policy<cpu>);
 

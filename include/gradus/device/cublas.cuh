@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // cuBLAS on the stream of a device.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cublas_v2.h>  // cublasHandle_t, cublasSetStream
@@ -12,11 +11,11 @@
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::remove_pointer_t
 
-#include "gradus/core/error.hpp"         // device_error, raise
-#include "gradus/device/cuda.cuh"        // cuda
-#include "gradus/device/cuda_error.cuh"  // check_cuda
+#include "gradus/core/error.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_error.cuh"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// Does nothing when a call of cuBLAS went well.
 /// @throws device_error with the call, the reason and the place when not
@@ -62,4 +61,4 @@ class cublas {
   std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, destroy> handle_;
 };
 
-}  // namespace gradus::detail
+}  // namespace gradus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A GPU of NVIDIA as a device: its memory, one stream, and the handles of libraries that work on it.
-// Module: device. Depends on: core.
 //
 // It needs the CUDA runtime alone, and a C++ compiler; expressions on the device need nvcc, and
 // gradus/tensor/cuda.cuh.
@@ -15,14 +14,14 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::as_const
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error, error, error_place
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/cuda_error.cuh"     // detail::check_cuda
-#include "gradus/device/cuda_memory.cuh"    // detail::cuda_memory_pool
-#include "gradus/device/cuda_stream.cuh"    // cuda_stream
-#include "gradus/device/device_policy.hpp"  // device_policy
-#include "gradus/device/thrust_device.cuh"  // detail::thrust_device
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/device/cuda_error.cuh"
+#include "gradus/device/cuda_memory.cuh"
+#include "gradus/device/cuda_stream.cuh"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/device/thrust_device.cuh"
 
 namespace gradus {
 
@@ -37,7 +36,7 @@ struct cuda_options {
   bool allow_tf32 = false;
   /// Convolutions use algorithms alone that give the same bits in every run.
   bool deterministic = true;
-  /// The algorithms of convolutions are measured when a network is frozen; without it cuDNN's rules choose them.
+  /// The algorithms of convolutions are measured when a network is compiled; without it cuDNN's rules choose them.
   bool benchmark = true;
   /// Bytes that an algorithm of a convolution may use beside images and weights.
   std::size_t convolution_workspace = std::size_t{1} << 30U;
@@ -61,17 +60,16 @@ struct cuda_options {
 /// it. Memory comes from a pool of the device's own, and is taken and given back in stream order too. A device is used
 /// by one thread at a time; several devices, on one card or on several, work at the same time. Errors of work that the
 /// host did not wait for are thrown by a later call.
-class cuda : public kernels::overload_set, public detail::thrust_device {
+class cuda : public kernels::overload_set, public thrust_device {
  public:
   static constexpr std::string_view name = "cuda";
-  static constexpr bool host_accessible = false;  // see has_memory_of_its_own
-  static constexpr bool host_memory = false;
+  static constexpr bool host_accessible = false;
 
   /// @throws device_error when there is no such card or no driver
-  GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_place where = error_place::current()) try
+  GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_location where = error_location::current()) try
       : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
   /// @pre nothing uses `other`
   cuda(cuda&& other) noexcept = default;
@@ -89,7 +87,7 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
   /// Makes the card the current one of the calling thread: before a kernel is launched or a library is called.
-  void activate() const { detail::check_cuda(cudaSetDevice(options_.device), "cudaSetDevice"); }
+  void activate() const { check_cuda(cudaSetDevice(options_.device), "cudaSetDevice"); }
 
   /// Memory on the card, aligned to 256 bytes, for work that comes later on the stream. For 0 bytes a valid pointer
   /// too.
@@ -124,7 +122,7 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   }
   void fill_zero(void* destination, std::size_t bytes) {
     if (bytes != 0) {
-      detail::check_cuda(cudaMemsetAsync(destination, 0, bytes, stream()), "cudaMemsetAsync");
+      check_cuda(cudaMemsetAsync(destination, 0, bytes, stream()), "cudaMemsetAsync");
     }
   }
 
@@ -158,25 +156,25 @@ class cuda : public kernels::overload_set, public detail::thrust_device {
   // Also makes the card the current one, for the stream that is created next.
   GRADUS_COLD static cuda_options checked(const cuda_options& options) {
     int count = 0;
-    detail::check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     if (options.device < 0 || options.device >= count) {
       raise<device_error>("cuda", {"a device from 0 to ", count - 1}, {"device ", options.device},
                           "nvidia-smi lists the cards, and CUDA_VISIBLE_DEVICES says which of them a process sees");
     }
-    detail::check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
+    check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
     return options;
   }
 
   void transfer(void* destination, const void* source, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes != 0) {
-      detail::check_cuda(cudaMemcpyAsync(destination, source, bytes, kind, stream()), "cudaMemcpyAsync");
+      check_cuda(cudaMemcpyAsync(destination, source, bytes, kind, stream()), "cudaMemcpyAsync");
     }
   }
 
   cuda_options options_;
   cuda_stream stream_;
   detail::cuda_memory_pool pool_;
-  gradus::detail::vector<kept_context> contexts_;
+  dynamic_array<kept_context> contexts_;
 };
 static_assert(device_policy<cuda>);
 

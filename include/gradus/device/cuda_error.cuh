@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Failed calls of the CUDA libraries as exceptions: the call, the reason and the place.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaError_t, cudaGetErrorString
@@ -9,10 +8,10 @@
 #include <source_location>  // std::source_location
 #include <string_view>      // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // device_error, raise
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 [[noreturn]] GRADUS_COLD inline void throw_cuda_error(cudaError_t result, std::string_view call,
                                                       const std::source_location& where) {
@@ -57,4 +56,4 @@ inline void check_cuda(cudaError_t result, std::string_view call,
   }
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Work of a CUDA device that is recorded once and launched many times.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaGraph_t, cudaStreamBeginCapture
@@ -10,9 +9,9 @@
 #include <memory>       // std::unique_ptr
 #include <type_traits>  // std::remove_pointer_t
 
-#include "gradus/core/error.hpp"         // device_error
-#include "gradus/device/cuda.cuh"        // cuda
-#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+#include "gradus/core/error.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_error.cuh"
 
 namespace gradus {
 
@@ -27,8 +26,7 @@ class cuda_graph {
   template <class Work>
   cuda_graph(cuda& device, const Work& work) : device_{&device} {
     device.activate();
-    detail::check_cuda(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal),
-                       "cudaStreamBeginCapture");
+    check_cuda(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     try {
       work();
     } catch (...) {
@@ -39,13 +37,13 @@ class cuda_graph {
       throw;
     }
     cudaGraph_t recorded = nullptr;
-    detail::check_cuda(cudaStreamEndCapture(device.stream(), &recorded), "cudaStreamEndCapture");
+    check_cuda(cudaStreamEndCapture(device.stream(), &recorded), "cudaStreamEndCapture");
     const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, destroy_graph> owner{recorded};
-    detail::check_cuda(cudaGraphGetNodes(recorded, nullptr, &nodes_), "cudaGraphGetNodes");
+    check_cuda(cudaGraphGetNodes(recorded, nullptr, &nodes_), "cudaGraphGetNodes");
     cudaGraphExec_t ready = nullptr;
-    detail::check_cuda(cudaGraphInstantiate(&ready, recorded, 0), "cudaGraphInstantiate");
+    check_cuda(cudaGraphInstantiate(&ready, recorded, 0), "cudaGraphInstantiate");
     executable_.reset(ready);
-    detail::check_cuda(cudaGraphUpload(ready, device.stream()), "cudaGraphUpload");
+    check_cuda(cudaGraphUpload(ready, device.stream()), "cudaGraphUpload");
   }
 
   /// Kernels, copies and the like.
@@ -54,7 +52,7 @@ class cuda_graph {
   /// Gives the device the work once more; does not wait.
   void launch() const {
     device_->activate();
-    detail::check_cuda(cudaGraphLaunch(executable_.get(), device_->stream()), "cudaGraphLaunch");
+    check_cuda(cudaGraphLaunch(executable_.get(), device_->stream()), "cudaGraphLaunch");
   }
 
  private:

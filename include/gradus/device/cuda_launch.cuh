@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Launches of kernels on the stream of a device.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaLaunchKernel
@@ -11,10 +10,10 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/device/cuda.cuh"        // cuda
-#include "gradus/device/cuda_error.cuh"  // check_cuda
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_error.cuh"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// Launches a kernel on the stream of the device.
 /// @throws device_error when it cannot be launched, or earlier work has failed
@@ -28,4 +27,4 @@ void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void
       name);
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

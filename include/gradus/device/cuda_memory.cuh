@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Memory for CUDA: pools of device memory, and pinned memory of the host.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMemPool_t, cudaHostAlloc
@@ -11,7 +10,7 @@
 #include <memory>       // std::unique_ptr
 #include <type_traits>  // std::remove_pointer_t
 
-#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+#include "gradus/device/cuda_error.cuh"
 
 namespace gradus {
 
@@ -83,7 +82,7 @@ class pinned_memory {
   /// @throws device_error when the system does not lock so much memory, or there is no device
   explicit pinned_memory(std::size_t bytes) : bytes_{bytes} {
     void* pointer = nullptr;
-    detail::check_cuda(cudaHostAlloc(&pointer, bytes == 0 ? 1 : bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    check_cuda(cudaHostAlloc(&pointer, bytes == 0 ? 1 : bytes, cudaHostAllocPortable), "cudaHostAlloc");
     memory_.reset(pointer);
   }
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The numbers that change from step to step, where kernels of a recorded step find them.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMalloc
 
 #include <cstdint>  // std::uint64_t
 
-#include "gradus/device/cuda.cuh"        // cuda
-#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_error.cuh"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// What a step that is launched as a graph reads instead of the arguments that it was recorded with.
 struct step_numbers {
@@ -22,14 +21,14 @@ struct step_numbers {
 };
 
 /// The step numbers of a device, in its memory.
-class recorded_numbers {
+class captured_numbers {
  public:
-  explicit recorded_numbers(const cuda&) {
+  explicit captured_numbers(const cuda&) {
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&numbers_), sizeof(step_numbers)), "cudaMalloc");
   }
-  recorded_numbers(const recorded_numbers&) = delete;
-  recorded_numbers& operator=(const recorded_numbers&) = delete;
-  ~recorded_numbers() { static_cast<void>(cudaFree(numbers_)); }
+  captured_numbers(const captured_numbers&) = delete;
+  captured_numbers& operator=(const captured_numbers&) = delete;
+  ~captured_numbers() { static_cast<void>(cudaFree(numbers_)); }
 
   /// For kernels of a step that is being recorded; null otherwise.
   [[nodiscard]] const step_numbers* for_kernels() const noexcept { return recording_ ? numbers_ : nullptr; }
@@ -44,13 +43,13 @@ class recorded_numbers {
   /// Says that a step is being recorded, as long as it lives.
   class recording {
    public:
-    explicit recording(recorded_numbers& owner) noexcept : owner_{owner} { owner_.recording_ = true; }
+    explicit recording(captured_numbers& owner) noexcept : owner_{owner} { owner_.recording_ = true; }
     recording(const recording&) = delete;
     recording& operator=(const recording&) = delete;
     ~recording() { owner_.recording_ = false; }
 
    private:
-    recorded_numbers& owner_;
+    captured_numbers& owner_;
   };
 
  private:
@@ -59,4 +58,4 @@ class recorded_numbers {
   bool recording_ = false;
 };
 
-}  // namespace gradus::detail
+}  // namespace gradus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Streams and events of CUDA as objects.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaStream_t, cudaEvent_t
@@ -9,7 +8,7 @@
 #include <memory>       // std::unique_ptr
 #include <type_traits>  // std::remove_pointer_t
 
-#include "gradus/device/cuda_error.cuh"  // detail::check_cuda
+#include "gradus/device/cuda_error.cuh"
 
 namespace gradus {
 
@@ -21,14 +20,14 @@ class cuda_stream {
   /// @throws device_error when CUDA cannot make one
   cuda_stream() {
     cudaStream_t stream = nullptr;
-    detail::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     stream_.reset(stream);
   }
 
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_.get(); }
 
   /// Returns when all work so far is done. @throws device_error when some of it failed
-  void synchronize() const { detail::check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
+  void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
 
   /// Lets later work of this stream begin after the event. The host does not wait.
   void wait(const cuda_event& event) const;
@@ -47,23 +46,23 @@ class cuda_event {
   /// @throws device_error when CUDA cannot make one
   explicit cuda_event(bool timing = false) {
     cudaEvent_t event = nullptr;
-    detail::check_cuda(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
-                       "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
     event_.reset(event);
   }
 
   [[nodiscard]] cudaEvent_t get() const noexcept { return event_.get(); }
 
   /// Marks the end of the work that the stream has now.
-  void record(cudaStream_t stream) const { detail::check_cuda(cudaEventRecord(get(), stream), "cudaEventRecord"); }
+  void record(cudaStream_t stream) const { check_cuda(cudaEventRecord(get(), stream), "cudaEventRecord"); }
 
   /// Returns when the mark is reached; at once when nothing was recorded.
-  void synchronize() const { detail::check_cuda(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
+  void synchronize() const { check_cuda(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
 
   /// Seconds between two marks that are reached, to about half a microsecond. @pre both were made with timing
   [[nodiscard]] double seconds_since(const cuda_event& begin) const {
     float milliseconds = 0;
-    detail::check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), get()), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), get()), "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) * 1e-3;
   }
 
@@ -75,7 +74,7 @@ class cuda_event {
 };
 
 inline void cuda_stream::wait(const cuda_event& event) const {
-  detail::check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
+  check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
 }
 
 }  // namespace gradus

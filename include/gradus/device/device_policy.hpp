@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a device must offer: memory, copies to and from the host, and completion.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::convertible_to, std::same_as
 #include <cstddef>      // std::ptrdiff_t, std::size_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 
@@ -51,24 +50,18 @@ concept has_memory_of_its_own = requires {
   requires !D::host_accessible;
 };
 
-/// A device that runs several operations at the same time, each on a lane, which is a device too: `lanes()` says how
-/// many, and `parallel_lanes(task)` calls task(i) once for every lane i. Not required.
+/// A device that runs several operations at the same time, each on a stream, which is a device too: `streams()` says
+/// how many, and `parallel_streams(task)` calls task(i) once for every stream i. Not required.
 template <class D>
-concept has_device_lanes = requires(D& device, void (&task)(std::ptrdiff_t)) {
-  { device.lanes() } -> std::convertible_to<int>;
-  { device.lane(std::size_t{0}) } -> std::same_as<D&>;
-  device.parallel_lanes(task);
+concept has_device_streams = requires(D& device, void (&task)(std::ptrdiff_t)) {
+  { device.streams() } -> std::convertible_to<int>;
+  { device.stream(std::size_t{0}) } -> std::same_as<D&>;
+  device.parallel_streams(task);
 };
 
-/// Can the host read and write the memory of the device? A device where it cannot has
-/// `static constexpr bool host_memory = false`.
+/// Can the host read and write the memory of the device?
 template <class D>
-inline constexpr bool has_host_memory = true;
-template <class D>
-requires requires {
-  { D::host_memory } -> std::convertible_to<bool>;
-}
-inline constexpr bool has_host_memory<D> = D::host_memory;
+inline constexpr bool has_host_memory = !has_memory_of_its_own<D>;
 
 /// A place where tensors live and expressions are evaluated.
 ///

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The processors that belong to one of several ranks of a machine.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::max
 #include <cstdlib>    // std::getenv, std::strtol
 #include <thread>     // std::thread
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/device/thread_pool.hpp"  // available_processors
+#include "gradus/core/config.hpp"
+#include "gradus/device/thread_pool.hpp"
 
 namespace gradus {
 

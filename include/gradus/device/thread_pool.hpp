@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A pool of threads for loops over independent tasks.
-// Module: device. Depends on: core.
 #pragma once
 
 #include <atomic>     // std::atomic
@@ -18,10 +17,10 @@
 #include <sched.h>    // cpu_set_t, sched_getaffinity, sched_getcpu
 #endif
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/thread.hpp"  // start_thread
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/thread.hpp"
 
 namespace gradus {
 
@@ -271,7 +270,7 @@ class thread_pool {
 #endif
   }
 
-  gradus::detail::vector<std::thread> workers_;
+  dynamic_array<std::thread> workers_;
   std::atomic<int> sleeping_{0};  // workers
   std::atomic<bool> in_use_{false};
   std::exception_ptr failure_;

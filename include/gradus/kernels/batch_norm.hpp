@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation: the parameters of a pass; every device overloads the passes on them.
-// Module: kernels. Depends on: tensor.
+// Batch normalization: the parameters of a pass; every device overloads the passes on them.
 #pragma once
 
-#include "gradus/core/element.hpp"    // parameter_element_t
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/kernels/conv2d.hpp"  // activation
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::kernels {
 
@@ -53,7 +52,7 @@ struct batch_norm_gradients {
   bool accumulate_residual = false;
 };
 
-// Normalisation over n, h and w of every channel (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
+// Normalization over n, h and w of every channel (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
 //
 //   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
 //

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Copies of some channels of an image batch, for joining and splitting.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus::kernels {
 

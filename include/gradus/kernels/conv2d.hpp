@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The shape of a 2-D convolution and what may be fused to it; every device overloads the passes on these types.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/element.hpp"  // parameter_element_t
-#include "gradus/core/extents.hpp"  // image_extents
-#include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::kernels {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Dropout: what is dropped, as a function of the place in the data set and not of the machine.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cmath>    // std::ldexp, std::floor
 #include <cstdint>  // std::uint32_t, std::uint64_t
 
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::kernels {
 

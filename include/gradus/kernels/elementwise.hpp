@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Element-wise passes that layers need when nothing can carry them for free.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus::kernels {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation across channels; every device overloads the passes on its parameters.
-// Module: kernels. Depends on: tensor.
+// Local response normalization across channels; every device overloads the passes on its parameters.
 #pragma once
 
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/index.hpp"
 
 namespace gradus::kernels {
 
-/// The numbers of local response normalisation (Krizhevsky, Sutskever, Hinton 2012, section 3.3):
+/// The numbers of local response normalization (Krizhevsky, Sutskever, Hinton 2012, section 3.3):
 ///
 ///   y(c) = x(c) / d(c)^beta,   d(c) = k + alpha * sum of x(j)^2 over |j - c| <= radius, 0 <= j < C
 ///

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The shape of a matrix product; every device overloads `matmul` on it.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/element.hpp"    // parameter_element_t
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/kernels/conv2d.hpp"  // activation, forward_epilogue
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::kernels {
 

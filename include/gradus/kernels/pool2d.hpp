@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The shape of a 2-D pooling; every device overloads the passes on it.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/extents.hpp"  // image_extents
-#include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::kernels {
 

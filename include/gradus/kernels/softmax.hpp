@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Softmax cross-entropy: what a device computes and returns.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
-#include "gradus/core/index.hpp"  // index_t
+#include "gradus/core/index.hpp"
 
 namespace gradus::kernels {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The axes of an image batch and what a layout must say about their order in memory.
-// Module: layout. Depends on: core.
 #pragma once
 
 #include <array>        // std::array
@@ -9,7 +8,7 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::bool_constant, std::remove_cvref_t
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

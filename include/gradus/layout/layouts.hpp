@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The layouts that come with the library: nchw and nhwc for images, row_major for tensors of any rank.
-// Module: layout. Depends on: core.
 #pragma once
 
 #include <array>        // std::array
 #include <string_view>  // std::string_view
 
-#include "gradus/layout/layout_policy.hpp"  // axis, layout_policy
+#include "gradus/layout/layout_policy.hpp"
 
 namespace gradus {
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // From coordinates to memory: the order of the axes, dense strides, and the offset of an element.
-// Module: layout. Depends on: core.
 #pragma once
 
 #include <array>     // std::array
 #include <concepts>  // std::same_as
 #include <cstddef>   // std::size_t
 
-#include "gradus/core/extents.hpp"          // extents, image_extents
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/layout/layout_policy.hpp"  // layout_policy, explain_layout_policy
-#include "gradus/layout/layouts.hpp"        // row_major
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/layouts.hpp"
 
 namespace gradus {
 

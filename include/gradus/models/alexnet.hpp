@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // AlexNet and OverFeat.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/error.hpp"     // at_call, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/models/blocks.hpp"  // block_builder
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 
-/// Adds AlexNet for images of 227 x 227, in the one-column form without response normalisation (Krizhevsky: "One weird
+/// Adds AlexNet for images of 227 x 227, in the one-column form without response normalization (Krizhevsky: "One weird
 /// trick for parallelizing convolutional neural networks", 2014).
 template <class Network>
-void alexnet(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void alexnet(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     block_builder build{net, normalization{}};
     nn::value x = build.input();
-    x = build.convolution(x, {.out_channels = 64, .kernel = {11, 11}, .stride = {4, 4}, .pad = nn::padding::valid()});
+    x = build.convolution(x,
+                          {.out_channels = 64, .kernel = {11, 11}, .stride = {4, 4}, .padding = nn::padding::valid()});
     x = build.max_pool(x, 3, 2);
     x = build.convolution(x, {.out_channels = 192, .kernel = {5, 5}});
     x = build.max_pool(x, 3, 2);
@@ -34,13 +34,14 @@ void alexnet(Network& net, index_t classes = 1001, error_place where = error_pla
 /// Adds OverFeat's accurate model for images of 231 x 231 (Sermanet et al. 2014, as in tf_cnn_benchmarks).
 /// With 1001 classes: 145,924,969 parameters.
 template <class Network>
-void overfeat(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void overfeat(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     block_builder build{net, normalization{}};
     nn::value x = build.input();
-    x = build.convolution(x, {.out_channels = 96, .kernel = {11, 11}, .stride = {4, 4}, .pad = nn::padding::valid()});
+    x = build.convolution(x,
+                          {.out_channels = 96, .kernel = {11, 11}, .stride = {4, 4}, .padding = nn::padding::valid()});
     x = build.max_pool(x, 2, 2);
-    x = build.convolution(x, {.out_channels = 256, .kernel = {5, 5}, .pad = nn::padding::valid()});
+    x = build.convolution(x, {.out_channels = 256, .kernel = {5, 5}, .padding = nn::padding::valid()});
     x = build.max_pool(x, 2, 2);
     x = build.convolutions(x, {{.out_channels = 512, .kernel = {3, 3}},
                                {.out_channels = 1024, .kernel = {3, 3}},

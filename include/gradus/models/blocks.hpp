@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the image classifiers are built from: a convolution with its normalisation and activation, and numbered names.
-// Module: models. Depends on: nn.
+// What the image classifiers are built from: a convolution with its normalization and activation, and numbered names.
 #pragma once
 
 #include <initializer_list>  // std::initializer_list
@@ -10,14 +9,14 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // text
-#include "gradus/nn/plan/graph.hpp"        // input_list
-#include "gradus/nn/initializer.hpp"  // he_truncated_normal
-#include "gradus/nn/layers.hpp"       // conv2d, batch_norm, relu, ...
-#include "gradus/nn/loss.hpp"         // softmax_cross_entropy
-#include "gradus/nn/value.hpp"        // value
-#include "gradus/nn/window.hpp"       // padding, size2d
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/nn/window.hpp"
 
 namespace gradus::models {
 
@@ -26,13 +25,13 @@ struct convolution_block {
   index_t out_channels = 0;
   nn::size2d kernel{1, 1};
   nn::size2d stride{1, 1};
-  nn::padding pad = nn::padding::same();
+  nn::padding padding = nn::padding::same();
   bool activate = true;  ///< with a ReLU at the end
 };
 
-/// How the convolutions of a family are normalised.
+/// How the convolutions of a family are normalized.
 struct normalization {
-  bool use = false;        ///< batch normalisation instead of a bias
+  bool use = false;        ///< batch normalization instead of a bias
   nn::batch_norm layer{};  ///< its options
 };
 
@@ -46,7 +45,7 @@ class block_builder {
   [[nodiscard]] nn::value input() const noexcept { return net_->input(); }
 
   /// The name of the next block: the prefix, a number, and an ending.
-  std::string next_name(std::string_view ending = {}) { return gradus::detail::text({prefix_, ++count_, ending}); }
+  std::string next_name(std::string_view ending = {}) { return gradus::join({prefix_, ++count_, ending}); }
 
   /// The names of the following layers begin with `prefix`.
   void begin(std::string prefix) {
@@ -56,18 +55,18 @@ class block_builder {
 
   nn::value convolution(nn::value x, const convolution_block& block) {
     const std::string name = next_name();
-    x = net_->add(gradus::detail::text({name, "_conv"}),
+    x = net_->add(gradus::join({name, "_conv"}),
                   nn::conv2d{.out_channels = block.out_channels,
                              .kernel = block.kernel,
                              .stride = block.stride,
-                             .pad = block.pad,
+                             .padding = block.padding,
                              .bias = !normalize_.use,
-                             .weight_initial = nn::he_truncated_normal()},
+                             .weight_initializer = nn::he_truncated_normal()},
                   x);
     if (normalize_.use) {
-      x = net_->add(gradus::detail::text({name, "_norm"}), normalize_.layer, x);
+      x = net_->add(gradus::join({name, "_norm"}), normalize_.layer, x);
     }
-    return block.activate ? net_->add(gradus::detail::text({name, "_relu"}), nn::relu{}, x) : x;
+    return block.activate ? net_->add(gradus::join({name, "_relu"}), nn::relu{}, x) : x;
   }
 
   /// Blocks one after another.
@@ -78,14 +77,14 @@ class block_builder {
     return x;
   }
 
-  nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
+  nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
     return net_->add(next_name("_max_pool"),
-                     nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
+                     nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
-  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding pad = nn::padding::valid()) {
+  nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
     return net_->add(next_name("_average_pool"),
-                     nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad = pad}, x);
+                     nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
   nn::value concat(std::vector<nn::value> branches) {
@@ -95,9 +94,9 @@ class block_builder {
   /// A dense layer with ReLU.
   nn::value dense(nn::value x, index_t out_features) {
     const std::string name = next_name();
-    x = net_->add(gradus::detail::text({name, "_dense"}),
-                  nn::dense{.out_features = out_features, .weight_initial = nn::he_truncated_normal()}, x);
-    return net_->add(gradus::detail::text({name, "_relu"}), nn::relu{}, x);
+    x = net_->add(gradus::join({name, "_dense"}),
+                  nn::dense{.out_features = out_features, .weight_initializer = nn::he_truncated_normal()}, x);
+    return net_->add(gradus::join({name, "_relu"}), nn::relu{}, x);
   }
 
   nn::value dropout(nn::value x, double rate) {
@@ -107,7 +106,7 @@ class block_builder {
 
   /// The scores of the classes and the loss.
   void classify(nn::value x, index_t classes) {
-    x = net_->add("scores", nn::dense{.out_features = classes, .weight_initial = nn::he_truncated_normal()}, x);
+    x = net_->add("scores", nn::dense{.out_features = classes, .weight_initializer = nn::he_truncated_normal()}, x);
     net_->loss(nn::softmax_cross_entropy{}, x);
   }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // GoogLeNet.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/error.hpp"     // at_call, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/core/text.hpp"      // text
-#include "gradus/models/blocks.hpp"  // block_builder
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 
@@ -26,7 +25,7 @@ struct googlenet_module {
 
 template <class Builder>
 nn::value add_googlenet_module(Builder& build, nn::value x, const googlenet_module& module) {
-  build.begin(gradus::detail::text({"inception", module.name, "_"}));
+  build.begin(gradus::join({"inception", module.name, "_"}));
   const nn::value direct = build.convolution(x, {.out_channels = module.direct});
   const nn::value three =
       build.convolutions(x, {{.out_channels = module.reduce3}, {.out_channels = module.conv3, .kernel = {3, 3}}});
@@ -38,10 +37,10 @@ nn::value add_googlenet_module(Builder& build, nn::value x, const googlenet_modu
 
 }  // namespace detail
 
-/// Adds GoogLeNet for images of 224 x 224, without the auxiliary classifiers and without response normalisation
+/// Adds GoogLeNet for images of 224 x 224, without the auxiliary classifiers and without response normalization
 /// (Szegedy et al.: "Going deeper with convolutions", 2015, table 1; as in tf_cnn_benchmarks).
 template <class Network>
-void googlenet(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void googlenet(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     block_builder build{net, normalization{}};
     nn::value x = build.input();

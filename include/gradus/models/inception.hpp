@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Inception-v3 and Inception-v4.
-// Module: models. Depends on: nn.
 #pragma once
 
 #include <string>  // std::string
 
-#include "gradus/core/error.hpp"     // at_call, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/core/text.hpp"      // text
-#include "gradus/models/blocks.hpp"  // block_builder, normalization
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 
 namespace detail {
 
-/// Batch normalisation as the Inception networks use it: a shift and no scale.
+/// Batch normalization as the Inception networks use it: a shift and no scale.
 inline normalization inception_normalization() {
   return {.use = true, .layer = {.momentum = 0.001, .epsilon = 0.001, .scale = false}};
 }
@@ -53,7 +52,7 @@ class inception3_builder {
   static constexpr nn::padding same = nn::padding::same();
 
   nn::value module_a(nn::value x, const std::string& name, index_t pooled) {
-    build_.begin(gradus::detail::text({name, "_"}));
+    build_.begin(gradus::join({name, "_"}));
     const nn::value one = build_.convolution(x, {64});
     const nn::value five = build_.convolutions(x, {{48}, {64, {5, 5}}});
     const nn::value three = build_.convolutions(x, {{64}, {96, {3, 3}}, {96, {3, 3}}});
@@ -69,7 +68,7 @@ class inception3_builder {
   }
 
   nn::value module_c(nn::value x, const std::string& name, index_t n) {
-    build_.begin(gradus::detail::text({name, "_"}));
+    build_.begin(gradus::join({name, "_"}));
     const nn::value one = build_.convolution(x, {192});
     const nn::value two = build_.convolutions(x, {{n}, {n, {1, 7}}, {192, {7, 1}}});
     const nn::value three = build_.convolutions(x, {{n}, {n, {7, 1}}, {n, {1, 7}}, {n, {7, 1}}, {192, {1, 7}}});
@@ -85,7 +84,7 @@ class inception3_builder {
   }
 
   nn::value module_e(nn::value x, const std::string& name, bool max_pool) {
-    build_.begin(gradus::detail::text({name, "_"}));
+    build_.begin(gradus::join({name, "_"}));
     const nn::value one = build_.convolution(x, {320});
     const nn::value two = build_.convolution(x, {384});
     const nn::value two_wide = build_.convolution(two, {384, {1, 3}});
@@ -108,15 +107,15 @@ class inception4_builder {
   void run(index_t classes) {
     nn::value x = stem();
     for (int i = 1; i <= 4; ++i) {
-      x = module_a(x, gradus::detail::text({"a", i}));
+      x = module_a(x, gradus::join({"a", i}));
     }
     x = reduction_a(x);
     for (int i = 1; i <= 7; ++i) {
-      x = module_b(x, gradus::detail::text({"b", i}));
+      x = module_b(x, gradus::join({"b", i}));
     }
     x = reduction_b(x);
     for (int i = 1; i <= 3; ++i) {
-      x = module_c(x, gradus::detail::text({"c", i}));
+      x = module_c(x, gradus::join({"c", i}));
     }
     build_.begin("head");
     x = build_.network().add("global_pool", nn::global_average_pool2d{}, x);
@@ -139,7 +138,7 @@ class inception4_builder {
   }
 
   nn::value module_a(nn::value x, const std::string& name) {
-    build_.begin(gradus::detail::text({name, "_"}));
+    build_.begin(gradus::join({name, "_"}));
     const nn::value pool = build_.convolution(build_.average_pool(x, 3, 1, same), {96});
     const nn::value one = build_.convolution(x, {96});
     const nn::value two = build_.convolutions(x, {{64}, {96, {3, 3}}});
@@ -156,7 +155,7 @@ class inception4_builder {
   }
 
   nn::value module_b(nn::value x, const std::string& name) {
-    build_.begin(gradus::detail::text({name, "_"}));
+    build_.begin(gradus::join({name, "_"}));
     const nn::value pool = build_.convolution(build_.average_pool(x, 3, 1, same), {128});
     const nn::value one = build_.convolution(x, {384});
     const nn::value two = build_.convolutions(x, {{192}, {224, {1, 7}}, {256, {7, 1}}});
@@ -173,7 +172,7 @@ class inception4_builder {
   }
 
   nn::value module_c(nn::value x, const std::string& name) {
-    build_.begin(gradus::detail::text({name, "_"}));
+    build_.begin(gradus::join({name, "_"}));
     const nn::value pool = build_.convolution(build_.average_pool(x, 3, 1, same), {256});
     const nn::value one = build_.convolution(x, {256});
     const nn::value two = build_.convolution(x, {384});
@@ -193,13 +192,13 @@ class inception4_builder {
 /// Adds Inception-v3 for images of 299 x 299, without the auxiliary classifier (Szegedy et al.: "Rethinking the
 /// inception architecture", 2016; as in tf_cnn_benchmarks). With 1001 classes: 23,819,401 parameters.
 template <class Network>
-void inception3(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void inception3(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] { detail::inception3_builder<Network>{net}.run(classes); });
 }
 
 /// Adds Inception-v4 for images of 299 x 299 (Szegedy et al.: "Inception-v4, Inception-ResNet", 2017, figures 3 to 9).
 template <class Network>
-void inception4(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void inception4(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] { detail::inception4_builder<Network>{net}.run(classes); });
 }
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // LeNet as tf_cnn_benchmarks has it, and its "trivial" model.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/error.hpp"     // at_call, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/models/blocks.hpp"  // block_builder
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 
 /// Adds LeNet for images of 28 x 28: two 5 x 5 convolutions of 32 and 64 channels with 2 x 2 max pooling, 512 features.
 /// With 3 channels and 1001 classes: 2,173,353 parameters.
 template <class Network>
-void lenet(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void lenet(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     block_builder build{net, normalization{}};
     nn::value x = build.input();
@@ -29,7 +28,7 @@ void lenet(Network& net, index_t classes = 1001, error_place where = error_place
 /// Adds the network with next to no arithmetic that measures everything else: two dense layers, for images of 227 x
 /// 227. With 1001 classes: 4,263,877 parameters.
 template <class Network>
-void trivial(Network& net, index_t classes = 1001, error_place where = error_place::current()) {
+void trivial(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     block_builder build{net, normalization{}};
     nn::value x = build.input();

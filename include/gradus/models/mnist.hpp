@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The network of the MNIST case studies.
-// Module: models. Depends on: nn.
 #pragma once
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // at_call, error_place
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/nn/layers.hpp"    // conv2d, relu, max_pool2d, flatten, dense, dropout
-#include "gradus/nn/loss.hpp"      // softmax_cross_entropy
-#include "gradus/nn/value.hpp"     // value
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::models {
 
@@ -25,13 +24,14 @@ struct mnist_options {
 /// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
 /// @throws shape_error when the images are smaller than 4 x 4
 template <class Network>
-GRADUS_COLD void mnist(Network& net, const mnist_options& options = {}, error_place where = error_place::current()) {
+GRADUS_COLD void mnist(Network& net, const mnist_options& options = {},
+                       error_location where = error_location::current()) {
   at_call(where, [&] {
     nn::value x = net.input();
-    x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+    x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .padding = nn::padding::same()}, x);
     x = net.add("relu1", nn::relu{}, x);
     x = net.add("pool1", nn::max_pool2d{}, x);
-    x = net.add("conv2", nn::conv2d{.out_channels = 64, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+    x = net.add("conv2", nn::conv2d{.out_channels = 64, .kernel = {5, 5}, .padding = nn::padding::same()}, x);
     x = net.add("relu2", nn::relu{}, x);
     x = net.add("pool2", nn::max_pool2d{}, x);
     x = net.add("flatten", nn::flatten{}, x);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Residual networks for ImageNet and for CIFAR.
-// Module: models. Depends on: nn.
 #pragma once
 
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 #include <string>   // std::string
 
-#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // text
-#include "gradus/models/blocks.hpp"   // block_builder
-#include "gradus/nn/initializer.hpp"  // he_normal, zeros
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/models/blocks.hpp"
+#include "gradus/nn/initializer.hpp"
 
 namespace gradus::models {
 
@@ -20,14 +19,14 @@ namespace gradus::models {
 enum class resnet_version : unsigned char {
   v1,    ///< the stride in the first 1 x 1 convolution (He et al.: "Deep residual learning", 2016)
   v1_5,  ///< the stride in the 3 x 3 convolution (the form that most frameworks train)
-  v2     ///< normalisation and ReLU before the convolutions (He et al.: "Identity mappings", 2016), stride as in v1
+  v2     ///< normalization and ReLU before the convolutions (He et al.: "Identity mappings", 2016), stride as in v1
 };
 
 /// What may differ in a residual network.
 struct resnet_options {
   index_t classes = 1001;
   resnet_version version = resnet_version::v1_5;
-  /// Start with blocks that add nothing: scale 0 in the last normalisation of each (Goyal et al. 2017, section 5.1).
+  /// Start with blocks that add nothing: scale 0 in the last normalization of each (Goyal et al. 2017, section 5.1).
   bool zero_last_scale = false;
 };
 
@@ -47,7 +46,7 @@ class resnet_builder {
     index_t depth = 256;
     for (std::size_t stage = 0; stage < blocks.size(); ++stage, depth *= 2) {
       for (int block = 0; block < blocks[stage]; ++block) {
-        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
+        build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
         const index_t stride = block == 0 && stage > 0 ? 2 : 1;
         x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
       }
@@ -62,7 +61,7 @@ class resnet_builder {
     index_t depth = 64;
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
-        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
+        build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
         const index_t stride = block == 0 && stage > 0 ? 2 : 1;
         x = options_.version == resnet_version::v2 ? bottleneck_v2(x, depth, stride) : bottleneck(x, depth, stride);
       }
@@ -76,7 +75,7 @@ class resnet_builder {
     index_t depth = 16;
     for (int stage = 0; stage < 3; ++stage, depth *= 2) {
       for (int block = 0; block < blocks; ++block) {
-        build_.begin(gradus::detail::text({"stage", stage + 1, "_block", block + 1, "_"}));
+        build_.begin(gradus::join({"stage", stage + 1, "_block", block + 1, "_"}));
         x = basic(x, depth, block == 0 && stage > 0 ? 2 : 1);
       }
     }
@@ -87,12 +86,12 @@ class resnet_builder {
   // The frameworks that published the weights pad symmetrically whatever the stride.
   static nn::padding symmetric(index_t kernel) { return nn::padding::explicit_padding((kernel - 1) / 2); }
 
-  /// A convolution with normalisation (and ReLU); bare in version 2, where they stand before it.
+  /// A convolution with normalization (and ReLU); bare in version 2, where they stand before it.
   nn::value convolution(nn::value x, index_t channels, index_t kernel, index_t stride, bool activate) {
     return build_.convolution(x, {.out_channels = channels,
                                   .kernel = {kernel, kernel},
                                   .stride = {stride, stride},
-                                  .pad = symmetric(kernel),
+                                  .padding = symmetric(kernel),
                                   .activate = activate});
   }
 
@@ -101,16 +100,16 @@ class resnet_builder {
                                 nn::conv2d{.out_channels = channels,
                                            .kernel = {kernel, kernel},
                                            .stride = {stride, stride},
-                                           .pad = symmetric(kernel),
+                                           .padding = symmetric(kernel),
                                            .bias = false,
-                                           .weight_initial = nn::he_truncated_normal()},
+                                           .weight_initializer = nn::he_truncated_normal()},
                                 x);
   }
 
   nn::value join(nn::value x, nn::value shortcut, bool activate) {
     const std::string name = build_.next_name();
-    x = build_.network().add(gradus::detail::text({name, "_add"}), nn::add{}, {x, shortcut});
-    return activate ? build_.network().add(gradus::detail::text({name, "_relu"}), nn::relu{}, x) : x;
+    x = build_.network().add(gradus::join({name, "_add"}), nn::add{}, {x, shortcut});
+    return activate ? build_.network().add(gradus::join({name, "_relu"}), nn::relu{}, x) : x;
   }
 
   nn::value bottleneck(nn::value x, index_t depth, index_t stride) {
@@ -124,22 +123,21 @@ class resnet_builder {
     return join(y, shortcut, true);
   }
 
-  /// The last convolution of a block, whose normalisation may start at scale 0.
+  /// The last convolution of a block, whose normalization may start at scale 0.
   nn::value last_convolution(nn::value x, index_t channels, index_t kernel, index_t stride) {
     const std::string name = build_.next_name();
-    x = bare_convolution(x, gradus::detail::text({name, "_conv"}), channels, kernel, stride);
+    x = bare_convolution(x, gradus::join({name, "_conv"}), channels, kernel, stride);
     nn::batch_norm norm{.momentum = 0.1, .epsilon = 1e-5};
     if (options_.zero_last_scale) {
-      norm.scale_initial = nn::zeros();
+      norm.scale_initializer = nn::zeros();
     }
-    return build_.network().add(gradus::detail::text({name, "_norm"}), norm, x);
+    return build_.network().add(gradus::join({name, "_norm"}), norm, x);
   }
 
   nn::value normalized(nn::value x) {
     const std::string name = build_.next_name();
-    x = build_.network().add(gradus::detail::text({name, "_norm"}), nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5},
-                             x);
-    return build_.network().add(gradus::detail::text({name, "_relu"}), nn::relu{}, x);
+    x = build_.network().add(gradus::join({name, "_norm"}), nn::batch_norm{.momentum = 0.1, .epsilon = 1e-5}, x);
+    return build_.network().add(gradus::join({name, "_relu"}), nn::relu{}, x);
   }
 
   nn::value bottleneck_v2(nn::value x, index_t depth, index_t stride) {
@@ -195,7 +193,8 @@ class resnet_builder {
 /// or 25,551,529 (v2).
 /// @throws configuration_error for another depth
 template <class Network>
-void resnet(Network& net, int depth, const resnet_options& options = {}, error_place where = error_place::current()) {
+void resnet(Network& net, int depth, const resnet_options& options = {},
+            error_location where = error_location::current()) {
   at_call(where, [&] {
     std::array<int, 4> blocks{};
     switch (depth) {
@@ -227,7 +226,7 @@ void resnet(Network& net, int depth, const resnet_options& options = {}, error_p
 template <class Network>
 void cifar_resnet(Network& net, int depth,
                   const resnet_options& options = {.classes = 11, .version = resnet_version::v1},
-                  error_place where = error_place::current()) {
+                  error_location where = error_location::current()) {
   at_call(where, [&] {
     detail::resnet_builder<Network> build{net, options};
     if (depth >= 8 && (depth - 2) % 6 == 0 && depth != 164) {

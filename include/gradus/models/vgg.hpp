@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The VGG networks.
-// Module: models. Depends on: nn.
 #pragma once
 
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/error.hpp"     // at_call, configuration_error, error_place
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/core/text.hpp"      // text
-#include "gradus/models/blocks.hpp"  // block_builder
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/models/blocks.hpp"
 
 namespace gradus::models {
 
@@ -18,7 +17,7 @@ namespace gradus::models {
 /// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters.
 /// @throws configuration_error for another depth
 template <class Network>
-void vgg(Network& net, int depth, index_t classes = 1001, error_place where = error_place::current()) {
+void vgg(Network& net, int depth, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {
     constexpr std::array<index_t, 5> channels{64, 128, 256, 512, 512};
     std::array<int, 5> repeats{};
@@ -38,7 +37,7 @@ void vgg(Network& net, int depth, index_t classes = 1001, error_place where = er
     block_builder build{net, normalization{}};
     nn::value x = build.input();
     for (std::size_t block = 0; block < channels.size(); ++block) {
-      build.begin(gradus::detail::text({"block", block + 1, "_"}));
+      build.begin(gradus::join({"block", block + 1, "_"}));
       for (int i = 0; i < repeats[block]; ++i) {
         x = build.convolution(x, {.out_channels = channels[block], .kernel = {3, 3}});
       }

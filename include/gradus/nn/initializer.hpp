@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Initial values of parameters, as a function of the seed, the parameter's name and the coordinates alone.
-// Module: nn. Depends on: core.
 #pragma once
 
 #include <cmath>        // std::sqrt
 #include <cstdint>      // std::uint64_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/error.hpp"   // configuration_error
-#include "gradus/core/finite.hpp"  // is_finite
-#include "gradus/core/random.hpp"  // random_stream
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::nn {
 
-/// The sizes that the variance of an initialiser is derived from.
+/// The sizes that the variance of an initializer is derived from.
 struct fan {
   double in = 1;   ///< terms of the sum that makes one output: in_channels * kernel area
   double out = 1;  ///< outputs that one input takes part in: out_channels * kernel area
@@ -32,7 +31,7 @@ class initializer {
   /// The value at `index`, the row-major position of the coordinates (o, i, r, s).
   /// @throws configuration_error when the rule's number is not finite, or is negative where it is a deviation
   [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
-    if (!gradus::detail::is_finite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
+    if (!is_finite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
       raise<configuration_error>("initializer", "a finite number, not negative for a deviation", {parameter_});
     }
     const double deviation = parameter_ * scale(sizes);

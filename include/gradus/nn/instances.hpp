@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Networks that are compiled once in a program of several files.
-// Module: nn. Depends on: kernels.
 #pragma once
 
-#include "gradus/layout/layouts.hpp"  // nchw, nhwc
-#include "gradus/nn/layers.hpp"       // all layers
-#include "gradus/nn/loss.hpp"         // softmax_cross_entropy
-#include "gradus/nn/network.hpp"      // network
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layers.hpp"
+#include "gradus/nn/loss.hpp"
+#include "gradus/nn/network.hpp"
 
 /// Networks of `Element` on `Device`, in both layouts, with all layers: this file uses them and does not compile them.
 /// About half of the compiler's time for a file that builds networks goes into them.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The run-time interface of a layer, and what the network hands it when it runs.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <concepts>     // std::derived_from
@@ -12,16 +11,16 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/element.hpp"          // explain_network_element
-#include "gradus/core/error.hpp"            // shape_error
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/device_policy.hpp"  // explain_device_policy
-#include "gradus/kernels/conv2d.hpp"        // activation, backward_epilogue
-#include "gradus/layout/layout_policy.hpp"  // explain_layout_policy
-#include "gradus/nn/parameter.hpp"          // parameter_description
-#include "gradus/nn/value.hpp"              // value_shape
-#include "gradus/tensor/tensor_view.hpp"    // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loss at the end of a network.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstdint>      // std::int32_t
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"            // shape_error
-#include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
-#include "gradus/kernels/softmax.hpp"       // loss_sums, softmax_cross_entropy_loss
-#include "gradus/nn/value.hpp"              // value_shape
-#include "gradus/tensor/tensor_view.hpp"    // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/value.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 

@@ -2,7 +2,6 @@
 //
 // What of a network does not depend on the layout of its images: its structure, its memory, and how a step runs the
 // layers; compiled once for all layouts.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -14,27 +13,27 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE, GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"          // explain_network_element, parameter_element_t
-#include "gradus/core/error.hpp"            // at_call, error_place
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/text.hpp"             // text
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/device_policy.hpp"  // explain_device_policy, has_device_lanes
-#include "gradus/kernels/conv2d.hpp"        // backward_epilogue, pass
-#include "gradus/kernels/elementwise.hpp"   // copy_or_add, relu_backward
-#include "gradus/kernels/softmax.hpp"       // loss_sums
-#include "gradus/nn/plan/graph.hpp"              // graph, freeze_options
-#include "gradus/nn/layer.hpp"              // layer_memory, step_context
-#include "gradus/nn/detail/network/layer_call.hpp"         // gradient_memory, image_memory, layer_call
-#include "gradus/nn/plan/micro_batches.hpp"        // partial_steps
-#include "gradus/nn/network_memory.hpp"     // network_memory, buffer
-#include "gradus/nn/detail/network/run_pass.hpp"               // pass_steps, region_runner, run_pass
-#include "gradus/nn/plan/execution_plan.hpp"               // execution_plan, memory_forecast, plan_options
-#include "gradus/nn/plan/plan_execution.hpp"     // plan_execution
-#include "gradus/nn/step_hooks.hpp"      // step_observer
-#include "gradus/nn/step_options.hpp"       // step_options
-#include "gradus/nn/value.hpp"              // value_shape
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/elementwise.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/detail/network/layer_call.hpp"
+#include "gradus/nn/detail/network/run_pass.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/network_memory.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/micro_batches.hpp"
+#include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
 
@@ -61,33 +60,33 @@ class network_base {
 
   // ---- what it consists of
 
-  /// What freeze would take, without taking it: also of networks that are larger than the machine. From then on
+  /// What compile would take, without taking it: also of networks that are larger than the machine. From then on
   /// structure() says where parameters would lie.
-  /// @throws configuration_error as freeze does
-  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const freeze_options& options,
-                                                     error_place where = error_place::current()) {
-    at_call(where, [&] { graph_.freeze(options, sizeof(parameter_element_type)); });
+  /// @throws configuration_error as compile does
+  [[nodiscard]] GRADUS_COLD memory_forecast forecast(const compile_options& options,
+                                                     error_location where = error_location::current()) {
+    at_call(where, [&] { graph_.compile(options, sizeof(parameter_element_type)); });
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
-    gradus::detail::vector<layer_memory> needed(layers());
+    dynamic_array<layer_memory> needed(layers());
     prepare_plan(options, planning, needed);
     memory_forecast result;
     result.plan = plan_execution(graph_.describe_for_plan(needed, sizeof(Element)), planning);
     for (const layer_memory& each : needed) {
-      result.workspace = std::max(result.workspace, planning.lanes * each.workspace);
+      result.workspace = std::max(result.workspace, planning.streams * each.workspace);
     }
     const std::size_t bytes = static_cast<std::size_t>(graph_.parameter_elements()) * sizeof(parameter_element_type);
     result.arena = result.plan.arena_bytes;
     result.parameters = bytes;
-    result.gradients = graph_.examples_at_once() < options.batch_size ? 2 * bytes : bytes;
+    result.gradients = graph_.examples_at_once() < options.max_batch_size ? 2 * bytes : bytes;
     result.buffers = static_cast<std::size_t>(graph_.buffer_elements()) * sizeof(parameter_element_type);
     graph_.thaw();
     return result;
   }
 
-  [[nodiscard]] bool frozen() const noexcept { return graph_.frozen(); }
+  [[nodiscard]] bool compiled() const noexcept { return graph_.compiled(); }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
-  /// The largest batch, in examples. @pre frozen
-  [[nodiscard]] index_t batch_size() const noexcept { return graph_.options().batch_size; }
+  /// The largest batch, in examples. @pre compiled
+  [[nodiscard]] index_t max_batch_size() const noexcept { return graph_.options().max_batch_size; }
   [[nodiscard]] std::uint64_t seed() const noexcept { return graph_.options().seed; }
   [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_.shape(0); }
   /// The shape of what forward returns, for one example.
@@ -96,43 +95,43 @@ class network_base {
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
   /// Layers, the values between them, and parameters, without memory.
   [[nodiscard]] const graph& structure() const noexcept { return graph_; }
-  /// What a step does. @throws configuration_error unless the network is frozen
-  [[nodiscard]] const execution_plan& plan(error_place where = error_place::current()) const {
-    return frozen_memory("network.plan", where).plan();
+  /// What a step does. @throws configuration_error unless the network is compiled
+  [[nodiscard]] const execution_plan& plan(error_location where = error_location::current()) const {
+    return compiled_memory("network.plan", where).plan();
   }
 
-  /// Those of a layer in parameters(). @pre frozen
+  /// Those of a layer in parameters(). @pre compiled
   [[nodiscard]] parameter_range parameters_of(std::size_t layer) const noexcept {
     const graph::node& n = graph_.nodes()[layer];
     return {.first = n.first_parameter, .count = n.parameters.size()};
   }
-  /// The flat buffers behind parameters(). @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::span<parameter_element_type> values(error_place where = error_place::current()) {
-    return frozen_memory("network.values", where).values();
+  /// The flat buffers behind parameters(). @throws configuration_error unless the network is compiled
+  [[nodiscard]] std::span<parameter_element_type> values(error_location where = error_location::current()) {
+    return compiled_memory("network.values", where).values();
   }
-  [[nodiscard]] std::span<parameter_element_type> gradients(error_place where = error_place::current()) {
-    return frozen_memory("network.gradients", where).gradients();
+  [[nodiscard]] std::span<parameter_element_type> gradients(error_location where = error_location::current()) {
+    return compiled_memory("network.gradients", where).gradients();
   }
 
   /// What layers keep from step to step beside parameters. In distributed training each rank has its own.
-  /// @throws configuration_error unless the network is frozen
+  /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers(
-      error_place where = error_place::current()) const {
-    return frozen_memory("network.buffers", where).buffers();
+      error_location where = error_location::current()) const {
+    return compiled_memory("network.buffers", where).buffers();
   }
-  /// The flat buffer behind buffers(). @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::span<parameter_element_type> buffer_values(error_place where = error_place::current()) {
-    return frozen_memory("network.buffer_values", where).buffer_values();
+  /// The flat buffer behind buffers(). @throws configuration_error unless the network is compiled
+  [[nodiscard]] std::span<parameter_element_type> buffer_values(error_location where = error_location::current()) {
+    return compiled_memory("network.buffer_values", where).buffer_values();
   }
 
   /// Learnable numbers.
   [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
-  /// Bytes that the frozen network holds: arena, workspace, parameters and gradients.
-  /// @throws configuration_error unless the network is frozen
-  [[nodiscard]] std::size_t memory_bytes(error_place where = error_place::current()) const {
-    return frozen_memory("network.memory_bytes", where).bytes();
+  /// Bytes that the compiled network holds: arena, workspace, parameters and gradients.
+  /// @throws configuration_error unless the network is compiled
+  [[nodiscard]] std::size_t memory_bytes(error_location where = error_location::current()) const {
+    return compiled_memory("network.memory_bytes", where).bytes();
   }
 
   /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals. Equal texts mean networks
@@ -152,21 +151,21 @@ class network_base {
   GRADUS_COLD ~network_base() = default;
 
   [[nodiscard]] graph& building() noexcept { return graph_; }
-  /// @throws configuration_error unless the network is frozen
-  [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& frozen_memory(std::string_view asked_by,
-                                                                                           error_place where) const {
+  /// @throws configuration_error unless the network is compiled
+  [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& compiled_memory(
+      std::string_view asked_by, error_location where) const {
     if (memory_ == nullptr) {
-      graph::raise_not_frozen(asked_by, where);
+      graph::raise_not_compiled(asked_by, where);
     }
     return *memory_;
   }
   [[nodiscard]] detail::network_memory<Element, Device>& memory() const noexcept { return *memory_; }
 
-  /// As network::freeze.
+  /// As network::compile.
   /// @param strides  of parameters in the layout
-  GRADUS_COLD void freeze(const freeze_options& options, detail::strides_of_extents strides, error_place where) {
+  GRADUS_COLD void compile(const compile_options& options, detail::strides_of_extents strides, error_location where) {
     at_call(where, [&] {
-      graph_.freeze(options, sizeof(parameter_element_type));
+      graph_.compile(options, sizeof(parameter_element_type));
       try {
         take_memory(options, strides);
       } catch (...) {
@@ -178,17 +177,17 @@ class network_base {
 
   /// As network::train_step.
   GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
-                                       step_observer* observer, error_place where) {
+                                       step_hooks* observer, error_location where) {
     return at_call(where, [&] { return train(batch, wanted, options, observer); });
   }
 
   /// As network::forward.
-  GRADUS_COLD image_batch score(const image_batch& batch, error_place where) {
+  GRADUS_COLD image_batch score(const image_batch& batch, error_location where) {
     return at_call(where, [&] { return score(batch); });
   }
 
   /// As network::evaluate.
-  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted, error_place where) {
+  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted, error_location where) {
     return at_call(where, [&] {
       check("network.evaluate", batch, wanted);
       kernels::loss_sums total;
@@ -202,14 +201,14 @@ class network_base {
   }
 
   /// As network::find_non_finite.
-  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, const step_options& options, error_place where) {
+  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, const step_options& options, error_location where) {
     return at_call(where, [&] { return find_non_finite(batch, options); });
   }
 
   // What depends on the layout.
 
   /// The memory has been taken.
-  /// @param inputs  as many as any layer has, counted over the lanes: places of inputs are below it
+  /// @param inputs  as many as any layer has, counted over the streams: places of inputs are below it
   virtual void memory_taken(std::size_t inputs) = 0;
   /// What a layer needs for batches of as many examples as are computed at once.
   virtual layer_memory needs(void* layer, Device& device, index_t batch) const = 0;
@@ -223,7 +222,7 @@ class network_base {
 
  private:
   /// Looks at every layer's output before its memory is used again.
-  class finder final : public step_observer {
+  class finder final : public step_hooks {
    public:
     finder(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
 
@@ -242,14 +241,13 @@ class network_base {
     index_t examples_;
   };
 
-  /// A step in parts, as the rule of freeze_options::micro_batch_size asks for it.
+  /// A step in parts, as the rule of compile_options::micro_batch_size asks for it.
   class parts_of_network final : public detail::partial_steps {
    public:
     parts_of_network(network_base& net, const image_batch& batch, label_list wanted) noexcept
         : net_{net}, batch_{batch}, wanted_{wanted} {}
 
-    kernels::loss_sums train(index_t first, index_t count, const step_options& options,
-                             step_observer* observer) override {
+    kernels::loss_sums train(index_t first, index_t count, const step_options& options, step_hooks* observer) override {
       return net_.train_at_once(net_.part_of(batch_, first, count), labels_of(wanted_, first, count), options,
                                 observer);
     }
@@ -278,19 +276,19 @@ class network_base {
                     const step_context& context) noexcept
         : net_{net}, forward_{which == kernels::pass::forward}, batch_{batch}, context_{context} {}
 
-    void run(std::size_t layer, std::size_t lane) override {
+    void run(std::size_t layer, std::size_t stream) override {
       if (forward_) {
-        net_.forward_layer(layer, batch_, context_, lane);
+        net_.forward_layer(layer, batch_, context_, stream);
         return;
       }
-      net_.recompute_for(layer, batch_, context_, lane);
-      net_.backward_layer(layer, batch_, context_, lane);
+      net_.recompute_for(layer, batch_, context_, stream);
+      net_.backward_layer(layer, batch_, context_, stream);
     }
 
-    void on_all_lanes([[maybe_unused]] void (*body)(void* object, std::size_t lane),
-                      [[maybe_unused]] void* object) override {
-      if constexpr (has_device_lanes<Device>) {
-        net_.device_->parallel_lanes([=](index_t lane) { body(object, static_cast<std::size_t>(lane)); });
+    void on_all_streams([[maybe_unused]] void (*body)(void* object, std::size_t stream),
+                        [[maybe_unused]] void* object) override {
+      if constexpr (has_device_streams<Device>) {
+        net_.device_->parallel_streams([=](index_t stream) { body(object, static_cast<std::size_t>(stream)); });
       }
     }
 
@@ -302,7 +300,7 @@ class network_base {
   };
 
   GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
-                                       step_observer* observer) {
+                                       step_hooks* observer) {
     check("network.train_step", batch, wanted);
     if (batch.examples() == 0) {
       device_->fill_zero(memory_->gradients().data(), memory_->gradients().size_bytes());
@@ -328,9 +326,9 @@ class network_base {
   }
 
   GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
-    const auto& memory = frozen_memory("network.find_non_finite", error_place::current());
+    const auto& memory = compiled_memory("network.find_non_finite", error_location::current());
     if (std::string name = memory.first_non_finite_parameter(graph_); !name.empty()) {
-      return {gradus::detail::text({"parameter ", name})};
+      return {gradus::join({"parameter ", name})};
     }
     if (!memory.all_finite(batch.data, batch.shape.size())) {
       return {"the input"};
@@ -349,16 +347,16 @@ class network_base {
 
   void check(std::string_view operation, const image_batch& batch, label_list wanted) const {
     graph_.require_loss(operation);
-    graph_.check_batch(operation, batch.shape, wanted.size(), batch_size());
+    graph_.check_batch(operation, batch.shape, wanted.size(), max_batch_size());
   }
 
-  /// What freeze plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
-  GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const freeze_options& options, plan_options& planning,
-                                                gradus::detail::vector<layer_memory>& needed) {
-    if constexpr (has_device_lanes<Device>) {
-      if (device_->lanes() > 1) {
+  /// What compile plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
+  GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const compile_options& options, plan_options& planning,
+                                                dynamic_array<layer_memory>& needed) {
+    if constexpr (has_device_streams<Device>) {
+      if (device_->streams() > 1) {
         planning.side_by_side = options.parallel_branches.plan;
-        planning.lanes = planning.side_by_side == nullptr ? 1 : static_cast<std::size_t>(device_->lanes());
+        planning.streams = planning.side_by_side == nullptr ? 1 : static_cast<std::size_t>(device_->streams());
       }
     }
     const index_t batch = graph_.examples_at_once();
@@ -366,24 +364,25 @@ class network_base {
     for (std::size_t i = 0; i < layers(); ++i) {
       const graph::node& n = graph_.nodes()[i];
       needed[i] = needs(n.passes, *device_, batch);
-      if (planning.lanes > 1) {
-        needed[i].workspace = std::max(needed[i].workspace, needs(n.passes, lane_device(0), batch).workspace);
+      if (planning.streams > 1) {
+        needed[i].workspace = std::max(needed[i].workspace, needs(n.passes, stream_device(0), batch).workspace);
       }
       most_inputs = std::max(most_inputs, n.inputs.size());
     }
     return most_inputs;
   }
 
-  GRADUS_COLD void take_memory(const freeze_options& options, detail::strides_of_extents strides) {
-    gradus::detail::vector<layer_memory> needed(layers());
+  GRADUS_COLD void take_memory(const compile_options& options, detail::strides_of_extents strides) {
+    dynamic_array<layer_memory> needed(layers());
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
     most_inputs_ = prepare_plan(options, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
-    regions_ = memory_->plan().lanes.regions.empty() ? nullptr : options.parallel_branches.make_runner(memory_->plan());
-    inputs_ = gradus::detail::vector<image_batch>(planning.lanes * most_inputs_);
-    input_gradients_ = gradus::detail::vector<gradient_memory>(planning.lanes * most_inputs_);
-    memory_taken(planning.lanes * most_inputs_);
+    regions_ =
+        memory_->plan().streams.regions.empty() ? nullptr : options.parallel_branches.make_runner(memory_->plan());
+    inputs_ = dynamic_array<image_batch>(planning.streams * most_inputs_);
+    input_gradients_ = dynamic_array<gradient_memory>(planning.streams * most_inputs_);
+    memory_taken(planning.streams * most_inputs_);
   }
 
   [[nodiscard]] step_context training_context(const step_options& options) const noexcept {
@@ -403,7 +402,7 @@ class network_base {
   }
 
   GRADUS_COLD kernels::loss_sums train_at_once(const image_batch& batch, label_list wanted, const step_options& options,
-                                               step_observer* observer) {
+                                               step_hooks* observer) {
     const step_context context = training_context(options);
     run_pass(kernels::pass::forward, batch, context, observer);
     const index_t examples = batch.examples();
@@ -444,16 +443,16 @@ class network_base {
             {.accumulate = target.accumulate, .relu_output = target.mask == duty::layer ? memory_->value(v) : nullptr}};
   }
 
-  /// The inputs are valid until the next call for the lane.
+  /// The inputs are valid until the next call for the stream.
   [[nodiscard]] GRADUS_COLD layer_call call_of(std::size_t i, const image_batch& batch, const step_context& context,
-                                               std::size_t lane) {
-    const std::size_t used = lane == detail::pass_steps::alone ? 0 : lane;
+                                               std::size_t stream) {
+    const std::size_t used = stream == detail::pass_steps::alone ? 0 : stream;
     const graph::node& n = graph_.nodes()[i];
     image_batch* const inputs = inputs_.data() + used * most_inputs_;
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
       inputs[k] = value_of(n.inputs[k], batch);
     }
-    return {.device = lane_device(lane),
+    return {.device = stream_device(stream),
             .layer = n.passes,
             .place = used * most_inputs_,
             .inputs = {inputs, n.inputs.size()},
@@ -466,18 +465,18 @@ class network_base {
   }
 
   GRADUS_COLD void forward_layer(std::size_t i, const image_batch& batch, const step_context& context,
-                                 std::size_t lane) {
+                                 std::size_t stream) {
     const std::size_t residual = memory_->plan().nodes[i].residual;
-    run_forward(call_of(i, batch, context, lane),
+    run_forward(call_of(i, batch, context, stream),
                 residual == execution_plan::none ? nullptr : value_of(residual, batch).data);
   }
 
   GRADUS_COLD void backward_layer(std::size_t i, const image_batch& batch, const step_context& context,
-                                  std::size_t lane) {
+                                  std::size_t stream) {
     const index_t examples = batch.examples();
     const graph::node& n = graph_.nodes()[i];
     const execution_plan::node& planned = memory_->plan().nodes[i];
-    const layer_call call = call_of(i, batch, context, lane);
+    const layer_call call = call_of(i, batch, context, stream);
     gradient_memory* const input_gradients = input_gradients_.data() + call.place;
     for (std::size_t k = 0; k < n.inputs.size(); ++k) {
       input_gradients[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
@@ -507,26 +506,26 @@ class network_base {
   }
 
   /// Computes again what the backward pass of layer i is the first to read.
-  GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t lane) {
+  GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t stream) {
     context.again = true;
     const execution_plan::node& planned = memory_->plan().nodes[i];
     for (std::size_t k = 0; k < planned.recompute_count; ++k) {
-      forward_layer(memory_->plan().recomputed[planned.recompute_first + k], batch, context, lane);
+      forward_layer(memory_->plan().recomputed[planned.recompute_first + k], batch, context, stream);
     }
   }
 
   GRADUS_COLD void run_pass(kernels::pass which, const image_batch& batch, const step_context& context,
-                            step_observer* observer) {
+                            step_hooks* observer) {
     memory_->begin(which);
     pass_of_network steps{*this, which, batch, context};
     detail::run_pass(graph_, memory_->plan(), regions_.get(), which, steps, observer);
   }
 
-  /// What runs the layers of a lane.
-  [[nodiscard]] Device& lane_device([[maybe_unused]] std::size_t lane) const noexcept {
-    if constexpr (has_device_lanes<Device>) {
-      if (lane != detail::pass_steps::alone) {
-        return device_->lane(lane);
+  /// What runs the layers of a stream.
+  [[nodiscard]] Device& stream_device([[maybe_unused]] std::size_t stream) const noexcept {
+    if constexpr (has_device_streams<Device>) {
+      if (stream != detail::pass_steps::alone) {
+        return device_->stream(stream);
       }
     }
     return *device_;
@@ -534,12 +533,12 @@ class network_base {
 
   Device* device_;
   graph graph_;
-  std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a frozen network
+  std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a compiled network
   std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
-  // Of the layer that runs on each lane; kept, so that a step allocates nothing.
+  // Of the layer that runs on each stream; kept, so that a step allocates nothing.
   std::size_t most_inputs_ = 0;  // of a layer
-  gradus::detail::vector<image_batch> inputs_;
-  gradus::detail::vector<gradient_memory> input_gradients_;
+  dynamic_array<image_batch> inputs_;
+  dynamic_array<gradient_memory> input_gradients_;
 };
 
 }  // namespace gradus::nn

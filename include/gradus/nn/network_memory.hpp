@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory of a frozen network: values, gradients, parameters, buffers, layers; the same for all layouts.
-// Module: nn. Depends on: kernels.
+// Memory of a compiled network: values, gradients, parameters, buffers, layers; the same for all layouts.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -12,23 +11,23 @@
 #include <string>     // std::string
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"        // parameter_element_t
-#include "gradus/core/extents.hpp"        // extents
-#include "gradus/core/finite.hpp"         // is_finite
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/random.hpp"         // random_stream
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/kernels/conv2d.hpp"      // kernels::pass
-#include "gradus/layout/layouts.hpp"      // row_major
-#include "gradus/nn/plan/graph.hpp"            // graph
-#include "gradus/nn/layer.hpp"            // layer_memory, parameter_memory
-#include "gradus/nn/plan/memory_plan.hpp"      // memory_plan
-#include "gradus/nn/parameter.hpp"        // assign_logical
-#include "gradus/nn/plan/execution_plan.hpp"             // execution_plan, plan_options
-#include "gradus/nn/plan/plan_execution.hpp"   // plan_execution
-#include "gradus/tensor/tensor.hpp"       // tensor
-#include "gradus/tensor/tensor_view.hpp"  // tensor_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/plan_execution.hpp"
+#include "gradus/tensor/tensor.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
@@ -44,7 +43,7 @@ namespace detail {
 /// The strides of a dense tensor of four axes in the layout of a network, in elements.
 using strides_of_extents = std::array<index_t, 4> (*)(const extents<4>&) noexcept;
 
-/// Everything that a frozen network keeps on its device, and the plan that says where.
+/// Everything that a compiled network keeps on its device, and the plan that says where.
 template <class Element, class Device>
 class network_memory {
   using parameter_element = parameter_element_t<Element>;
@@ -53,21 +52,21 @@ class network_memory {
   /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
   /// @param layers   one entry a layer: what it needs
   /// @param strides  of the parameters
-  /// @param options  lanes, and what runs on them
+  /// @param options  streams, and what runs on them
   /// @throws device_error when the memory does not suffice
-  GRADUS_COLD network_memory(Device& device, const graph& net, gradus::detail::vector<layer_memory> layers,
+  GRADUS_COLD network_memory(Device& device, const graph& net, dynamic_array<layer_memory> layers,
                              strides_of_extents strides, const plan_options& options)
       : device_{&device},
         layers_{std::move(layers)},
         plan_{plan_execution(net.describe_for_plan(layers_, sizeof(Element)), options)},
         arena_{take(device, plan_.arena_bytes)},
         workspace_bytes_{largest_workspace()},
-        workspace_{take(device, options.lanes * workspace_bytes_)},
+        workspace_{take(device, options.streams * workspace_bytes_)},
         values_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         gradients_{take(device, static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element))},
         buffer_values_{take(device, static_cast<std::size_t>(net.buffer_elements()) * sizeof(parameter_element))},
         partial_gradients_{
-            take(device, net.examples_at_once() < net.options().batch_size
+            take(device, net.examples_at_once() < net.options().max_batch_size
                              ? static_cast<std::size_t>(net.parameter_elements()) * sizeof(parameter_element)
                              : 0)} {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -98,8 +97,8 @@ class network_memory {
                ? std::span<std::byte>{}
                : std::span{reinterpret_cast<std::byte*>(arena_.data()) + offset, layers_[layer].state};
   }
-  [[nodiscard]] std::span<std::byte> workspace(std::size_t lane) noexcept {
-    return {reinterpret_cast<std::byte*>(workspace_.data()) + lane * workspace_bytes_, workspace_bytes_};
+  [[nodiscard]] std::span<std::byte> workspace(std::size_t stream) noexcept {
+    return {reinterpret_cast<std::byte*>(workspace_.data()) + stream * workspace_bytes_, workspace_bytes_};
   }
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
@@ -132,10 +131,10 @@ class network_memory {
 
   template <class Any>
   [[nodiscard]] GRADUS_COLD bool all_finite(const Any* data, index_t count) const {
-    gradus::detail::vector<Any> host(static_cast<std::size_t>(count));
+    dynamic_array<Any> host(static_cast<std::size_t>(count));
     device_->copy_to_host(host.data(), data, host.size() * sizeof(Any));
     for (const Any element : host) {
-      if (!gradus::detail::is_finite(static_cast<parameter_element>(element))) {
+      if (!is_finite(static_cast<parameter_element>(element))) {
         return false;
       }
     }
@@ -167,12 +166,12 @@ class network_memory {
   }
 
   GRADUS_COLD void make_parameters(const graph& net, strides_of_extents strides) {
-    parameters_ = gradus::detail::vector<parameter_memory<parameter_element>>(net.parameters().size());
+    parameters_ = dynamic_array<parameter_memory<parameter_element>>(net.parameters().size());
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       const parameter_description& described = *net.parameters()[k];
       parameters_[k] = {values().data() + described.offset, gradients().data() + described.offset};
       const random_stream stream{net.options().seed, described.name};
-      gradus::detail::vector<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
+      dynamic_array<parameter_element> logical(static_cast<std::size_t>(described.shape.size()));
       const auto draw = [&](index_t begin, index_t end) {
         for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
           logical[i] = static_cast<parameter_element>(described.initial(stream, i, described.sizes));
@@ -193,8 +192,8 @@ class network_memory {
     parameter_element* memory = buffer_values().data();
     for (const graph::node& n : net.nodes()) {
       for (const buffer_description& b : n.buffers) {
-        const gradus::detail::vector<parameter_element> initial(static_cast<std::size_t>(b.size),
-                                                                static_cast<parameter_element>(b.initial));
+        const dynamic_array<parameter_element> initial(static_cast<std::size_t>(b.size),
+                                                       static_cast<parameter_element>(b.initial));
         device_->copy_from_host(memory, initial.data(), initial.size() * sizeof(parameter_element));
         buffer_memory_.push_back(memory);
         buffers_.push_back({b.name, {*device_, memory, extents<1>{b.size}}});
@@ -205,18 +204,18 @@ class network_memory {
 
   Device* device_;
   bool forward_ = true;  // not the backward pass
-  gradus::detail::vector<layer_memory> layers_;
+  dynamic_array<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;
-  std::size_t workspace_bytes_;  // of one lane
+  std::size_t workspace_bytes_;  // of one stream
   bytes_tensor workspace_;
   bytes_tensor values_;
   bytes_tensor gradients_;
   bytes_tensor buffer_values_;
   bytes_tensor partial_gradients_;
-  gradus::detail::vector<parameter_memory<parameter_element>> parameters_;
-  gradus::detail::vector<parameter_element*> buffer_memory_;
-  gradus::detail::vector<buffer<parameter_element, Device>> buffers_;
+  dynamic_array<parameter_memory<parameter_element>> parameters_;
+  dynamic_array<parameter_element*> buffer_memory_;
+  dynamic_array<buffer<parameter_element, Device>> buffers_;
 };
 
 }  // namespace detail

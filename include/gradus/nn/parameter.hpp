@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A learnable tensor of a network: what a layer asks for and what the network keeps.
-// Module: nn. Depends on: tensor.
 #pragma once
 
 #include <array>     // std::array
@@ -11,15 +10,15 @@
 #include <string>    // std::string
 #include <vector>    // std::vector
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // shape_error
-#include "gradus/core/extents.hpp"        // extents, image_extents
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/layout/layouts.hpp"      // row_major
-#include "gradus/layout/mapping.hpp"      // dense_strides
-#include "gradus/nn/initializer.hpp"      // initializer, fan
-#include "gradus/tensor/tensor_view.hpp"  // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
@@ -29,9 +28,9 @@ struct parameter_description {
   image_extents shape;  ///< (o, i, r, s); unused axes are 1
   int rank = 4;         ///< axes that files show: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
   initializer initial;  ///< the values before training
-  fan sizes;            ///< for the initialiser
-  bool decay = true;    ///< whether weight decay applies; not to biases and normalisation (Goyal et al. 2017)
-  index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by freeze
+  fan sizes;            ///< for the initializer
+  bool decay = true;    ///< whether weight decay applies; not to biases and normalization (Goyal et al. 2017)
+  index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by compile
 };
 
 /// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
@@ -81,7 +80,7 @@ std::vector<Element> copy_logical(Device& device, const Element* data, const par
 template <class Element, class Device>
 GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_description& described,
                                 const std::array<index_t, 4>& strides, const Element* logical) {
-  gradus::detail::vector<Element> memory(static_cast<std::size_t>(described.shape.size()));
+  dynamic_array<Element> memory(static_cast<std::size_t>(described.shape.size()));
   copy_reordered(described.shape, logical, dense_strides<row_major, 4>(described.shape), memory.data(), strides);
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }
@@ -96,7 +95,7 @@ GRADUS_COLD inline void require_values(const parameter_description& described, s
 
 }  // namespace detail
 
-/// A learnable tensor of a frozen network and its gradient; valid as long as the network.
+/// A learnable tensor of a compiled network and its gradient; valid as long as the network.
 ///
 /// Memory keeps the layout of the network; copy_values, copy_gradient and assign_values use the logical order (o, i, r,
 /// s), so that stored weights do not depend on the layout.

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a network tells while it runs a step.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/kernels/conv2d.hpp"  // kernels::pass
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::nn {
 
 /// Hears of a training step as it runs: derive from it and override what is of interest. It is called by the thread
 /// that runs the network, which goes on when the call returns, and in the order of the layers. Of layers that run side
-/// by side on the lanes of a device it hears when all of them are done: their calls follow each other without a pause.
-class step_observer {
+/// by side on the streams of a device it hears when all of them are done: their calls follow each other without a
+/// pause.
+class step_hooks {
  public:
-  step_observer() = default;
-  step_observer(const step_observer&) = delete;
-  step_observer& operator=(const step_observer&) = delete;
+  step_hooks() = default;
+  step_hooks(const step_hooks&) = delete;
+  step_hooks& operator=(const step_hooks&) = delete;
 
   /// Called with the number of the layer, counted in the order of add, and with pass::forward, or pass::backward_data for
   /// all that backward does.
@@ -29,7 +29,7 @@ class step_observer {
   virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}
 
  protected:
-  ~step_observer() = default;
+  ~step_hooks() = default;
 };
 
 }  // namespace gradus::nn

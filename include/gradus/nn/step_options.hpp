@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Where a training step stands in the training.
-// Module: nn. Depends on: core.
 #pragma once
 
 #include <cstdint>  // std::uint64_t
 
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/core/loss_scale.hpp"  // loss_scale
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
 
 namespace gradus::nn {
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Values of a layer graph: the handle that the builder returns, and the shape of one example of it.
-// Module: nn. Depends on: core.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint64_t
 #include <string>   // std::string
 
-#include "gradus/core/config.hpp"   // GRADUS_COLD
-#include "gradus/core/extents.hpp"  // image_extents
-#include "gradus/core/index.hpp"    // index_t
-#include "gradus/core/text.hpp"     // text
+#include "gradus/core/config.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::nn {
 
@@ -46,9 +45,9 @@ struct value_shape {
 /// "(64, 14, 14)", or "(12544)" for a vector.
 [[nodiscard]] inline std::string to_string(const value_shape& shape) {
   if (shape.flattened || (shape.height == 1 && shape.width == 1)) {
-    return gradus::detail::text({"(", shape.size(), ")"});
+    return gradus::join({"(", shape.size(), ")"});
   }
-  return gradus::detail::text({"(", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
+  return gradus::join({"(", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
 }
 
 /// What messages call a value: "the image (4, 5, 6)", "the flattened image (4, 5, 6)" or "the vector (120)".
@@ -56,7 +55,7 @@ struct value_shape {
   if (!shape.flattened) {
     return (shape.height == 1 && shape.width == 1 ? "the vector " : "the image ") + to_string(shape);
   }
-  return gradus::detail::text({"the flattened image (", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
+  return gradus::join({"the flattened image (", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
 }
 
 }  // namespace gradus::nn

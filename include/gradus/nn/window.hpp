@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Sliding windows of convolutions and poolings: sizes, padding, and the extents that follow.
-// Module: nn. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::max
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error, shape_error
-#include "gradus/core/index.hpp"   // index_t
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::nn {
 

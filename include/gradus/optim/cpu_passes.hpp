@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The passes over parameters, gradients and velocities on the CPU.
-// Module: optim. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -10,10 +9,10 @@
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/core/loss_scale.hpp"  // loss_scale
-#include "gradus/device/cpu.hpp"       // cpu
-#include "gradus/optim/segment.hpp"    // segment
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::optim {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The passes over parameters, gradients and velocities on CUDA.
-// Module: optim. Depends on: tensor.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMalloc
@@ -13,17 +12,17 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/loss_scale.hpp"     // loss_scale, loss_scale_number, place_of
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/device/cuda.cuh"         // cuda
-#include "gradus/device/cuda_launch.cuh"  // launch
-#include "gradus/device/cuda_memory.cuh"  // pinned_memory
-#include "gradus/device/cuda_step.cuh"    // recorded_numbers
-#include "gradus/optim/cpu_passes.hpp"    // momentum_pass
-#include "gradus/optim/loss_scaling.hpp"  // loss_scaling, next_loss_scale
-#include "gradus/optim/segment.hpp"       // segment
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_launch.cuh"
+#include "gradus/device/cuda_memory.cuh"
+#include "gradus/device/cuda_step.cuh"
+#include "gradus/optim/cpu_passes.hpp"
+#include "gradus/optim/loss_scaling.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::optim {
 
@@ -51,7 +50,7 @@ class segment_tables {
   }
 
   struct table {
-    gradus::detail::vector<segment_piece> segments;  // not cut: what it was made of
+    dynamic_array<segment_piece> segments;  // not cut: what it was made of
     segment_piece* on_device = nullptr;
     index_t pieces = 0;
   };
@@ -81,7 +80,7 @@ class segment_tables {
 
   GRADUS_COLD const table& make(std::span<const segment> segments) {
     auto made = std::make_unique<table>();
-    gradus::detail::vector<segment_piece> pieces;
+    dynamic_array<segment_piece> pieces;
     for (const segment& one : segments) {
       made->segments.push_back({one.offset, static_cast<int>(one.size), one.decay ? 1 : 0});
       for (index_t begin = 0; begin < one.size; begin += piece) {
@@ -91,17 +90,16 @@ class segment_tables {
     made->pieces = static_cast<index_t>(pieces.size());
     if (!pieces.empty()) {
       const std::size_t bytes = pieces.size() * sizeof(segment_piece);
-      gradus::detail::check_cuda(cudaMalloc(reinterpret_cast<void**>(&made->on_device), bytes), "cudaMalloc");
+      check_cuda(cudaMalloc(reinterpret_cast<void**>(&made->on_device), bytes), "cudaMalloc");
       tables_.push_back(std::move(made));  // which frees it
-      gradus::detail::check_cuda(cudaMemcpy(tables_.back()->on_device, pieces.data(), bytes, cudaMemcpyHostToDevice),
-                                 "cudaMemcpy");
+      check_cuda(cudaMemcpy(tables_.back()->on_device, pieces.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
     } else {
       tables_.push_back(std::move(made));
     }
     return *tables_.back();
   }
 
-  gradus::detail::vector<std::unique_ptr<table>> tables_;
+  dynamic_array<std::unique_ptr<table>> tables_;
 };
 
 /// The numbers of a momentum_pass in the element type.
@@ -116,7 +114,7 @@ inline constexpr int not_finite_place = gradus::detail::place_of(loss_scale_numb
 
 template <class Element>
 __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<Element> numbers,
-                                const gradus::detail::step_numbers* recorded, const double* loss_scale, Element* values,
+                                const step_numbers* recorded, const double* loss_scale, Element* values,
                                 const Element* gradients, Element* velocities) {
   if (loss_scale != nullptr) {
     if (loss_scale[not_finite_place] != 0) {
@@ -210,15 +208,14 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
   if (table.pieces == 0) {
     return;
   }
-  gradus::detail::launch(device, "apply_momentum", static_cast<unsigned>(table.pieces), 256,
-                         &detail::momentum_kernel<Element>, table.on_device,
-                         {.rate = static_cast<Element>(pass.learning_rate),
-                          .momentum = static_cast<Element>(pass.momentum),
-                          .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
-                          .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),
-                          .nesterov = pass.nesterov},
-                         device.context<gradus::detail::recorded_numbers>().for_kernels(), pass.loss_scale.numbers,
-                         values, gradients, velocities);
+  launch(device, "apply_momentum", static_cast<unsigned>(table.pieces), 256, &detail::momentum_kernel<Element>,
+         table.on_device,
+         {.rate = static_cast<Element>(pass.learning_rate),
+          .momentum = static_cast<Element>(pass.momentum),
+          .decay = static_cast<Element>(pass.weight_decay * pass.loss_scale.factor),
+          .scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor),
+          .nesterov = pass.nesterov},
+         device.context<captured_numbers>().for_kernels(), pass.loss_scale.numbers, values, gradients, velocities);
 }
 
 /// *found = 1, in the memory of the device, if a gradient of `segments` is infinite or no number; else it stays as it
@@ -229,13 +226,13 @@ void note_not_finite(cuda& device, std::span<const segment> segments, const Elem
   if (table.pieces == 0) {
     return;
   }
-  gradus::detail::launch(device, "note_not_finite", static_cast<unsigned>(table.pieces), 256,
-                         &detail::not_finite_kernel<Element>, table.on_device, gradients, found);
+  launch(device, "note_not_finite", static_cast<unsigned>(table.pieces), 256, &detail::not_finite_kernel<Element>,
+         table.on_device, gradients, found);
 }
 
 /// next_loss_scale on the device.
 inline void finish_loss_scale(cuda& device, const loss_scaling& options, double* numbers) {
-  gradus::detail::launch(device, "finish_loss_scale", 1, 1, &detail::next_loss_scale_kernel<>, options, numbers);
+  launch(device, "finish_loss_scale", 1, 1, &detail::next_loss_scale_kernel<>, options, numbers);
 }
 
 /// The number that gradients have been multiplied by. Waits where it is kept on the device.
@@ -255,8 +252,8 @@ namespace gradus::kernels {
 template <class Element>
 [[nodiscard]] double norm(cuda& device, index_t count, const Element* x) {
   double* const partial = device.context<optim::detail::norm_memory>().data();
-  gradus::detail::launch(device, "norm", optim::detail::norm_blocks, optim::detail::norm_threads,
-                         &optim::detail::squares_kernel<Element>, count, x, partial);
+  launch(device, "norm", optim::detail::norm_blocks, optim::detail::norm_threads,
+         &optim::detail::squares_kernel<Element>, count, x, partial);
   device.synchronize();
   double sum = 0;
   for (int block = 0; block < optim::detail::norm_blocks; ++block) {

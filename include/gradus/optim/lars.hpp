@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Layer-wise adaptive rate scaling: for batches of thousands of images.
-// Module: optim. Depends on: tensor.
 #pragma once
 
 #include <limits>       // std::numeric_limits
@@ -9,16 +8,16 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/element.hpp"       // explain_real_element
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/loss_scale.hpp"    // loss_scale
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/optim/cpu_passes.hpp"   // apply_momentum, momentum_pass, norm
-#include "gradus/optim/detail/rule/describe.hpp"     // detail::describe
-#include "gradus/optim/segment.hpp"      // segment
-#include "gradus/optim/update_rule.hpp"  // update_rule
-#include "gradus/optim/update_step.hpp"  // update_step
-#include "gradus/tensor/tensor.hpp"      // tensor
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/cpu_passes.hpp"
+#include "gradus/optim/detail/rule/describe.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::optim {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How the scale of a loss is found: its options, what a step does to it, and the finite test on the CPU.
-// Module: optim. Depends on: tensor.
 #pragma once
 
 #include <array>        // std::array
@@ -14,15 +13,15 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::conditional_t
 
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // configuration_error, raise
-#include "gradus/core/finite.hpp"        // is_finite
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/loss_scale.hpp"    // loss_scale_number, place_of
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/optim/cpu_passes.hpp"   // detail::for_each_range
-#include "gradus/optim/segment.hpp"      // segment
-#include "gradus/optim/update_rule.hpp"  // detail::require_in_range
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/cpu_passes.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
 
 namespace gradus::optim {
 
@@ -95,18 +94,18 @@ inline void finish_loss_scale(cpu& /*device*/, const loss_scaling& options, doub
 
 namespace detail {
 
-/// Whether an element is infinite or no number, by its bits: as gradus::detail::is_finite, many at a time.
+/// Whether an element is infinite or no number, by its bits: as is_finite, many at a time.
 template <class Element>
 [[nodiscard]] bool any_not_finite(index_t count, const Element* x) noexcept {
   using bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
   constexpr bits exponent = sizeof(Element) == 8 ? bits(0x7ff0'0000'0000'0000U) : bits(0x7f80'0000U);
-  constexpr index_t lanes = 8;
-  std::array<bits, lanes> largest{};  // exponents
+  constexpr index_t streams = 8;
+  std::array<bits, streams> largest{};  // exponents
   index_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (index_t lane = 0; lane < lanes; ++lane) {
-      const bits each = std::bit_cast<bits>(x[i + lane]) & exponent;
-      bits& most = largest[static_cast<std::size_t>(lane)];
+  for (; i + streams <= count; i += streams) {
+    for (index_t stream = 0; stream < streams; ++stream) {
+      const bits each = std::bit_cast<bits>(x[i + stream]) & exponent;
+      bits& most = largest[static_cast<std::size_t>(stream)];
       most = each > most ? each : most;
     }
   }
@@ -115,7 +114,7 @@ template <class Element>
     any = any || most == exponent;
   }
   for (; i < count; ++i) {
-    any = any || !gradus::detail::is_finite(x[i]);
+    any = any || !is_finite(x[i]);
   }
   return any;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Loss scaling: an update rule for gradients of a loss that was multiplied by a number, fixed or found while training.
-// Module: optim. Depends on: tensor.
 #pragma once
 
 #include <array>        // std::array
@@ -10,18 +9,18 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"            // configuration_error, raise
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/loss_scale.hpp"       // loss_scale, loss_scale_number, loss_scale_report
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/device/device_policy.hpp"  // has_memory_of_its_own
-#include "gradus/optim/detail/rule/describe.hpp"        // detail::describe
-#include "gradus/optim/loss_scaling.hpp"    // finish_loss_scale, loss_scaling, note_not_finite
-#include "gradus/optim/segment.hpp"         // segment
-#include "gradus/optim/update_rule.hpp"     // update_rule
-#include "gradus/optim/update_step.hpp"     // update_step
-#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/optim/detail/rule/describe.hpp"
+#include "gradus/optim/loss_scaling.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::optim {
 

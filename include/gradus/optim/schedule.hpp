@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Learning rates as functions of the epoch: the concept, and a value that holds any of them.
-// Module: optim. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::convertible_to, std::copy_constructible, std::same_as
@@ -11,24 +10,24 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::forward, std::move
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
-#include "gradus/core/finite.hpp"     // is_finite
-#include "gradus/optim/detail/rule/describe.hpp"  // detail::describe
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/optim/detail/rule/describe.hpp"
 
 namespace gradus::optim {
 
 namespace detail {
 
 GRADUS_COLD inline void require_rate(std::string_view schedule_name, std::string_view option, double rate) {
-  if (!(rate >= 0.0) || !gradus::detail::is_finite(rate)) {
+  if (!(rate >= 0.0) || !is_finite(rate)) {
     raise<configuration_error>(schedule_name, {"a finite ", option, " of at least 0"}, {rate},
                                "rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
 GRADUS_COLD inline void require_epochs(std::string_view schedule_name, double epochs) {
-  if (!(epochs > 0.0) || !gradus::detail::is_finite(epochs)) {
+  if (!(epochs > 0.0) || !is_finite(epochs)) {
     raise<configuration_error>(schedule_name, "a finite number of epochs above 0", {epochs});
   }
 }
@@ -62,11 +61,11 @@ class schedule {
   /// @throws configuration_error when the schedule's own check() does
   template <class S>
   requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
-      schedule(S&& rates, error_place where = error_place::current())
+      schedule(S&& rates, error_location where = error_location::current())
       : self_{at_call(where, [&] { return make(std::forward<S>(rates)); })} {}
 
   /// A constant learning rate. @throws configuration_error when it is negative or not finite
-  schedule(double rate, error_place where = error_place::current()) : schedule{constant{rate}, where} {}
+  schedule(double rate, error_location where = error_location::current()) : schedule{constant{rate}, where} {}
 
   /// The learning rate after `epoch` passes over the training set.
   [[nodiscard]] double operator()(double epoch) const { return self_->rate(epoch); }

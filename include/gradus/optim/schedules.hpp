@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The learning-rate schedules that come with the library.
-// Module: optim. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -12,11 +11,11 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"      // at_call, configuration_error, error_place
-#include "gradus/core/finite.hpp"     // is_finite
-#include "gradus/core/text.hpp"       // text
-#include "gradus/optim/detail/rule/describe.hpp"  // detail::describe
-#include "gradus/optim/schedule.hpp"  // constant, schedule, detail::require_rate
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/detail/rule/describe.hpp"
+#include "gradus/optim/schedule.hpp"
 
 namespace gradus::optim {
 
@@ -43,7 +42,7 @@ struct piecewise {
       detail::require_rate("piecewise", "rate", rate);
     }
     for (std::size_t i = 0; i < boundaries.size(); ++i) {
-      if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !gradus::detail::is_finite(boundaries[i])) {
+      if (!(boundaries[i] > (i == 0 ? 0.0 : boundaries[i - 1])) || !is_finite(boundaries[i])) {
         raise<configuration_error>("piecewise", "boundaries above 0 that increase", {boundaries[i]});
       }
     }
@@ -121,7 +120,7 @@ struct polynomial {
     detail::require_rate("polynomial", "initial rate", initial);
     detail::require_rate("polynomial", "final rate", final);
     detail::require_epochs("polynomial", epochs);
-    if (!(power > 0.0) || !gradus::detail::is_finite(power)) {
+    if (!(power > 0.0) || !is_finite(power)) {
       raise<configuration_error>("polynomial", "a finite power above 0", {power});
     }
   }
@@ -174,14 +173,14 @@ struct warm_up {
     detail::require_epochs("warm_up", epochs);
   }
   [[nodiscard]] std::string description() const {
-    return gradus::detail::text({detail::describe("warm_up", {start, epochs}), " then ", then.description()});
+    return gradus::join({detail::describe("warm_up", {start, epochs}), " then ", then.description()});
   }
 };
 
 /// The rate for a batch when `reference` is right for `reference_batch` images: in proportion (Goyal et al. 2017,
 /// section 2.1). Rates above the reference need a warm-up.
 [[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch,
-                                            error_place where = error_place::current()) {
+                                            error_location where = error_location::current()) {
   return at_call(where, [&] {
     detail::require_rate("linearly_scaled", "reference rate", reference);
     if (!(reference_batch > 0.0) || !(batch > 0.0)) {

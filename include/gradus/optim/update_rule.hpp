@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What an optimizer must offer: hyper-parameters as a value, and the state that applies them.
-// Module: optim. Depends on: tensor.
 #pragma once
 
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
@@ -9,13 +8,13 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"        // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"         // configuration_error, shape_error
-#include "gradus/core/finite.hpp"        // is_finite
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/optim/segment.hpp"      // segment
-#include "gradus/optim/update_step.hpp"  // update_step
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_step.hpp"
 
 namespace gradus::optim {
 
@@ -37,7 +36,7 @@ GRADUS_COLD inline void require_in_range(std::string_view rule, std::string_view
 
 /// @throws configuration_error when the rate is negative, infinite or not a number
 GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, double learning_rate) {
-  if (!(learning_rate >= 0.0) || !gradus::detail::is_finite(learning_rate)) {
+  if (!(learning_rate >= 0.0) || !is_finite(learning_rate)) {
     raise<configuration_error>(
         rule, "a finite learning rate of at least 0", {learning_rate},
         "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What an update rule is told of the step that it makes.
-// Module: optim. Depends on: core.
 #pragma once
 
 #include <cstdint>  // std::uint64_t
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus::optim {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Synchronous data parallelism by all-reduce of the gradients, behind backward.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -13,16 +12,16 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/comm/communicator.hpp"                // all_reduce, broadcast, register_memory, registration_of
-#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                       // configuration_error
-#include "gradus/core/index.hpp"                       // index_t
-#include "gradus/core/text.hpp"                        // append, text
-#include "gradus/core/vector.hpp"                      // vector
-#include "gradus/optim/segment.hpp"                    // optim::segment
-#include "gradus/parallel/bucket.hpp"                  // bucket, describe, make_buckets, make_parts
-#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"  // bucket_exchange, gradient_channel
-#include "gradus/parallel/strategy.hpp"         // flat_parameters, synchronization
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/bucket.hpp"
+#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -104,7 +103,7 @@ GRADUS_COLD inline void check(const all_reduce& options) {
     return parts;
   }
   part_list result;
-  gradus::detail::vector<int> seen(parts.size());
+  dynamic_array<int> seen(parts.size());
   for (const std::size_t next : order) {
     if (next < parts.size() && seen[next]++ == 0) {
       result.push_back(parts[next]);
@@ -134,18 +133,18 @@ GRADUS_COLD inline void check(const all_reduce& options) {
 [[nodiscard]] GRADUS_COLD inline std::string describe_plan(std::string_view name, std::string_view communicator,
                                                            const bucket_exchange* exchange,
                                                            std::span<const optim::segment> segments) {
-  std::string text = gradus::detail::text({name, " by ", communicator});
+  std::string text = gradus::join({name, " by ", communicator});
   if (exchange == nullptr) {
     return text;
   }
-  gradus::detail::append(text, {", bytes under way: ", exchange->options().credit_bytes, ", ",
-                                exchange->options().overlap ? "behind backward" : "after backward",
-                                exchange->options().late ? " and behind forward" : ""});
+  append_text(text, {", bytes under way: ", exchange->options().credit_bytes, ", ",
+                     exchange->options().overlap ? "behind backward" : "after backward",
+                     exchange->options().late ? " and behind forward" : ""});
   for (const part& each : exchange->parts()) {
     text += '\n';
     text += describe(exchange->buckets(), each.bucket, segments);
     if (const bucket& whole = exchange->buckets()[each.bucket]; each.size() != whole.size()) {
-      gradus::detail::append(text, {", of these ", each.begin - whole.begin, " to ", each.end - whole.begin});
+      append_text(text, {", of these ", each.begin - whole.begin, " to ", each.end - whole.begin});
     }
   }
   return text;
@@ -259,6 +258,6 @@ class all_reduce_state {
 
 }  // namespace detail
 
-static_assert(synchronization<all_reduce>);
+static_assert(strategy<all_reduce>);
 
 }  // namespace gradus::parallel

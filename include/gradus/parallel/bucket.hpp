@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Buckets: runs of parameters whose gradients travel together.
-// Module: parallel. Depends on: optim.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
 #include <string>   // std::string
 
-#include "gradus/core/config.hpp"    // GRADUS_COLD
-#include "gradus/core/index.hpp"     // index_t
-#include "gradus/core/text.hpp"      // append
-#include "gradus/core/vector.hpp"    // vector
-#include "gradus/optim/segment.hpp"  // optim::segment
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel {
 
@@ -28,7 +27,7 @@ struct bucket {
   [[nodiscard]] index_t size() const noexcept { return end - begin; }
 };
 
-using bucket_list = gradus::detail::vector<bucket>;
+using bucket_list = dynamic_array<bucket>;
 
 /// Cuts the flat buffers into buckets: one is closed when it has reached its size. The first is small, so that
 /// communication begins early in backward (as in PyTorch's DistributedDataParallel; S. Li et al., PyTorch distributed:
@@ -65,7 +64,7 @@ struct part {
   [[nodiscard]] index_t size() const noexcept { return end - begin; }
 };
 
-using part_list = gradus::detail::vector<part>;
+using part_list = dynamic_array<part>;
 
 /// Cuts buckets into parts, bucket by bucket. Long transfers are cut so that urgent ones overtake them (Y. Peng et al.,
 /// A generic communication scheduler for distributed DNN training acceleration, 2019: ByteScheduler).
@@ -88,14 +87,14 @@ using part_list = gradus::detail::vector<part>;
 [[nodiscard]] GRADUS_COLD inline std::string describe(std::span<const bucket> buckets, std::size_t index,
                                                       std::span<const optim::segment> segments) {
   const bucket& one = buckets[index];
-  std::string text = gradus::detail::text({"bucket ", index, ": "});
+  std::string text = gradus::join({"bucket ", index, ": "});
   if (one.segments == 1) {
-    gradus::detail::append(text, {segments[one.first_segment].name});
+    append_text(text, {segments[one.first_segment].name});
   } else {
-    gradus::detail::append(text, {one.segments, " parameters from ", segments[one.first_segment].name, " to ",
-                                  segments[one.end_segment() - 1].name});
+    append_text(text, {one.segments, " parameters from ", segments[one.first_segment].name, " to ",
+                       segments[one.end_segment() - 1].name});
   }
-  gradus::detail::append(text, {", ", one.size(), " elements"});
+  append_text(text, {", ", one.size(), " elements"});
   return text;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // All-reduce of gradients that travel in 16 bits.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>    // std::copy, std::min, std::transform
@@ -15,17 +14,17 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/communicator.hpp"                // all_reduce
-#include "gradus/comm/watch_copy.hpp"           // watch_copy
-#include "gradus/core/bfloat16.hpp"                    // bfloat16
-#include "gradus/core/config.hpp"                      // GRADUS_COLD
-#include "gradus/core/element.hpp"                     // element_name
-#include "gradus/core/index.hpp"                       // index_t
-#include "gradus/core/text.hpp"                        // text
-#include "gradus/core/vector.hpp"                      // vector
-#include "gradus/parallel/all_reduce.hpp"              // all_reduce, all_reduce_state
-#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"  // gradient_channel
-#include "gradus/parallel/strategy.hpp"         // synchronization
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/watch.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -51,7 +50,7 @@ class rounded_gradients_on final : public gradient_channel {
   }
 
   void arrived(index_t begin, index_t end) noexcept {
-    [[maybe_unused]] const auto seen = comm::detail::watch_copy(channel_, memory(begin, end));
+    [[maybe_unused]] const auto seen = comm::watch_copy(channel_, memory(begin, end));
     if (arrived_ == gradients_.size()) {
       arrived_ = 0;
       not_finite_ = 0;
@@ -71,9 +70,7 @@ class rounded_gradients_on final : public gradient_channel {
     }
   }
 
-  [[nodiscard]] std::string name() const {
-    return gradus::detail::text({Communicator::name, " in ", element_name<Wire>});
-  }
+  [[nodiscard]] std::string name() const { return gradus::join({Communicator::name, " in ", element_name<Wire>}); }
   [[nodiscard]] Communicator& communicator() noexcept { return channel_; }
 
   /// Root of the sum of squares of what rounding took from this rank's gradients in the last step, over that of the
@@ -87,8 +84,8 @@ class rounded_gradients_on final : public gradient_channel {
   [[nodiscard]] GRADUS_COLD std::string summary() const {
     char error[32];
     std::snprintf(error, sizeof(error), "%.1e", relative_error());
-    return gradus::detail::text({"gradients in ", element_name<Wire>, ": relative error ",
-                                 static_cast<const char*>(error), ", ", not_finite_, " sums not finite"});
+    return gradus::join({"gradients in ", element_name<Wire>, ": relative error ", static_cast<const char*>(error),
+                         ", ", not_finite_, " sums not finite"});
   }
 
  private:
@@ -113,7 +110,7 @@ class rounded_gradients_on final : public gradient_channel {
   }
 
   void round(index_t begin, index_t end) {
-    [[maybe_unused]] const auto seen = comm::detail::watch_copy(channel_, memory(begin, end));
+    [[maybe_unused]] const auto seen = comm::watch_copy(channel_, memory(begin, end));
     if (sent_ == gradients_.size()) {  // the first part of a step, in whatever order they go
       sent_ = 0;
       squares_ = 0;
@@ -154,7 +151,7 @@ class rounded_gradients_on final : public gradient_channel {
 
   Communicator channel_;
   std::span<Element> gradients_;
-  gradus::detail::vector<Wire> travelling_;
+  dynamic_array<Wire> travelling_;
   comm::registration_of<Communicator, Wire> registration_ =
       comm::register_memory(channel_, std::span{travelling_.data(), travelling_.size()});
   std::size_t sent_ = 0;     // elements of this step
@@ -183,7 +180,7 @@ class rounded_gradients_on final : public gradient_channel {
 /// @code
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::compressed_all_reduce<float16>{}};
 ///   trainer.fit(batches, {.epochs = 1});
-///   std::puts(trainer.synchronization().channel().summary().c_str());
+///   std::puts(trainer.strategy().channel().summary().c_str());
 /// @endcode
 template <class Wire = bfloat16>
 struct compressed_all_reduce : all_reduce {
@@ -193,6 +190,6 @@ struct compressed_all_reduce : all_reduce {
   using state =
       detail::all_reduce_state<Element, Communicator, detail::rounded_gradients_on<Element, Communicator, Wire>>;
 };
-static_assert(synchronization<compressed_all_reduce<>>);
+static_assert(strategy<compressed_all_reduce<>>);
 
 }  // namespace gradus::parallel

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Each rank trains by itself; now and then the ranks average their weights.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,12 +9,12 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/communicator.hpp"         // all_reduce, broadcast
-#include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                // configuration_error, raise
-#include "gradus/core/text.hpp"                 // text
-#include "gradus/optim/segment.hpp"             // optim::segment
-#include "gradus/parallel/strategy.hpp"  // flat_parameters, synchronization
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -98,13 +97,13 @@ class model_averaging_state {
   [[nodiscard]] std::uint64_t averages() const noexcept { return averages_; }
 
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    std::string text = gradus::detail::text({model_averaging::name, " by ", Communicator::name, ", "});
+    std::string text = gradus::join({model_averaging::name, " by ", Communicator::name, ", "});
     if (options_.every_steps > 0) {
-      gradus::detail::append(text, {"every ", options_.every_steps, " steps"});
+      append_text(text, {"every ", options_.every_steps, " steps"});
     } else {
       text += "once an epoch";
     }
-    gradus::detail::append(text, {", after ", options_.synchronous_steps, " synchronous steps"});
+    append_text(text, {", after ", options_.synchronous_steps, " synchronous steps"});
     return text;
   }
 
@@ -133,6 +132,6 @@ class model_averaging_state {
 
 }  // namespace detail
 
-static_assert(synchronization<model_averaging>);
+static_assert(strategy<model_averaging>);
 
 }  // namespace gradus::parallel

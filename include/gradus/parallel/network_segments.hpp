@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The parameters of a network as segments of its flat buffers.
-// Module: parallel. Depends on: nn, optim.
 #pragma once
 
-#include "gradus/core/config.hpp"    // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/vector.hpp"    // vector
-#include "gradus/nn/plan/graph.hpp"       // nn::graph
-#include "gradus/nn/parameter.hpp"   // nn::parameter_description
-#include "gradus/optim/segment.hpp"  // optim::segment
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel {
 
-using segment_list = gradus::detail::vector<optim::segment>;
+using segment_list = dynamic_array<optim::segment>;
 
-/// One segment a parameter, in the order of network.parameters(). @pre the network is frozen, or was forecast
+/// One segment a parameter, in the order of network.parameters(). @pre the network is compiled, or was forecast
 [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE inline segment_list segments_of(const nn::graph& network) {
   segment_list segments;
   segments.reserve(network.parameters().size());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Synchronous data parallelism in which every rank updates a part of the parameters and hands it to the others.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <cstddef>          // std::byte, std::size_t
@@ -13,18 +12,18 @@
 #include <type_traits>      // std::conditional_t
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"                     // all_gather, all_reduce, broadcast, reduce_scatter
-#include "gradus/core/config.hpp"                           // GRADUS_COLD
-#include "gradus/core/error.hpp"                            // configuration_error, error, raise
-#include "gradus/core/index.hpp"                            // index_t
-#include "gradus/core/vector.hpp"                           // vector
-#include "gradus/optim/segment.hpp"                         // optim::segment
-#include "gradus/parallel/all_reduce.hpp"                   // all_reduce, describe_plan, make_exchange
-#include "gradus/parallel/bucket.hpp"                       // bucket, describe
-#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"       // bucket_exchange, gradient_channel
-#include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"      // append_pieces, as_size, gather_state, parameter_blocks
-#include "gradus/parallel/detail/sharded_update/shared_memory_update.hpp"  // shared_memory_update
-#include "gradus/parallel/strategy.hpp"              // flat_parameters, synchronization
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/bucket.hpp"
+#include "gradus/parallel/detail/all_reduce/bucket_exchange.hpp"
+#include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"
+#include "gradus/parallel/detail/sharded_update/shared_memory_update.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -136,7 +135,7 @@ class scattered_update {
       blocks_.push_back(blocks);
     }
     first_own_.push_back(own_.size());
-    gathers_ = gradus::detail::vector<comm::request>(blocks_.size());
+    gathers_ = dynamic_array<comm::request>(blocks_.size());
   }
 
   scattered_update(const scattered_update&) = delete;  // the exchange refers to the channel
@@ -217,15 +216,15 @@ class scattered_update {
   Communicator values_;
   flat_parameters<Element> parameters_;
   std::unique_ptr<bucket_exchange> exchange_;
-  gradus::detail::vector<parameter_blocks> blocks_;  // of each bucket
-  gradus::detail::vector<optim::segment> own_;       // what this rank updates, bucket by bucket
-  gradus::detail::vector<std::size_t> first_own_;    // of each bucket, and where the last one ends
-  gradus::detail::vector<comm::request> gathers_;    // of each bucket
-  bool whole_ = true;                                // the rule's state, on this rank
+  dynamic_array<parameter_blocks> blocks_;  // of each bucket
+  dynamic_array<optim::segment> own_;       // what this rank updates, bucket by bucket
+  dynamic_array<std::size_t> first_own_;    // of each bucket, and where the last one ends
+  dynamic_array<comm::request> gathers_;    // of each bucket
+  bool whole_ = true;                       // the rule's state, on this rank
 };
 
 }  // namespace detail
 
-static_assert(synchronization<sharded_update>);
+static_assert(strategy<sharded_update>);
 
 }  // namespace gradus::parallel

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What makes a training step distributed: the policy that brings the ranks' gradients together.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -10,8 +9,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/self.hpp"      // comm::self
-#include "gradus/optim/segment.hpp"  // optim::segment
+#include "gradus/comm/self.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel {
 
@@ -32,15 +31,14 @@ struct ignore_update {
 }  // namespace detail
 
 template <class S>
-concept has_synchronization_name = requires {
+concept has_strategy_name = requires {
   { S::name } -> std::convertible_to<std::string_view>;
 };
 
 template <class S>
-concept has_synchronization_state = requires(S options, comm::self& communicator,
-                                             const flat_parameters<float>& parameters,
-                                             typename S::template state<float, comm::self> state, std::size_t index,
-                                             detail::ignore_update update) {
+concept has_strategy_state = requires(S options, comm::self& communicator, const flat_parameters<float>& parameters,
+                                      typename S::template state<float, comm::self> state, std::size_t index,
+                                      detail::ignore_update update) {
   typename S::template state<float, comm::self>;
   state.start();
   state.gradients_ready(index, index);
@@ -50,7 +48,7 @@ concept has_synchronization_state = requires(S options, comm::self& communicator
 
 /// A way of computing, on several ranks, the update that one process would compute on the batches of all.
 ///
-/// A type S models `synchronization` when
+/// A type S models `strategy` when
 ///   1. `S::name` is a constant string used in messages, and an object of S is an aggregate of options;
 ///   2. `S::state<Element, Communicator>` is constructed from (S options, Communicator&, flat_parameters<Element>);
 ///   3. `state.start()` makes the parameters' values those of rank 0 on every rank;
@@ -62,24 +60,24 @@ concept has_synchronization_state = requires(S options, comm::self& communicator
 ///   6. `state.describe()` returns the plan as text; ranks whose texts differ cannot work together.
 /// It may offer more: `may_be_late()` and `finish_until(first, count, update)` to finish behind the next forward pass;
 /// `use_rule(rule)` and `end_of_step(learning_rate)` when it updates elsewhere, so that update(segments) is never
-/// called; `group()`, the ranks that train, as comm::any_group; `complete()`, called before evaluation and at the end
-/// of epochs; `updates_parts`, a constant, where each rank updates other parts of the parameters, with
+/// called; `group()`, the ranks that train, as comm::any_communicator; `complete()`, called before evaluation and at
+/// the end of epochs; `updates_parts`, a constant, where each rank updates other parts of the parameters, with
 /// `gather_state(rule's state)`, called by all ranks at the end of epochs, and where ranks reach each other's state
 /// `share_state(rule's state)`, called by all before the first step, and `fetch_state()`, called by one at any time
 /// between steps. `update.device()` is the device on which update(segments) works.
 /// Gradients are those of (sum of local losses) / (examples of the step over all ranks), so the sum over ranks is the
 /// gradient of the mean loss over the global batch. Semantics: tests/conformance/parallel.
 template <class S>
-concept synchronization = has_synchronization_name<S> && has_synchronization_state<S>;
+concept strategy = has_strategy_name<S> && has_strategy_state<S>;
 
-/// Says which requirement of `synchronization` the type S misses. Always true when it compiles.
+/// Says which requirement of `strategy` the type S misses. Always true when it compiles.
 template <class S>
-consteval bool explain_synchronization() {
-  static_assert(has_synchronization_name<S>,
-                "gradus: not a synchronization: give it a name, e.g. "
+consteval bool explain_strategy() {
+  static_assert(has_strategy_name<S>,
+                "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
-  static_assert(has_synchronization_state<S>,
-                "gradus: not a synchronization: give it template <class Element, class Communicator> class state with "
+  static_assert(has_strategy_state<S>,
+                "gradus: not a strategy: give it template <class Element, class Communicator> class state with "
                 "start(), gradients_ready(first, count), finish(update) and describe()");
   return true;
 }

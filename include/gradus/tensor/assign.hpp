@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // From expressions to tensors: assign, evaluate, scalar_of.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::forward
 
-#include "gradus/core/extents.hpp"       // extents
-#include "gradus/tensor/detail/expression/evaluate.hpp"    // detail::assign_node
-#include "gradus/tensor/expression.hpp"  // detail::constant
-#include "gradus/tensor/operand.hpp"     // detail::as_node
-#include "gradus/tensor/tensor.hpp"      // tensor
+#include "gradus/core/extents.hpp"
+#include "gradus/tensor/detail/expression/evaluate.hpp"
+#include "gradus/tensor/expression.hpp"
+#include "gradus/tensor/operand.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus {
 

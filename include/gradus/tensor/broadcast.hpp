@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Values of fewer axes in expressions of more: per channel, per row, per column, along any axes.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <array>        // std::array
@@ -11,11 +10,11 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::forward, std::move
 
-#include "gradus/core/config.hpp"        // GRADUS_ALWAYS_INLINE
-#include "gradus/core/error.hpp"         // shape_error
-#include "gradus/layout/mapping.hpp"     // memory_order
-#include "gradus/tensor/expression.hpp"  // expression_base
-#include "gradus/tensor/operand.hpp"     // as_node, stored
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/expression.hpp"
+#include "gradus/tensor/operand.hpp"
 
 namespace gradus::detail {
 

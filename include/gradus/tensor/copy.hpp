@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Copies of tensors from one device to another.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -9,12 +8,12 @@
 #include <type_traits>  // std::is_lvalue_reference_v, std::remove_cvref_t
 #include <utility>      // std::forward
 
-#include "gradus/core/error.hpp"         // shape_error, raise
-#include "gradus/core/reference.hpp"     // explain_kept_device
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/tensor/expression.hpp"  // tensor_operand
-#include "gradus/tensor/operand.hpp"     // as_node, stored
-#include "gradus/tensor/tensor.hpp"      // tensor
+#include "gradus/core/error.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/tensor/expression.hpp"
+#include "gradus/tensor/operand.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus {
 
@@ -69,7 +68,7 @@ template <class Device, operand Operand>
 /// The device must outlive the tensor.
 template <class Device, operand Operand>
 requires(!std::is_lvalue_reference_v<Device>) auto to(Device&& device, Operand&& values) {
-  static_assert(detail::explain_kept_device<Device>());
+  static_assert(explain_kept_device<Device>());
   return to(device, std::forward<Operand>(values));
 }
 

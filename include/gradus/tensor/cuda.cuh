@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Expressions on a GPU: include it beside gradus/tensor/expressions.hpp in files that nvcc compiles.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -18,23 +17,27 @@
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/error.hpp"              // shape_error, raise
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/device/cublas.cuh"           // cublas
-#include "gradus/device/cuda.cuh"             // cuda
-#include "gradus/tensor/copy.hpp"             // to
-#include "gradus/tensor/detail/cpu/matmul.hpp"       // matrix_reference
-#include "gradus/tensor/expressions.hpp"      // assign, sum, ...
-#include "gradus/tensor/detail/thrust/evaluate.cuh"  // evaluate_to
-#include "gradus/tensor/detail/thrust/reduce.cuh"    // reduce
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cublas.cuh"
+#include "gradus/device/cuda.cuh"
+#include "gradus/tensor/copy.hpp"
+#include "gradus/tensor/detail/cpu/matmul.hpp"
+#include "gradus/tensor/detail/thrust/evaluate.cuh"
+#include "gradus/tensor/detail/thrust/reduce.cuh"
+#include "gradus/tensor/expressions.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 /// Thrust on the stream of the device, without a wait.
 [[nodiscard]] inline auto thrust_policy(const cuda& device) {
   device.activate();
   return thrust::cuda::par_nosync.on(device.stream());
 }
+
+}  // namespace gradus
+
+namespace gradus::detail {
 
 /// out (rows, columns) = left * right, with cuBLAS.
 template <class Element>

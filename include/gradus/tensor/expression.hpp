@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What an expression is, and its leaves: tensors, results of earlier computation, scalars.
-// Module: tensor. Depends on: layout, device.
 //
 // An expression is a tree of small nodes that own their children by value, so that it can be stored and returned like a
 // number. It is computed when it is assigned to a tensor. A tensor that stands in an expression is read then: keep it
@@ -18,15 +17,15 @@
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"           // GRADUS_ALWAYS_INLINE
-#include "gradus/core/element.hpp"          // real_element
-#include "gradus/core/extents.hpp"          // extents
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/layout/mapping.hpp"        // memory_order
-#include "gradus/tensor/detail/packet/packet.hpp"         // detail::load_packet
-#include "gradus/tensor/detail/expression/shared_buffer.hpp"  // detail::shared_buffer
-#include "gradus/tensor/tensor.hpp"         // tensor
-#include "gradus/tensor/tensor_view.hpp"    // tensor_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/detail/expression/shared_buffer.hpp"
+#include "gradus/tensor/detail/packet/packet.hpp"
+#include "gradus/tensor/tensor.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus {
 

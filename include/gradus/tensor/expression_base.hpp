@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The mark of expressions, known to tensors without the expressions themselves.
-// Module: tensor. Depends on: core.
 #pragma once
 
 #include <concepts>     // std::derived_from
 #include <type_traits>  // std::remove_cvref_t
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 

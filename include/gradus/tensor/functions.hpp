@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The element-wise operators and functions of tensors.
-// Module: tensor. Depends on: layout, device.
 //
 // Operands have one shape, layout, device and element type; numbers, tensors of rank 0 and per_channel(v), per_row(v),
 // per_column(v), along<axes...>(v) adapt to the others. Every function returns an expression, which is computed in one
@@ -18,9 +17,9 @@
 #include <type_traits>  // std::is_arithmetic_v
 #include <utility>      // std::forward
 
-#include "gradus/core/element.hpp"        // explain_element
-#include "gradus/tensor/detail/expression/map.hpp"  // detail::make_map
-#include "gradus/tensor/detail/expression/operations.hpp"   // detail::add_operation, ...
+#include "gradus/core/element.hpp"
+#include "gradus/tensor/detail/expression/map.hpp"
+#include "gradus/tensor/detail/expression/operations.hpp"
 
 namespace gradus {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Derivatives of expressions, by reverse mode: gradients(loss, w, b).
-// Module: tensor. Depends on: layout, device.
 //
 // The loss is an expression; its nodes own what they were made from. The adjoint (the derivative of the loss by a
 // node's value) is passed from the loss to the leaves as an expression of its own, which is computed where it is needed
@@ -15,14 +14,14 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::index_sequence, std::move, std::index_sequence_for
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // configuration_error, raise
-#include "gradus/tensor/assign.hpp"       // assign
-#include "gradus/tensor/broadcast.hpp"    // broadcast, along
-#include "gradus/tensor/detail/expression/map.hpp"  // map, nth
-#include "gradus/tensor/functions.hpp"    // the operators
-#include "gradus/tensor/matrix.hpp"       // matmul, transpose
-#include "gradus/tensor/reduction.hpp"    // sum
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/tensor/assign.hpp"
+#include "gradus/tensor/broadcast.hpp"
+#include "gradus/tensor/detail/expression/map.hpp"
+#include "gradus/tensor/functions.hpp"
+#include "gradus/tensor/matrix.hpp"
+#include "gradus/tensor/reduction.hpp"
 
 namespace gradus::detail {
 
@@ -261,7 +260,7 @@ void backward(const product_node<Left, Right>& node, const Adjoint& adjoint, Sin
   const auto g = detail::stored(adjoint).detached();
   using stored_adjoint = std::remove_cvref_t<decltype(g)>;
   const factor<stored_adjoint, false> plain{g};
-  const factor<stored_adjoint, true> turned{g};
+  const factor<stored_adjoint, true> transposed{g};
   const auto& left = node.left();
   const auto& right = node.right();
   using left_leaf = std::remove_cvref_t<decltype(left.child.detached())>;
@@ -270,7 +269,8 @@ void backward(const product_node<Left, Right>& node, const Adjoint& adjoint, Sin
     if (sink.reaches(left.child)) {
       // L R = P: dL = g R^T, and for L = A^T dA = R g^T.
       if constexpr (Left::transposed) {
-        propagate(left.child, multiply(factor<right_leaf, Right::transposed>{right.child.detached()}, turned), sink);
+        propagate(left.child, multiply(factor<right_leaf, Right::transposed>{right.child.detached()}, transposed),
+                  sink);
       } else {
         propagate(left.child, multiply(plain, factor<right_leaf, !Right::transposed>{right.child.detached()}), sink);
       }
@@ -279,7 +279,7 @@ void backward(const product_node<Left, Right>& node, const Adjoint& adjoint, Sin
   if constexpr (Sink::template reachable<typename Right::child_type>) {
     if (sink.reaches(right.child)) {
       if constexpr (Right::transposed) {
-        propagate(right.child, multiply(turned, factor<left_leaf, Left::transposed>{left.child.detached()}), sink);
+        propagate(right.child, multiply(transposed, factor<left_leaf, Left::transposed>{left.child.detached()}), sink);
       } else {
         propagate(right.child, multiply(factor<left_leaf, !Left::transposed>{left.child.detached()}, plain), sink);
       }
@@ -321,7 +321,7 @@ struct differentiated {
 
 /// The derivatives of an expression of rank 0 by tensors or views that stand in it, each in its tensor's shape:
 ///
-///   auto [slope, offset] = gradients(mean(square(x * w + b - y)), w, b);
+///   auto [gradient, offset] = gradients(mean(square(x * w + b - y)), w, b);
 ///
 /// A tensor is recognised by its memory: give the objects that stand in the loss, unchanged since.
 /// @throws configuration_error if the loss does not read one of the tensors, or only in conditions of where()

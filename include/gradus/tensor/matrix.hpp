@@ -2,7 +2,6 @@
 //
 // Operations that read other elements than they write: matmul, transpose, layout_cast. They are computed where they are
 // written, so their operands may be assigned to in the same statement.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <array>        // std::array
@@ -11,10 +10,10 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::forward, std::move
 
-#include "gradus/core/error.hpp"         // shape_error
-#include "gradus/layout/mapping.hpp"     // dense_strides, memory_order
-#include "gradus/tensor/detail/cpu/matmul.hpp"  // multiply_matrices, copy_reordered
-#include "gradus/tensor/operand.hpp"     // as_node, stored
+#include "gradus/core/error.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/detail/cpu/matmul.hpp"
+#include "gradus/tensor/operand.hpp"
 
 namespace gradus::detail {
 

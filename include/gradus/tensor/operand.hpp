@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What may stand in an expression, and how it becomes a node.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <concepts>     // std::derived_from
@@ -9,8 +8,8 @@
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t, std::is_lvalue_reference_v
 #include <utility>      // std::forward, std::move
 
-#include "gradus/tensor/detail/expression/evaluate.hpp"    // evaluate_stored
-#include "gradus/tensor/expression.hpp"  // leaf, tensor_operand
+#include "gradus/tensor/detail/expression/evaluate.hpp"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

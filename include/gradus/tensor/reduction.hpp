@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Reductions: sum, mean, max, min, argmax and norms over all or chosen axes.
-// Module: tensor. Depends on: layout, device.
 //
 // sum(x) reduces all axes to rank 0; sum<axis::h, axis::w>(x) and sum<0>(x) remove the named axes and give a row_major
 // tensor of the others in logical order. A reduction is computed where it is written, in one pass over its operand.
@@ -17,11 +16,11 @@
 #include <type_traits>  // std::conditional_t
 #include <utility>      // std::forward, std::move
 
-#include "gradus/core/config.hpp"        // GRADUS_HOST_DEVICE
-#include "gradus/core/error.hpp"         // shape_error
-#include "gradus/tensor/detail/cpu/reduce.hpp"  // detail::reduce
-#include "gradus/tensor/detail/expression/evaluate.hpp"    // require_computable
-#include "gradus/tensor/functions.hpp"   // abs, sqrt, square
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/tensor/detail/cpu/reduce.hpp"
+#include "gradus/tensor/detail/expression/evaluate.hpp"
+#include "gradus/tensor/functions.hpp"
 
 namespace gradus::detail {
 

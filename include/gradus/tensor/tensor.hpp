@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A dense tensor that owns its memory on a device.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -9,14 +8,14 @@
 #include <type_traits>  // std::is_const_v
 #include <utility>      // std::exchange, std::swap
 
-#include "gradus/core/error.hpp"              // at_call, error_place
-#include "gradus/core/extents.hpp"            // extents
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/core/reference.hpp"          // explain_kept_device, not_kept
-#include "gradus/device/cpu.hpp"              // cpu
-#include "gradus/layout/layouts.hpp"          // row_major
-#include "gradus/tensor/expression_base.hpp"  // expression
-#include "gradus/tensor/tensor_view.hpp"      // tensor_view
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/tensor/expression_base.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus {
 
@@ -35,16 +34,16 @@ class tensor {
   static constexpr int rank = Rank;
 
   /// A tensor of zeros. @throws device_error when there is not enough memory
-  tensor(Device& device, const gradus::extents<Rank>& shape, error_place where = error_place::current())
+  tensor(Device& device, const gradus::extents<Rank>& shape, error_location where = error_location::current())
       : view_{device, at_call(where, [&] { return allocate(device, shape); }), shape} {
     device.fill_zero(data(), bytes());
   }
 
   /// The device must outlive the tensor.
   template <class Argument>
-  requires detail::not_kept<Argument, Device> tensor(Argument&& device, const gradus::extents<Rank>& shape)
+  requires not_kept<Argument, Device> tensor(Argument&& device, const gradus::extents<Rank>& shape)
       : tensor{const_cast<Device&>(device), shape} {
-    static_assert(detail::explain_kept_device<Argument>());
+    static_assert(explain_kept_device<Argument>());
   }
 
   /// The values of an expression of the same element type, rank, layout and device.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A dense tensor in memory that somebody else owns.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <array>        // std::array
@@ -10,16 +9,16 @@
 #include <string>       // std::string, std::to_string
 #include <type_traits>  // std::is_const_v, std::remove_const_t
 
-#include "gradus/core/config.hpp"           // GRADUS_ASSERT
-#include "gradus/core/element.hpp"          // explain_element
-#include "gradus/core/error.hpp"            // error_place, shape_error
-#include "gradus/core/extents.hpp"          // extents
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/reference.hpp"        // explain_kept_device, not_kept
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/device/device_policy.hpp"  // explain_device_policy, has_host_memory
-#include "gradus/layout/layouts.hpp"        // row_major
-#include "gradus/layout/mapping.hpp"        // dense_strides, memory_order, explain_tensor_layout
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
 
 namespace gradus {
 
@@ -48,9 +47,9 @@ class tensor_view {
       : device_{&device}, data_{data}, extents_{shape} {}
   /// The device must outlive the view.
   template <class Argument>
-  requires detail::not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
+  requires not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
       : tensor_view{const_cast<Device&>(device), data, shape} {
-    static_assert(detail::explain_kept_device<Argument>());
+    static_assert(explain_kept_device<Argument>());
   }
 
   /// A view that can be written is one that can be read.
@@ -113,7 +112,7 @@ class tensor_view {
 
   /// The part with `count` entries of the slowest axis from `begin` on; for a batch: some of its images.
   /// @throws shape_error when it does not lie inside
-  [[nodiscard]] tensor_view slice(index_t begin, index_t count, error_place where = error_place::current()) const
+  [[nodiscard]] tensor_view slice(index_t begin, index_t count, error_location where = error_location::current()) const
       requires(Rank > 0) {
     constexpr int slowest = memory_order<Layout, Rank>[0];
     if (begin < 0 || count < 0 || begin > extents_[slowest] - count) {
@@ -130,7 +129,7 @@ class tensor_view {
   /// @throws shape_error when the number of elements differs
   template <int NewRank>
   [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(
-      const gradus::extents<NewRank>& shape, error_place where = error_place::current()) const
+      const gradus::extents<NewRank>& shape, error_location where = error_location::current()) const
       requires(std::same_as<Layout, row_major>) {
     if (shape.size() != size()) {
       raise<shape_error>("tensor.reshape", std::to_string(size()) + " elements as in " + to_string(extents_),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a training step's time goes to, from recorded spans.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -14,9 +13,9 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/trace/span.hpp"      // category, lane, span
-#include "gradus/trace/timeline.hpp"  // rank_timeline, timeline
+#include "gradus/core/config.hpp"
+#include "gradus/trace/span.hpp"
+#include "gradus/trace/timeline.hpp"
 
 namespace gradus::trace {
 
@@ -123,7 +122,7 @@ class innermost {
 /// The breakdown of what one rank has recorded (recording::spans, rank_timeline::spans). All zero without a step.
 [[nodiscard]] GRADUS_COLD inline breakdown breakdown_of(std::span<const span> spans) {
   breakdown result;
-  const auto is_step = [](const span& one) { return one.what == category::step && one.where == lane::step; };
+  const auto is_step = [](const span& one) { return one.what == category::step && one.where == track::step; };
   std::int64_t begin = 0;
   for (const span& one : spans) {
     begin = is_step(one) && result.steps++ == 0 ? one.begin : begin;
@@ -135,7 +134,7 @@ class innermost {
   std::int64_t transferred = begin;
   double communicate = 0;
   for (const span& one : spans) {
-    if (one.where == lane::step && one.begin >= begin) {
+    if (one.where == track::step && one.begin >= begin) {
       own.add(one);
     }
     if (one.what == category::communicate && one.end > transferred) {

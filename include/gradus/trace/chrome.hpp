@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Writes a timeline in the trace event format of Chrome, which Perfetto and gradus_report open.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <array>        // std::array
@@ -17,22 +16,23 @@
 #include <utility>      // std::exchange, std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // configuration_error, device_error, raise
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/text.hpp"          // text
-#include "gradus/trace/detail/file/json.hpp"  // json_writer, text_sink
-#include "gradus/trace/recorder.hpp"     // recorder
-#include "gradus/trace/span.hpp"         // category, lane, span
-#include "gradus/trace/timeline.hpp"     // collect, timeline
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/trace/detail/file/json.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/span.hpp"
+#include "gradus/trace/text_sink.hpp"
+#include "gradus/trace/timeline.hpp"
 
 namespace gradus::trace {
 
 /// What a file says of the program that was traced.
 struct program_facts {
   std::string model = {};
-  index_t batch_size = 0;  ///< of a rank
-  int threads = 0;         ///< of a rank
+  index_t batch_size_per_rank = 0;
+  int threads = 0;  ///< of a rank
 };
 
 /// A file.
@@ -77,7 +77,7 @@ class file_sink final : public text_sink {
 
 namespace detail {
 
-/// The rows of a lane: spans that overlap without being nested are shown in different ones.
+/// The rows of a track: spans that overlap without being nested are shown in different ones.
 class row_layout {
  public:
   /// Spans come in the order in which they begin, of those that begin together the longest first.
@@ -110,7 +110,7 @@ class message_arrows {
       for (const span& one : all.ranks()[rank].spans) {
         if (one.is_message()) {
           arrow& found = arrows_[key_of(one, rank)];
-          (one.kind() == comm::detail::call_kind::send ? found.sent : found.received) = true;
+          (one.kind() == comm::call_kind::send ? found.sent : found.received) = true;
           found.subject = found.subject.empty() ? one.subject : found.subject;
         }
       }
@@ -145,7 +145,7 @@ class message_arrows {
   static key key_of(const span& one, std::size_t rank) noexcept {
     const auto own = static_cast<std::uint32_t>(rank);
     const auto other = static_cast<std::uint32_t>(one.peer);
-    const bool send = one.kind() == comm::detail::call_kind::send;
+    const bool send = one.kind() == comm::call_kind::send;
     return {one.channel, send ? own : other, send ? other : own, static_cast<std::uint32_t>(one.tag), one.sequence};
   }
 
@@ -166,7 +166,7 @@ class chrome_writer {
     json_.number(",\"ranks\":", static_cast<std::int64_t>(all_.ranks().size()));
     json_.number(",\"threads\":", facts.threads);
     json_.text(",\"model\":", facts.model);
-    json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size));
+    json_.number(",\"batch_size\":", static_cast<std::int64_t>(facts.batch_size_per_rank));
     write_ranks(",\"hosts\":", [&](const rank_timeline& rank) { json_.text("", rank.host); });
     write_ranks(",\"clock_error_us\":", [&](const rank_timeline& rank) {
       json_.microseconds("", static_cast<std::int64_t>(rank.clock_error));
@@ -178,7 +178,7 @@ class chrome_writer {
   }
 
  private:
-  static constexpr std::size_t tids_apart = 8;  // between the rows of a lane
+  static constexpr std::size_t tids_apart = 8;  // between the rows of a track
 
   template <class Write>
   void write_ranks(std::string_view key, const Write& write) {
@@ -201,20 +201,19 @@ class chrome_writer {
   void write_rank(std::size_t rank) {
     const rank_timeline& own = all_.ranks()[rank];
     begin_event("M", rank, 0);
-    json_.text(",\"name\":\"process_name\",\"args\":{\"name\":",
-               gradus::detail::text({"rank ", rank, " (", own.host, ")"}));
+    json_.text(",\"name\":\"process_name\",\"args\":{\"name\":", gradus::join({"rank ", rank, " (", own.host, ")"}));
     json_.raw("}}");
-    std::array<row_layout, lanes> rows;
+    std::array<row_layout, tracks> rows;
     for (const span& one : own.spans) {
       const auto where = static_cast<std::size_t>(one.where);
       write_span(one, rank, where + tids_apart * rows[where].row_of(one));
     }
     for (std::size_t where = 0; where < rows.size(); ++where) {
       for (std::size_t row = 0; row < rows[where].rows(); ++row) {
-        const std::string_view title = name_of(static_cast<lane>(where));
+        const std::string_view title = name_of(static_cast<track>(where));
         begin_event("M", rank, where + tids_apart * row);
         json_.text(",\"name\":\"thread_name\",\"args\":{\"name\":",
-                   row == 0 ? std::string{title} : gradus::detail::text({title, " ", row + 1}));
+                   row == 0 ? std::string{title} : gradus::join({title, " ", row + 1}));
         json_.raw("}}");
         begin_event("M", rank, where + tids_apart * row);
         json_.number(",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":",
@@ -233,7 +232,7 @@ class chrome_writer {
     const bool moved = one.is_transfer() || one.what == category::copy;
     const name subject = arrows_.subject_of(one, rank);
     const bool shows_subject = !subject.empty() && (moved || one.what == category::wait);
-    json_.text(",\"name\":", shows_subject ? gradus::detail::text({title, " ", subject.text()}) : title);
+    json_.text(",\"name\":", shows_subject ? gradus::join({title, " ", subject.text()}) : title);
     std::string_view comma = ",\"args\":{";
     const auto key = [&](std::string_view text) {
       json_.raw(comma);
@@ -277,7 +276,7 @@ class chrome_writer {
     if (number == 0) {
       return;
     }
-    const bool send = one.kind() == comm::detail::call_kind::send;
+    const bool send = one.kind() == comm::call_kind::send;
     begin_event(send ? "s" : "f", rank, tid);
     json_.number(send ? ",\"id\":" : ",\"bp\":\"e\",\"id\":", static_cast<std::int64_t>(number));
     json_.microseconds(",\"ts\":", send || one.end == one.begin ? one.begin : one.end - 1);
@@ -292,8 +291,9 @@ class chrome_writer {
 
 }  // namespace detail
 
-/// Writes a timeline as one JSON object: a process for each rank, a thread for each lane (and more where spans of a
-/// lane overlap: their numbers are the lane plus multiples of 8), arrows from sends to receives, times in microseconds.
+/// Writes a timeline as one JSON object: a process for each rank, a thread for each track (and more where spans of a
+/// track overlap: their numbers are the track plus multiples of 8), arrows from sends to receives, times in
+/// microseconds.
 /// @throws device_error when the sink cannot be written
 GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
   detail::chrome_writer{out, all}.write(facts);

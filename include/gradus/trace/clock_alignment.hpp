@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How far the ranks' clocks are apart, measured by messages.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -9,9 +8,9 @@
 #include <cstdint>    // std::int64_t
 #include <span>       // std::span
 
-#include "gradus/comm/communicator.hpp"   // barrier, receive, send
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/trace/detail/recorder/clock.hpp"  // steady_nanoseconds
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/trace/detail/recorder/clock.hpp"
 
 namespace gradus::trace {
 

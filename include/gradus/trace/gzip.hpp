@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Compressed trace files, which Perfetto opens as they are: a tenth of the size. Needs zlib (component gradus::gzip).
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <zlib.h>  // gzclose, gzopen, gzwrite
@@ -13,11 +12,12 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::exchange, std::move
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/error.hpp"      // device_error, raise
-#include "gradus/trace/chrome.hpp"    // program_facts, write_chrome
-#include "gradus/trace/recorder.hpp"  // recorder
-#include "gradus/trace/timeline.hpp"  // collect, timeline
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/text_sink.hpp"
+#include "gradus/trace/timeline.hpp"
 
 namespace gradus::trace {
 

@@ -2,12 +2,11 @@
 //
 // Scopes and layers of a recorder as ranges of NVTX, which Nsight Systems shows. Needs the headers of NVTX 3, which
 // come with the CUDA toolkit (component gradus::nvtx); without a profiler that listens a range costs a few nanoseconds.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>  // nvtxRangePop, nvtxRangePushA
 
-#include "gradus/trace/recorder.hpp"  // range_hooks
+#include "gradus/trace/recorder.hpp"
 
 namespace gradus::trace {
 

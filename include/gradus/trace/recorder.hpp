@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Records what the threads of one rank do: a ring of spans for each thread, without locks.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <algorithm>    // std::sort
@@ -18,14 +17,14 @@
 #include <thread>       // std::this_thread, std::thread
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"              // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"               // configuration_error, raise
-#include "gradus/core/vector.hpp"              // vector
-#include "gradus/trace/clock_alignment.hpp"    // clock_offset
-#include "gradus/trace/detail/recorder/clock.hpp"       // tick_clock
-#include "gradus/trace/detail/recorder/name_table.hpp"  // name_table
-#include "gradus/trace/detail/recorder/ring.hpp"        // ring
-#include "gradus/trace/span.hpp"               // category, lane, name, span
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/trace/clock_alignment.hpp"
+#include "gradus/trace/detail/recorder/clock.hpp"
+#include "gradus/trace/detail/recorder/name_table.hpp"
+#include "gradus/trace/detail/recorder/ring.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 
@@ -63,7 +62,7 @@ struct recording {
 /// replace the oldest. The recorder must outlive whatever records with it.
 class recorder {
  public:
-  /// The calling thread is the rank's own: what it does is shown as lane::step.
+  /// The calling thread is the rank's own: what it does is shown as track::step.
   /// @throws configuration_error when there is no room for spans
   explicit recorder(const recorder_options& options = {}) : options_{options}, enabled_{options.enabled} {
     if (options.capacity < 1 || options.capacity > most_spans) {
@@ -120,7 +119,7 @@ class recorder {
   [[nodiscard]] std::int32_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 
   /// What the calling thread does is shown there from now on.
-  GRADUS_COLD void set_lane(lane where) { this_thread().where = where; }
+  GRADUS_COLD void set_track(track where) { this_thread().where = where; }
 
   /// Keeps a span of the calling thread, if recording is on. Fills in the thread.
   void push(span& one) {
@@ -131,7 +130,7 @@ class recorder {
     }
   }
 
-  /// The same, on the lane of the calling thread.
+  /// The same, on the track of the calling thread.
   void push_here(span& one) {
     if (enabled()) {
       thread_spans& mine = this_thread();
@@ -194,11 +193,11 @@ class recorder {
   static constexpr std::size_t most_spans = std::size_t{1} << 28U;
 
   struct thread_spans {
-    thread_spans(std::size_t capacity, std::uint8_t position, lane place)
+    thread_spans(std::size_t capacity, std::uint8_t position, track place)
         : spans{capacity}, number{position}, where{place} {}
     detail::ring spans;
     std::uint8_t number;
-    lane where;
+    track where;
   };
   struct named_memory {
     const std::byte* begin;
@@ -238,8 +237,8 @@ class recorder {
       }
     }
     const auto number = static_cast<std::uint8_t>(threads_.size() < 255 ? threads_.size() : 255);
-    threads_.push_back(
-        {own, std::make_unique<thread_spans>(options_.capacity, number, threads_.empty() ? lane::step : lane::other)});
+    threads_.push_back({own, std::make_unique<thread_spans>(options_.capacity, number,
+                                                            threads_.empty() ? track::step : track::other)});
     return *threads_.back().spans;
   }
 
@@ -250,14 +249,14 @@ class recorder {
   std::atomic<std::int32_t> step_{-1};
   mutable std::mutex mutex_;  // of what follows
   detail::name_table names_;
-  gradus::detail::vector<named_memory> memory_;
+  dynamic_array<named_memory> memory_;
   std::optional<clock_offset> first_clock_;
   std::uint32_t families_ = 0;
   struct known_thread {
     std::thread::id id;
     std::unique_ptr<thread_spans> spans;
   };
-  gradus::detail::vector<known_thread> threads_;
+  dynamic_array<known_thread> threads_;
 };
 
 /// A span from here to the end of the block, on the calling thread:

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Records when a step's end computes the update rule.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <cstdint>  // std::int64_t
 
-#include "gradus/trace/recorder.hpp"  // recorder
-#include "gradus/trace/span.hpp"      // category, span
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 

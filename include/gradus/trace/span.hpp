@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a trace consists of: spans of time, what was done in them, and where they are shown.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t, std::uint32_t
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/call.hpp"  // call_kind
+#include "gradus/comm/call.hpp"
 
 namespace gradus::trace {
 
@@ -38,20 +37,20 @@ inline constexpr int categories = 11;
   return index < categories ? names[index] : "unknown";
 }
 
-/// Where a span is shown. Spans of one lane and thread are nested, but for transfers, which may overlap.
-enum class lane : std::uint8_t {
+/// Where a span is shown. Spans of one track and thread are nested, but for transfers, which may overlap.
+enum class track : std::uint8_t {
   step,         ///< the phases of a step, and all else that the rank's own thread does
   compute,      ///< layers
   communicate,  ///< transfers
   input,        ///< the loader's thread
   other         ///< copies and whatever other threads do
 };
-inline constexpr int lanes = 5;
+inline constexpr int tracks = 5;
 
-[[nodiscard]] constexpr std::string_view name_of(lane where) noexcept {
-  constexpr std::string_view names[lanes] = {"step", "compute", "communicate", "input", "other"};
+[[nodiscard]] constexpr std::string_view name_of(track where) noexcept {
+  constexpr std::string_view names[tracks] = {"step", "compute", "communicate", "input", "other"};
   const auto index = static_cast<std::uint8_t>(where);
-  return index < lanes ? names[index] : "unknown";
+  return index < tracks ? names[index] : "unknown";
 }
 
 /// A text that lives as long as the trace: a literal, or what recorder::intern returns. Recording one stores a pointer.
@@ -64,8 +63,8 @@ class name {
   constexpr name() noexcept = default;
 
   /// "all_reduce", "send" and so on. (Those texts are literals.)
-  [[nodiscard]] static constexpr name of(comm::detail::call_kind kind) noexcept {
-    return {interned{}, comm::detail::name_of(kind).data()};
+  [[nodiscard]] static constexpr name of(comm::call_kind kind) noexcept {
+    return {interned{}, comm::name_of(kind).data()};
   }
 
   [[nodiscard]] constexpr const char* text() const noexcept { return text_; }  ///< null: none
@@ -94,23 +93,21 @@ struct span {
   /// The how many-th collective of its channel, or message of its channel, sender, receiver and tag, from 0.
   std::uint32_t sequence = 0;
   category what = category::step;
-  lane where = lane::step;
-  std::uint8_t operation = no_operation;  ///< of a transfer: a comm::detail::call_kind
+  track where = track::step;
+  std::uint8_t operation = no_operation;  ///< of a transfer: a comm::call_kind
   std::uint8_t thread = 0;                ///< in the order in which the rank's threads came; 0 made the recorder
 
   /// Whether it is an operation of a communicator.
   [[nodiscard]] constexpr bool is_transfer() const noexcept { return operation != no_operation; }
-  [[nodiscard]] constexpr comm::detail::call_kind kind() const noexcept {
-    return static_cast<comm::detail::call_kind>(operation);
-  }
+  [[nodiscard]] constexpr comm::call_kind kind() const noexcept { return static_cast<comm::call_kind>(operation); }
   [[nodiscard]] constexpr bool is_collective() const noexcept { return is_transfer() && !is_message(); }
   /// Whether it is a collective that no rank can leave before all have come. Of a broadcast that is said of the root
   /// alone.
   [[nodiscard]] constexpr bool needs_all_ranks() const noexcept {
-    return is_collective() && kind() != comm::detail::call_kind::broadcast;
+    return is_collective() && kind() != comm::call_kind::broadcast;
   }
   [[nodiscard]] constexpr bool is_message() const noexcept {
-    return is_transfer() && (kind() == comm::detail::call_kind::send || kind() == comm::detail::call_kind::receive);
+    return is_transfer() && (kind() == comm::call_kind::send || kind() == comm::call_kind::receive);
   }
 };
 static_assert(sizeof(span) == 64);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Records the copies between a device and the host of a communicator that is staged.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::int64_t
 #include <utility>  // std::move
 
-#include "gradus/comm/staged.hpp"     // staging
-#include "gradus/trace/recorder.hpp"  // recorder, scope
-#include "gradus/trace/span.hpp"      // category
+#include "gradus/comm/staged.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The recordings of all ranks with one clock, brought together on rank 0.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -22,15 +21,15 @@
 #include <unistd.h>  // gethostname
 #endif
 
-#include "gradus/comm/communicator.hpp"        // all_gather, receive, send
-#include "gradus/core/config.hpp"              // GRADUS_COLD
-#include "gradus/core/error.hpp"               // format_error, raise
-#include "gradus/trace/clock_alignment.hpp"    // clock_alignment, measure_clock
-#include "gradus/trace/detail/recorder/clock.hpp"       // steady_nanoseconds
-#include "gradus/trace/detail/recorder/name_table.hpp"  // name_table
-#include "gradus/trace/detail/file/wire.hpp"        // byte_reader, byte_writer, wire_span
-#include "gradus/trace/recorder.hpp"           // recorder, recording
-#include "gradus/trace/span.hpp"               // category, span
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/trace/clock_alignment.hpp"
+#include "gradus/trace/detail/file/wire.hpp"
+#include "gradus/trace/detail/recorder/clock.hpp"
+#include "gradus/trace/detail/recorder/name_table.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 
@@ -202,8 +201,8 @@ namespace detail {
   for (span& each : rank.spans) {
     const auto packed = in.get<wire_span>();
     each = packed.content;
-    if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= lanes) {
-      raise<format_error>("trace", "a span of a known category and lane", "another one",
+    if (static_cast<int>(each.what) >= categories || static_cast<int>(each.where) >= tracks) {
+      raise<format_error>("trace", "a span of a known category and track", "another one",
                           "run the same version of the program on all ranks");
     }
     constexpr std::int64_t latest = std::int64_t{1} << 61U;  // differences of times must not overflow

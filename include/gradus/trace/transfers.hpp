@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Records the transfers of a communicator and of its duplicates.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
@@ -11,13 +10,13 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move, std::swap
 
-#include "gradus/comm/call.hpp"       // call, call_kind
-#include "gradus/comm/recorded.hpp"          // recorded
-#include "gradus/core/vector.hpp"            // vector
-#include "gradus/trace/clock_alignment.hpp"  // measure_clock
-#include "gradus/trace/recorder.hpp"         // recorder, scope
-#include "gradus/trace/rule_watch.hpp"       // rule_watch
-#include "gradus/trace/span.hpp"             // category, lane, span
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/recorded.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/trace/clock_alignment.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/rule_watch.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 
@@ -50,7 +49,7 @@ class message_counts {
     bool used = false;
   };
 
-  static entry& find(gradus::detail::vector<entry>& entries, std::uint64_t key) noexcept {
+  static entry& find(dynamic_array<entry>& entries, std::uint64_t key) noexcept {
     const std::size_t mask = entries.size() - 1;
     std::size_t at = ((key * 0x9e3779b97f4a7c15U) >> 32U) & mask;
     while (entries[at].used && entries[at].key != key) {
@@ -60,7 +59,7 @@ class message_counts {
   }
 
   void grow() {
-    gradus::detail::vector<entry> larger(entries_.empty() ? 16 : 2 * entries_.size());
+    dynamic_array<entry> larger(entries_.empty() ? 16 : 2 * entries_.size());
     for (const entry& each : entries_) {
       if (each.used) {
         find(larger, each.key) = each;
@@ -69,7 +68,7 @@ class message_counts {
     std::swap(entries_, larger);
   }
 
-  gradus::detail::vector<entry> entries_;
+  dynamic_array<entry> entries_;
   std::size_t used_ = 0;
 };
 
@@ -103,8 +102,8 @@ class transfers {
 
   [[nodiscard]] recorder& spans() const noexcept { return *recorder_; }
 
-  entry begin(channel& on, const comm::detail::call& what, std::span<const std::byte> memory) {
-    using comm::detail::call_kind;
+  entry begin(channel& on, const comm::call_description& what, std::span<const std::byte> memory) {
+    using comm::call_kind;
     const bool message = what.kind == call_kind::send || what.kind == call_kind::receive;
     entry made;
     span& one = made.transfer;
@@ -121,7 +120,7 @@ class transfers {
     one.tag = static_cast<std::int32_t>(what.tag);
     one.channel = first_channel_ + on.number;
     one.what = category::communicate;
-    one.where = lane::communicate;
+    one.where = track::communicate;
     one.operation = static_cast<std::uint8_t>(what.kind);
     one.begin = recorder_->now();
     return made;
@@ -152,10 +151,10 @@ class transfers {
 
   void fail(entry& of, std::string_view /*reason*/) const { end(of); }
 
-  /// Records the update rule on the calling thread. See comm::detail::rule_watch_of.
+  /// Records the update rule on the calling thread. See comm::rule_watch_of.
   [[nodiscard]] rule_watch watch_rule() const noexcept { return rule_watch{*recorder_}; }
 
-  /// The calling thread copies this memory, until the result is gone. See comm::detail::watch_copy.
+  /// The calling thread copies this memory, until the result is gone. See comm::watch_copy.
   [[nodiscard]] scope copying(std::span<const std::byte> memory) const {
     return {*recorder_, category::copy, "copy", recorder_->memory_name(memory.data(), memory.size()),
             static_cast<std::int64_t>(memory.size())};

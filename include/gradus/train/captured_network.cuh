@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A network on a GPU whose training steps a trainer launches as a graph.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,53 +9,53 @@
 #include <string>       // std::string
 #include <type_traits>  // std::is_lvalue_reference_v
 
-#include "gradus/core/config.hpp"                  // GRADUS_COLD
-#include "gradus/core/error.hpp"                   // at_call, error_place
-#include "gradus/core/index.hpp"                   // index_t
-#include "gradus/core/reference.hpp"               // explain_kept, not_kept
-#include "gradus/kernels/conv2d.hpp"               // kernels::pass
-#include "gradus/kernels/softmax.hpp"              // kernels::loss_sums
-#include "gradus/nn/network.hpp"                   // network_base, non_finite, step_options
-#include "gradus/nn/step_hooks.hpp"             // step_observer
-#include "gradus/train/detail/trainer/step_capture.cuh"  // step_recording
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/train/detail/trainer/step_capture.cuh"
 
 namespace gradus::train {
 
 /// The network that a trainer is given where forward, loss and backward shall be one graph: small networks wait for
 /// launches otherwise.
 ///
-///   train::recorded_network recorded{net};
+///   train::captured_network recorded{net};
 ///   train::trainer trainer{recorded, optim::sgd{.momentum = 0.9}, communicator};
 ///
 /// The first full batch is trained on as ever, the second is recorded, and later ones are launched; they are copied to
 /// memory of this object. Smaller batches, and those that are taken in parts, are trained on as ever. The results are
 /// those of the network.
 ///
-/// Synchronization and update come after the graph, so any of them will do; what they do while backward goes on, they
+/// Strategy and update come after the graph, so any of them will do; what they do while backward goes on, they
 /// do when it has been launched. An observer is told of all layers before the launch, and of the whole step as the
 /// forward pass of the last one. The network must outlive it, and is the one to ask for anything else.
 template <class Network>
-class recorded_network {
+class captured_network {
  public:
   using element_type = typename Network::element_type;
   using layout_type = typename Network::layout_type;
   using device_type = typename Network::device_type;
   using const_view = typename Network::const_view;
 
-  /// @throws configuration_error when the network is not frozen
-  explicit recorded_network(Network& network, error_place where = error_place::current())
+  /// @throws configuration_error when the network is not compiled
+  explicit captured_network(Network& network, error_location where = error_location::current())
       : network_{&network}, recording_{network, where} {}
   /// The network must outlive it.
   template <class Argument>
-  requires gradus::detail::not_kept<Argument, Network>
-  explicit recorded_network(Argument&& network) : recorded_network{const_cast<Network&>(network)} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+  requires not_kept<Argument, Network>
+  explicit captured_network(Argument&& network) : captured_network{const_cast<Network&>(network)} {
+    static_assert(explain_kept<Argument>());
   }
 
   /// As network::train_step. It waits for the loss and not for the step.
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
-                                const nn::step_options& place = {}, nn::step_observer* observer = nullptr,
-                                error_place where = error_place::current()) {
+                                const nn::step_options& place = {}, nn::step_hooks* observer = nullptr,
+                                error_location where = error_location::current()) {
     return at_call(where, [&] { return run_step(images, labels, place, observer); });
   }
 
@@ -67,7 +66,7 @@ class recorded_network {
 
   // As the network.
   kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
-                              error_place where = error_place::current()) {
+                              error_location where = error_location::current()) {
     return network_->evaluate(images, labels, where);
   }
   [[nodiscard]] GRADUS_COLD nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
@@ -83,7 +82,7 @@ class recorded_network {
 
  private:
   kernels::loss_sums run_step(const const_view& images, std::span<const std::int32_t> labels,
-                              const nn::step_options& place, nn::step_observer* observer) {
+                              const nn::step_options& place, nn::step_hooks* observer) {
     if (!recording_.takes(images, labels, place)) {
       return network_->train_step(images, labels, place, observer);
     }
@@ -107,11 +106,11 @@ class recorded_network {
   }
 
   Network* network_;
-  detail::step_recording<Network> recording_;
+  detail::step_capture<Network> recording_;
 };
 
 template <class Network>
-requires(!std::is_lvalue_reference_v<Network>) recorded_network(Network&&)
-->recorded_network<Network>;
+requires(!std::is_lvalue_reference_v<Network>) captured_network(Network&&)
+->captured_network<Network>;
 
 }  // namespace gradus::train

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A training step on one GPU, recorded once and launched as a graph.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstdint>  // std::int32_t
 #include <span>     // std::span
 #include <utility>  // std::move
 
-#include "gradus/core/element.hpp"                 // parameter_element_t
-#include "gradus/core/error.hpp"                   // at_call, error, error_place
-#include "gradus/core/index.hpp"                   // index_t
-#include "gradus/core/vector.hpp"                  // vector
-#include "gradus/device/cuda.cuh"                  // cuda
-#include "gradus/kernels/softmax.hpp"              // loss_sums
-#include "gradus/nn/network.hpp"                   // step_options
-#include "gradus/optim/segment.hpp"                // segment
-#include "gradus/train/detail/trainer/step_capture.cuh"  // step_recording
-#include "gradus/train/detail/trainer/step_update.hpp"     // trained_parameters_of
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/train/detail/trainer/step_capture.cuh"
+#include "gradus/train/detail/trainer/step_update.hpp"
 
 namespace gradus::train {
 
 /// Forward, loss, backward and update of a network as one graph: small networks wait for launches otherwise.
 ///
-///   train::recorded_step step{net, optim::sgd{.momentum = 0.9}};
+///   train::captured_step step{net, optim::sgd{.momentum = 0.9}};
 ///   const kernels::loss_sums sums = step(batch->images, batch->labels, learning_rate, place);
 ///
 /// The first full batch runs as it always does, the second is recorded, and later ones are launched; they are copied to
@@ -31,29 +30,29 @@ namespace gradus::train {
 /// A call waits for the loss and not for the step. The results are those of train_step and update.
 ///
 /// For one rank, and for update rules that do not wait for the device: sgd, and scaled_loss<sgd>, by whose scale the
-/// loss is multiplied. For a trainer, with any synchronization and rule, there is recorded_network. The network must
+/// loss is multiplied. For a trainer, with any strategy and rule, there is captured_network. The network must
 /// outlive it.
 template <class Network, class Update>
-class recorded_step {
+class captured_step {
   using parameter_element = parameter_element_t<typename Network::element_type>;
 
  public:
   using const_view = typename Network::const_view;
 
-  /// @throws configuration_error when the network is not frozen or the rule makes no sense
-  recorded_step(Network& network, const Update& rule, error_place where = error_place::current()) try
+  /// @throws configuration_error when the network is not compiled or the rule makes no sense
+  captured_step(Network& network, const Update& rule, error_location where = error_location::current()) try
       : network_{&network},
         segments_{std::move(detail::trained_parameters_of(network).segments)},
         state_{network.device(), rule, static_cast<index_t>(network.values().size())},
         recording_{network, where} {
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   /// One step. @param labels  in the memory of the device
   /// @throws shape_error when shapes disagree
   kernels::loss_sums operator()(const const_view& images, std::span<const std::int32_t> labels, double learning_rate,
-                                nn::step_options place = {}, error_place where = error_place::current()) {
+                                nn::step_options place = {}, error_location where = error_location::current()) {
     return at_call(where, [&] { return step(images, labels, learning_rate, place); });
   }
 
@@ -79,9 +78,9 @@ class recorded_step {
   }
 
   Network* network_;
-  gradus::detail::vector<optim::segment> segments_;
+  dynamic_array<optim::segment> segments_;
   typename Update::template state<parameter_element, cuda> state_;
-  detail::step_recording<Network> recording_;
+  detail::step_capture<Network> recording_;
 };
 
 }  // namespace gradus::train

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Progress of a training for people: a bar on a terminal, a line an epoch elsewhere.
-// Module: train. Depends on: comm.
 #pragma once
 
 #include <algorithm>  // std::clamp
@@ -12,10 +11,10 @@
 #include <unistd.h>  // isatty, STDOUT_FILENO
 #endif
 
-#include "gradus/comm/command_line.hpp"  // comm::started_by_launcher
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/unoptimized.hpp"   // detail::note_of_unoptimized
-#include "gradus/train/report.hpp"       // epoch_report, run_information, step_report
+#include "gradus/comm/command_line.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/unoptimized.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train {
 
@@ -49,7 +48,7 @@ class progress {
 
   void on_start(const run_information& run) {
     run_ = run;
-    if (const char* const note = run.rank == 0 ? gradus::detail::note_of_unoptimized() : nullptr; note != nullptr) {
+    if (const char* const note = run.rank == 0 ? note_of_unoptimized() : nullptr; note != nullptr) {
       std::fprintf(options_.output, "%s\n", note);
       std::fflush(options_.output);
     }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What training tells its callbacks.
-// Module: train. Depends on: core.
 #pragma once
 
 #include <cstdint>   // std::uint64_t
 #include <optional>  // std::optional
 
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/core/loss_scale.hpp"  // loss_scale_report
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
 
 namespace gradus::train {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Trainings whose steps are recorded: those over a communicator of trace::traced.
-// Module: train. Depends on: parallel, data, trace.
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
@@ -12,21 +11,21 @@
 #include <type_traits>  // std::is_lvalue_reference_v
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"                // GRADUS_COLD
-#include "gradus/core/extents.hpp"               // image_extents
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/reference.hpp"             // explain_kept
-#include "gradus/core/text.hpp"                  // text
-#include "gradus/core/vector.hpp"                // vector
-#include "gradus/kernels/conv2d.hpp"             // kernels::pass
-#include "gradus/trace/breakdown.hpp"            // breakdown_of
-#include "gradus/trace/chrome.hpp"               // write
-#include "gradus/trace/recorder.hpp"             // recorder, scope
-#include "gradus/trace/transfers.hpp"            // traced, transfers
-#include "gradus/train/detail/trainer/loop.hpp"          // any_callback, callback_list
-#include "gradus/train/detail/trainer/parts.hpp"         // synchronized_update
-#include "gradus/train/detail/trainer/trainer_base.hpp"  // training_watch
-#include "gradus/train/report.hpp"               // epoch_report, run_information, step_report
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/trace/breakdown.hpp"
+#include "gradus/trace/chrome.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/transfers.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train {
 
@@ -34,13 +33,13 @@ namespace detail {
 
 /// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
 /// passes through here.
-class step_tracer final : public synchronized_update {
+class step_tracer final : public strategy_update {
  public:
   /// @param late       parameters may be updated when the next forward pass comes to their layer
   /// @param elsewhere  they are updated by servers: this rank stands still for them
   /// @param layers     the names of the network's layers
-  step_tracer(trace::recorder& recorder, synchronized_update& inner, bool late, bool elsewhere,
-              gradus::detail::vector<trace::name> layers, std::uint64_t first_step) noexcept
+  step_tracer(trace::recorder& recorder, strategy_update& inner, bool late, bool elsewhere,
+              dynamic_array<trace::name> layers, std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
         late_{late},
@@ -100,7 +99,7 @@ class step_tracer final : public synchronized_update {
                       .subject = layers_[first_layer_],
                       .step = recorder_->step(),
                       .what = phase_,
-                      .where = trace::lane::compute};
+                      .where = trace::track::compute};
       recorder_->push(one);
     }
     inner_->after_layer(layer, which);
@@ -185,10 +184,10 @@ class step_tracer final : public synchronized_update {
   }
 
   trace::recorder* recorder_;
-  synchronized_update* inner_;
+  strategy_update* inner_;
   bool late_;
   bool elsewhere_;
-  gradus::detail::vector<trace::name> layers_;
+  dynamic_array<trace::name> layers_;
   std::uint64_t step_;
   bool in_step_ = false;
   trace::category phase_ = trace::category::forward;
@@ -265,14 +264,14 @@ class traced_callbacks final : public any_callback {
 
 /// Gives the parts of the gradients that travel, and parameters that travel to and from servers, their names.
 template <class State>
-GRADUS_COLD void name_buckets(trace::recorder& recorder, State& synchronization) {
-  if constexpr (requires { synchronization.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
-    synchronization.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
-      recorder.name_memory(memory, gradus::detail::text({"gradients ", index}));
+GRADUS_COLD void name_buckets(trace::recorder& recorder, State& strategy) {
+  if constexpr (requires { strategy.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
+    strategy.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
+      recorder.name_memory(memory, gradus::join({"gradients ", index}));
     });
   }
-  if constexpr (requires { synchronization.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
-    synchronization.visit_parts(
+  if constexpr (requires { strategy.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
+    strategy.visit_parts(
         [&](std::string_view name, std::span<const std::byte> memory) { recorder.name_memory(memory, name); });
   }
 }
@@ -284,22 +283,22 @@ class training_watch<trace::transfers> {
   explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
 
   template <class State>
-  void made(State& synchronization) {
-    name_buckets(*recorder_, synchronization);
+  void made(State& strategy) {
+    name_buckets(*recorder_, strategy);
   }
 
   /// Calls fit(update, loader, callbacks) with parts that record what goes through them.
   template <class Network, class Update, class Loader, class Fit>
   void fit(const Network& network, Update& update, Loader& loader, std::uint64_t first_step, callback_list callbacks,
            const Fit& fit) {
-    gradus::detail::vector<trace::name> layers;
+    dynamic_array<trace::name> layers;
     for (std::size_t i = 0; i < network.layers(); ++i) {
       layers.push_back(recorder_->intern(network.layer_name(i)));
     }
     step_tracer tracer{*recorder_, update, update.may_be_late(), Update::elsewhere, std::move(layers), first_step};
     traced_loader<Loader> traced{loader, tracer};
     traced_callbacks watched{callbacks, tracer};
-    fit(static_cast<synchronized_update&>(tracer), traced, callback_list{watched.self()});
+    fit(static_cast<strategy_update&>(tracer), traced, callback_list{watched.self()});
   }
 
   /// A span around an evaluation.
@@ -311,12 +310,12 @@ class training_watch<trace::transfers> {
 
 }  // namespace detail
 
-/// A data set whose loader records how its threads prepare batches, as spans of trace::lane::input: each batch, and of
+/// A data set whose loader records how its threads prepare batches, as spans of trace::track::input: each batch, and of
 /// data::parallel_loader also what each of its threads reads of it.
 ///
 /// @code
 ///   train::traced_set traced{recorder, images};
-///   data::loader<float, nhwc> loader{device, traced, {.batch_size = 64}};
+///   data::loader<float, nhwc> loader{device, traced, {.global_batch_size = 64}};
 /// @endcode
 ///
 /// The recorder and the data set must outlive it, and it the loader.
@@ -327,7 +326,7 @@ class traced_set {
   template <class Argument>
   requires(!std::is_lvalue_reference_v<Argument>) traced_set(trace::recorder& recorder, Argument&& set)
       : traced_set{recorder, static_cast<const Argument&>(set)} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }
@@ -353,7 +352,7 @@ class traced_set {
 
  private:
   [[nodiscard]] trace::scope watch(trace::name title) const {
-    recorder_->set_lane(trace::lane::input);
+    recorder_->set_track(trace::track::input);
     return {*recorder_, trace::category::input, title};
   }
 

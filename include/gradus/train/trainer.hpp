@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The trainer: composes a network, an update rule, a synchronization and a loader into epochs of steps.
-// Module: train. Depends on: parallel, data.
+// The trainer: composes a network, an update rule, a strategy and a loader into epochs of steps.
 #pragma once
 
 #include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
-#include "gradus/comm/any_communicator.hpp"             // comm::group_of
-#include "gradus/comm/communicator.hpp"          // comm::makes_windows
-#include "gradus/core/config.hpp"                // GRADUS_COLD
-#include "gradus/core/element.hpp"               // parameter_element_t
-#include "gradus/core/error.hpp"                 // at_call, configuration_error, error, error_place
-#include "gradus/core/reference.hpp"             // explain_kept, not_kept
-#include "gradus/device/device_policy.hpp"       // has_host_memory
-#include "gradus/optim/update_rule.hpp"          // elementwise_update_rule, explain_update_rule
-#include "gradus/parallel/all_reduce.hpp"        // parallel::all_reduce
-#include "gradus/parallel/sharded_update.hpp"    // parallel::sharded_update
-#include "gradus/parallel/strategy.hpp"   // explain_synchronization
-#include "gradus/train/detail/trainer/parts.hpp"         // callback_of, explain_callback, takes_trainer
-#include "gradus/train/detail/trainer/step_update.hpp"   // step_update, trained_parameters_of
-#include "gradus/train/detail/trainer/trainer_base.hpp"  // fit_options, trainer_base, training_watch
-#include "gradus/train/report.hpp"               // epoch_report, evaluation_report
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/device/device_policy.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parallel/strategy.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/detail/trainer/step_update.hpp"
+#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/fit_options.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train {
 
@@ -34,11 +34,11 @@ concept shares_memory = has_host_memory<typename Network::device_type> &&
 
 }  // namespace detail
 
-/// The synchronization of a trainer that is given none: where ranks reach each other's memory and the rule says that it
+/// The strategy of a trainer that is given none: where ranks reach each other's memory and the rule says that it
 /// is elementwise, parallel::sharded_update, in one pass over that memory; else parallel::all_reduce. Both leave the
 /// same sums, values and state of the rule on all ranks.
 template <class Network, class Update, class Communicator>
-using default_synchronization =
+using default_strategy =
     std::conditional_t<detail::shares_memory<Network, Communicator> && optim::elementwise_update_rule<Update>,
                        parallel::sharded_update, parallel::all_reduce>;
 
@@ -60,42 +60,40 @@ using default_synchronization =
 ///   on_finish()
 /// or a function of a const step_report& or an epoch_report&: [](const epoch_report& epoch) { ... }. What would never
 /// be called does not compile. Networks of float16 are best trained with an optim::scaled_loss as the rule. A step
-/// allocates nothing and sends nothing but what the synchronization sends. Over a communicator of trace::traced the
-/// steps are traced (train/traced.hpp); given a recorded_network (train/captured_network.cuh), a step on a GPU is a
+/// allocates nothing and sends nothing but what the strategy sends. Over a communicator of trace::traced the
+/// steps are traced (train/traced.hpp); given a captured_network (train/captured_network.cuh), a step on a GPU is a
 /// graph that is launched.
 template <class Network, class Update, class Communicator,
-          class Synchronization = default_synchronization<Network, Update, Communicator>>
+          class Strategy = default_strategy<Network, Update, Communicator>>
 class trainer final : public detail::trainer_base<Network> {
   static_assert(detail::explain_trainer_arguments<Network, Update, Communicator>());
   using base = detail::trainer_base<Network>;
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
   static_assert(optim::explain_update_rule<Update, element, device>());
-  static_assert(parallel::explain_synchronization<Synchronization>());
+  static_assert(parallel::explain_strategy<Strategy>());
 
  public:
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
-  /// @throws configuration_error when the network is not frozen, the rule makes no sense, or ranks differ
-  GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator,
-                      const Synchronization& options = {},
-                      error_place where = error_place::current()) requires(!std::is_const_v<Network> &&
-                                                                           !std::is_const_v<Communicator>) try
+  /// @throws configuration_error when the network is not compiled, the rule makes no sense, or ranks differ
+  GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
+                      error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
+                                                                                 !std::is_const_v<Communicator>) try
       : base{network},
         step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
     this->require_same(step_.group(), rule.description(), step_.description());
     if constexpr (watched) {
-      watch().made(step_.synchronization());
+      watch().made(step_.strategy());
     }
     step_.start();
   } catch (error& failure) {
-    failure.place_at_call(where);
+    failure.location_at_call(where);
   }
 
   /// The network and the communicator must outlive the trainer.
   template <class NetworkArgument, class CommunicatorArgument>
   requires detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> trainer(
-      NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator,
-      const Synchronization& options = {})
+      NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator, const Strategy& options = {})
       : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
   }
@@ -126,7 +124,8 @@ class trainer final : public detail::trainer_base<Network> {
   /// one model.
   /// @throws configuration_error when the loader was made for another part of the batches than this rank's
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader, error_place where = error_place::current()) {
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader,
+                                                       error_location where = error_location::current()) {
     static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
     if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
       return at_call(where, [&] { return evaluate_with(loader, where); });
@@ -136,11 +135,11 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
-  /// The optimizer's state as of now, for checkpoints. Empty if the synchronization updates elsewhere, as parameter
+  /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
   /// servers do; whole at the end of epochs alone where ranks update parts and exchange messages (sharded_update).
   [[nodiscard]] auto& update_state() { return step_.state(); }
-  /// What the synchronization keeps: its plan, and what it has counted.
-  [[nodiscard]] auto& synchronization() noexcept { return step_.synchronization(); }
+  /// What the strategy keeps: its plan, and what it has counted.
+  [[nodiscard]] auto& strategy() noexcept { return step_.strategy(); }
 
  private:
   static constexpr bool watched = detail::watched_communicator<Communicator>;
@@ -153,7 +152,7 @@ class trainer final : public detail::trainer_base<Network> {
     this->share_batches(step_.group(), loader, options.where);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), callbacks,
-                  [&](detail::synchronized_update& update, auto& input, detail::callback_list list) {
+                  [&](detail::strategy_update& update, auto& input, detail::callback_list list) {
                     this->fit_on(step_.group(), update, input, options, list);
                   });
     } else {
@@ -162,7 +161,7 @@ class trainer final : public detail::trainer_base<Network> {
   }
 
   template <class Loader>
-  GRADUS_COLD evaluation_report evaluate_with(Loader& loader, error_place where) {
+  GRADUS_COLD evaluation_report evaluate_with(Loader& loader, error_location where) {
     step_.complete_update();
     this->share_batches(step_.group(), loader, where);
     if constexpr (watched) {
@@ -173,13 +172,13 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
-  /// Networks are compared before the synchronization shares memory or sends parameters: ranks whose networks differ
+  /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
   /// would fail there, and say less.
   GRADUS_COLD auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
     auto parameters = detail::trained_parameters_of<typename Network::element_type, device>(network);
     if constexpr (!decltype(step_)::elsewhere) {  // servers take no part in it
-      comm::group_of<Communicator> group{communicator};
-      this->require_same(group, rule.description(), std::string{Synchronization::name});
+      comm::any_communicator_of<Communicator> group{communicator};
+      this->require_same(group, rule.description(), std::string{Strategy::name});
     }
     return parameters;
   }
@@ -190,16 +189,16 @@ class trainer final : public detail::trainer_base<Network> {
       std::remove_reference_t<Callback>,
       std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
-  detail::step_update<element, device, Update, Communicator, Synchronization> step_;
+  detail::step_update<element, device, Update, Communicator, Strategy> step_;
 };
 
 template <class Network, class Update, class Communicator>
 requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&)
 ->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>>;
-template <class Network, class Update, class Communicator, class Synchronization>
+template <class Network, class Update, class Communicator, class Strategy>
 requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&,
-                                                                    const Synchronization&)
-->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>, Synchronization>;
+                                                                    const Strategy&)
+->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>, Strategy>;
 
 /// A callback that evaluates on another data set every `every` epochs, and after the last; it fills
 /// epoch_report::evaluation, so put it before callbacks that show it.
@@ -208,7 +207,7 @@ requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, c
 template <class Loader>
 class evaluate_every {
  public:
-  explicit evaluate_every(Loader& loader, int every = 1, error_place where = error_place::current())
+  explicit evaluate_every(Loader& loader, int every = 1, error_location where = error_location::current())
       : loader_{&loader}, every_{every} {
     if (every < 1) {
       raise<configuration_error>("evaluate_every", "every at least 1 epoch", {every}, {}, where);
@@ -216,9 +215,9 @@ class evaluate_every {
   }
   /// The loader must outlive the callback.
   template <class Argument>
-  requires gradus::detail::not_kept<Argument, Loader>
+  requires not_kept<Argument, Loader>
   explicit evaluate_every(Argument&& loader, int every = 1) : evaluate_every{const_cast<Loader&>(loader), every} {
-    static_assert(gradus::detail::explain_kept<Argument>());
+    static_assert(explain_kept<Argument>());
   }
 
   template <class Trainer>

@@ -5,8 +5,8 @@
 
 #include "../../support/communicators.hpp"            // the suite
 #include "../../support/communicators_archetype.hpp"  // minimal_communicator
-#include "gradus/comm/collectives.hpp"                // collectives
-#include "gradus/comm/threads.hpp"                    // run_ranks, threads
+#include "gradus/comm/collectives.hpp"
+#include "gradus/comm/threads.hpp"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include <thread>    // std::this_thread
 
 #include "../../support/communicators.hpp"  // the suite
-#include "gradus/comm/flight_recorder.hpp"  // flight_recorder, recorded
-#include "gradus/comm/threads.hpp"          // run_ranks, threads
+#include "gradus/comm/flight_recorder.hpp"
+#include "gradus/comm/threads.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "../../support/communicators.hpp"  // the suite
-#include "gradus/comm/hierarchical.hpp"     // hierarchical
-#include "gradus/comm/threads.hpp"          // run_ranks, threads
+#include "gradus/comm/hierarchical.hpp"
+#include "gradus/comm/threads.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "../../support/communicators.hpp"            // the suite
 #include "../../support/communicators_archetype.hpp"  // minimal_communicator
-#include "gradus/comm/self.hpp"                       // self
+#include "gradus/comm/self.hpp"
 
 namespace {
 

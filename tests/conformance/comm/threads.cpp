@@ -4,7 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "../../support/communicators.hpp"  // the suite
-#include "gradus/comm/threads.hpp"          // run_ranks, threads
+#include "gradus/comm/threads.hpp"
 
 namespace {
 

@@ -110,9 +110,8 @@ BOOST_AUTO_TEST_CASE(every_plan_reaches_the_weights_of_one_process) {
       {.overlap = false, .overlap_forward = true},
   };
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    const auto results = gradus::comm::run_ranks(3, [&](gradus::comm::threads& world) {
-      return run_training<gradus::nhwc>(world, {.synchronization = plans[i]});
-    });
+    const auto results = gradus::comm::run_ranks(
+        3, [&](gradus::comm::threads& world) { return run_training<gradus::nhwc>(world, {.strategy = plans[i]}); });
     for (const training_result& result : results) {
       BOOST_TEST_CONTEXT("plan " << i) {
         BOOST_TEST(largest_difference(result.weights, one_process<gradus::nhwc>().weights) < 1e-9);
@@ -149,10 +148,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sharded_updates_reach_the_weights_of_all_reduce, L
 
 /// The velocities of a trainer.
 std::vector<double> velocities_after(gradus::comm::threads& world, const gradus_test::training_setup& setup,
-                                     const auto& synchronization) {
+                                     const auto& strategy) {
   std::vector<double> velocities;
   gradus_test::run_training_with<gradus::nhwc>(
-      world, setup, synchronization, {.rank = world.rank(), .ranks = world.size()}, [&](auto& trainer) {
+      world, setup, strategy, {.rank = world.rank(), .ranks = world.size()}, [&](auto& trainer) {
         trainer.update_state().visit_buffers([&](std::string_view, const double* data, gradus::index_t count) {
           velocities.assign(data, data + count);
         });
@@ -180,7 +179,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_parts_add_up_to_those_of_the_batch) {
   BOOST_TEST(parts.accuracy == one_process<gradus::nchw>().accuracy);
   const auto results = gradus::comm::run_ranks(2, [&](gradus::comm::threads& world) {
     return run_training<gradus::nchw>(
-        world, {.synchronization = {.bucket_bytes = 1, .first_bucket_bytes = 1}, .micro_batch_size = 1});
+        world, {.strategy = {.bucket_bytes = 1, .first_bucket_bytes = 1}, .micro_batch_size = 1});
   });
   for (const training_result& result : results) {
     BOOST_TEST(largest_difference(result.weights, one_process<gradus::nchw>().weights) < 1e-9);
@@ -192,12 +191,12 @@ BOOST_AUTO_TEST_CASE(ranks_with_other_buckets_are_told_which) {
   try {
     gradus::comm::run_ranks(2, [](gradus::comm::threads& world) {
       run_training<gradus::nhwc>(
-          world, {.synchronization = {.bucket_bytes = world.rank() == 0 ? 4000 : 3000, .first_bucket_bytes = 100}});
+          world, {.strategy = {.bucket_bytes = world.rank() == 0 ? 4000 : 3000, .first_bucket_bytes = 100}});
     });
   } catch (const gradus::configuration_error& failure) {
     message = failure.what();
   }
-  BOOST_TEST(message.find("the same synchronization on all ranks") != std::string::npos, message);
+  BOOST_TEST(message.find("the same strategy on all ranks") != std::string::npos, message);
   BOOST_TEST(message.find("bucket 1: ") != std::string::npos, message);
   BOOST_TEST(message.find("bucket 0: ") == std::string::npos, message);
 }

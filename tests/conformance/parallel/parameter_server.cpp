@@ -17,8 +17,8 @@
 #include "../../support/waiting.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
-#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/model_averaging.hpp"
+#include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 
 namespace {
 
@@ -72,7 +72,7 @@ outcome train_or_serve(gradus::comm::threads& world, const Strategy& options, co
       world, setup, options, {.rank = who.worker_index(world.rank()), .ranks = static_cast<int>(who.workers.size())},
       [&](auto& trainer) {
         if (world.rank() == who.workers.front()) {
-          result.servers = trainer.synchronization().summary();
+          result.servers = trainer.strategy().summary();
         }
       });
   return result;
@@ -117,12 +117,12 @@ outcome train_watched(gradus::comm::threads& world, const Strategy& options, con
   gradus::data::loader<double, gradus::nhwc> loader{
       device,
       gradus_test::small_dataset(),
-      {.batch_size = 8,
+      {.global_batch_size = 8,
        .seed = 11,
        .shard = {.rank = who.worker_index(world.rank()), .ranks = static_cast<int>(who.workers.size())}}};
   gradus::nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
   gradus_test::build_training_network(net);
-  net.freeze({.batch_size = loader.local_batch_size(), .seed = 11});
+  net.compile({.max_batch_size = loader.local_batch_size(), .seed = 11});
   gradus::train::trainer trainer{net, plain, world, options};
   trainer.fit(loader, {.epochs = 5, .learning_rate = 0.05}, watcher<Before, After>{before, after});
   result.worker = true;

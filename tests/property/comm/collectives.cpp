@@ -12,12 +12,12 @@
 #include <vector>     // std::vector
 
 #include "../../support/communicators.hpp"  // repeated, same, watchdog
-#include "gradus/comm/collectives.hpp"      // collectives, part_bound
-#include "gradus/comm/threads.hpp"          // run_ranks, threads
-#include "gradus/comm/tune.hpp"             // tune_all_reduce
-#include "gradus/core/bfloat16.hpp"         // bfloat16
-#include "gradus/core/float16.hpp"          // float16
-#include "gradus/core/random.hpp"           // random_stream
+#include "gradus/comm/collectives.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/comm/tune.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
+#include "gradus/core/random.hpp"
 
 namespace {
 

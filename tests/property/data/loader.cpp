@@ -64,12 +64,12 @@ template <class Element, class Layout>
 void check_loaders(const gradus::image_extents& shape, index_t examples, index_t batch_size, int ranks) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const example_sets::numbered_set set{.examples = examples, .shape = shape};
-  data::sampler expected{examples, {.batch_size = batch_size, .seed = 5}};
+  data::sampler expected{examples, {.global_batch_size = batch_size, .seed = 5}};
   std::vector<std::unique_ptr<data::loader<Element, Layout>>> loaders;
   for (int rank = 0; rank < ranks; ++rank) {
     loaders.push_back(std::make_unique<data::loader<Element, Layout>>(
         device, set,
-        data::loader_options{.batch_size = batch_size, .seed = 5, .shard = {.rank = rank, .ranks = ranks}}));
+        data::loader_options{.global_batch_size = batch_size, .seed = 5, .shard = {.rank = rank, .ranks = ranks}}));
     BOOST_TEST(loaders.back()->description() == loaders.front()->description());
   }
   for (const std::uint64_t epoch : {0U, 1U}) {

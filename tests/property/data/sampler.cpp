@@ -26,7 +26,7 @@ std::vector<index_t> order_of(data::sampler& sampler, std::uint64_t epoch) {
 }
 
 std::vector<index_t> order_of(index_t examples, std::uint64_t seed, std::uint64_t epoch) {
-  data::sampler sampler{examples, {.batch_size = examples, .seed = seed}};
+  data::sampler sampler{examples, {.global_batch_size = examples, .seed = seed}};
   return order_of(sampler, epoch);
 }
 
@@ -40,8 +40,9 @@ void for_settings(const Check& check) {
           if (batch_size <= examples) {
             BOOST_TEST_CONTEXT("examples " << examples << " batch " << batch_size << " shuffle " << shuffle
                                            << " drop_last " << drop_last) {
-              check(examples, data::sampler_options{
-                                  .batch_size = batch_size, .shuffle = shuffle, .seed = 3, .drop_last = drop_last});
+              check(examples,
+                    data::sampler_options{
+                        .global_batch_size = batch_size, .shuffle = shuffle, .seed = 3, .drop_last = drop_last});
             }
           }
         }
@@ -91,7 +92,7 @@ BOOST_AUTO_TEST_CASE(every_example_comes_once_over_all_ranks) {
       const auto never = static_cast<index_t>(std::count(seen.begin(), seen.end(), 0));
       BOOST_TEST(once == promised);
       BOOST_TEST(once + never == examples);
-      BOOST_TEST(never == (options.drop_last ? examples % options.batch_size : 0));
+      BOOST_TEST(never == (options.drop_last ? examples % options.global_batch_size : 0));
     }
   });
 }
@@ -107,7 +108,7 @@ BOOST_AUTO_TEST_CASE(ranks_together_see_the_batches_of_one_process) {
         parts.emplace_back(examples, options);
         parts.back().start_epoch(2);
         BOOST_TEST(parts.back().batches() == one.batches());
-        BOOST_TEST(parts.back().largest_share() == (options.batch_size + ranks - 1) / ranks);
+        BOOST_TEST(parts.back().largest_share() == (options.global_batch_size + ranks - 1) / ranks);
       }
       std::uint64_t place = 0;
       for (index_t b = 0; b < one.batches(); ++b) {
@@ -133,14 +134,14 @@ BOOST_AUTO_TEST_CASE(the_order_is_a_function_of_seed_and_epoch) {
   BOOST_TEST((order == order_of(1000, 1, 5)));
   BOOST_TEST((order != order_of(1000, 1, 6)));
   BOOST_TEST((order != order_of(1000, 2, 5)));
-  data::sampler sampler{1000, {.batch_size = 37, .seed = 1}};
+  data::sampler sampler{1000, {.global_batch_size = 37, .seed = 1}};
   (void)order_of(sampler, 9);  // whatever epoch came before
   BOOST_TEST((order_of(sampler, 5) == order));
   BOOST_TEST((order_of(sampler, 0) == order_of(1000, 1, 0)));
 }
 
 BOOST_AUTO_TEST_CASE(without_shuffle_the_order_is_that_of_the_set) {
-  data::sampler sampler{10, {.batch_size = 4, .shuffle = false}};
+  data::sampler sampler{10, {.global_batch_size = 4, .shuffle = false}};
   std::vector<index_t> expected(10);
   std::iota(expected.begin(), expected.end(), index_t{0});
   BOOST_TEST((order_of(sampler, 0) == expected));
@@ -150,7 +151,7 @@ BOOST_AUTO_TEST_CASE(without_shuffle_the_order_is_that_of_the_set) {
 BOOST_AUTO_TEST_CASE(all_orders_are_equally_likely) {
   constexpr int epochs = 12000;
   std::map<std::vector<index_t>, int> counts;
-  data::sampler sampler{4, {.batch_size = 4, .seed = 7}};
+  data::sampler sampler{4, {.global_batch_size = 4, .seed = 7}};
   for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
     ++counts[order_of(sampler, epoch)];
   }

@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(losses_and_gradients_are_those_of_libtorch, Layout
       gradus::cpu device;
       gradus::nn::network<double, Layout> net{device, which.input};
       gradus_test::build_golden(net, which.name);
-      net.freeze({.batch_size = which.batch, .seed = gradus_test::golden_seed});
+      net.compile({.max_batch_size = which.batch, .seed = gradus_test::golden_seed});
       const gradus_test::random_batch<double, Layout> batch{device, which.input.batch(which.batch),
                                                             gradus_test::golden_classes};
       BOOST_REQUIRE(want.losses.size() == static_cast<std::size_t>(gradus_test::golden_steps));
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(losses_and_gradients_are_those_of_libtorch, Layout
               square += g * g;
             }
             const double norm = want.gradients.at(p.name());
-            // The bias before a normalisation has no gradient but rounding.
+            // The bias before a normalization has no gradient but rounding.
             BOOST_TEST(std::abs(std::sqrt(square) - norm) <= 1e-7 * norm + 1e-10,
                        p.name() << ": " << std::sqrt(square) << " instead of " << norm);
           }

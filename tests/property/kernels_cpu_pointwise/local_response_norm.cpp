@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation against its formulas in double precision and finite differences.
+// Local response normalization against its formulas in double precision and finite differences.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation against its formulas in double precision: all passes, with and without what may be left out. See
+// Batch normalization against its formulas in double precision: all passes, with and without what may be left out. See
 // tests/support/sweep.hpp.
 #include <boost/test/unit_test.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Element-wise passes, copies of channels, dropout, softmax and local response normalisation against their definitions.
+// Element-wise passes, copies of channels, dropout, softmax and local response normalization against their definitions.
 // See tests/support/sweep.hpp.
 #include <boost/test/unit_test.hpp>
 

@@ -34,7 +34,7 @@ void check_layer(const image_case& shape, Build&& build) {
   x = build(net, x);
   x = net.add("scores", nn::dense{.out_features = 3}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = shape.batch + 1, .seed = 5});  // a batch below the planned one
+  net.compile({.max_batch_size = shape.batch + 1, .seed = 5});  // a batch below the planned one
   const random_batch<double, Layout> batch{device, {shape.batch, shape.channels, shape.height, shape.width}, 3};
   const auto worst = check_gradients(net, batch);
   BOOST_TEST_CONTEXT(Layout::name << " (" << shape.batch << ", " << shape.channels << ", " << shape.height << ", "
@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_SUITE(nn_gradients)
 BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_same, Layout, layouts) {
   for (const auto& shape : image_cases) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
-      return net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      return net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
     });
   }
 }
@@ -61,7 +61,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_stride_over_kernel, Layout, layouts) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
       return net.add(
           "conv",
-          nn::conv2d{.out_channels = 5, .kernel = {1, 2}, .stride = {2, 3}, .pad = nn::padding::same(), .bias = false},
+          nn::conv2d{
+              .out_channels = 5, .kernel = {1, 2}, .stride = {2, 3}, .padding = nn::padding::same(), .bias = false},
           x);
     });
   }
@@ -70,11 +71,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_stride_over_kernel, Layout, layouts) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_explicit_padding, Layout, layouts) {
   for (const auto& shape : image_cases) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
-      return net.add(
-          "conv",
-          nn::conv2d{
-              .out_channels = 2, .kernel = {3, 2}, .stride = {1, 2}, .pad = nn::padding::explicit_padding(2, 1, 0, 3)},
-          x);
+      return net.add("conv",
+                     nn::conv2d{.out_channels = 2,
+                                .kernel = {3, 2},
+                                .stride = {1, 2},
+                                .padding = nn::padding::explicit_padding(2, 1, 0, 3)},
+                     x);
     });
   }
 }
@@ -89,7 +91,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_valid, Layout, layouts) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_groups, Layout, layouts) {
   check_layer<Layout>({2, 3, 5, 4}, [](auto& net, nn::value x) {  // 4 channels after "before"
-    return net.add("conv", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .pad = nn::padding::same(), .groups = 2}, x);
+    return net.add("conv", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .padding = nn::padding::same(), .groups = 2},
+                   x);
   });
 }
 
@@ -97,7 +100,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(conv2d_relu_fused, Layout, layouts) {
   for (const auto& shape : image_cases) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
       x = net.add("relu0", nn::relu{}, x);
-      x = net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      x = net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
       return net.add("relu1", nn::relu{}, x);
     });
   }
@@ -117,7 +120,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(max_pool, Layout, layouts) {
   for (const auto& shape : image_cases) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
       x = net.add("relu", nn::relu{}, x);
-      return net.add("pool", nn::max_pool2d{.kernel = {3, 2}, .stride = {2, 2}, .pad = nn::padding::same()}, x);
+      return net.add("pool", nn::max_pool2d{.kernel = {3, 2}, .stride = {2, 2}, .padding = nn::padding::same()}, x);
     });
   }
 }
@@ -136,7 +139,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(average_pool, Layout, layouts) {
         return net.add(
             "pool",
             nn::average_pool2d{
-                .kernel = {3, 3}, .stride = {1, 2}, .pad = nn::padding::same(), .count_padding = count_padding},
+                .kernel = {3, 3}, .stride = {1, 2}, .padding = nn::padding::same(), .count_padding = count_padding},
             x);
       });
     }
@@ -192,7 +195,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(add_and_fan_out, Layout, layouts) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
       x = net.add("relu0", nn::relu{}, x);  // read three times below: its mask belongs to the last gradient
       nn::value y = net.add(
-          "conv1", nn::conv2d{.out_channels = net.shape(x).channels, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+          "conv1", nn::conv2d{.out_channels = net.shape(x).channels, .kernel = {3, 3}, .padding = nn::padding::same()},
+          x);
       y = net.add("relu1", nn::relu{}, y);
       y = net.add("add1", nn::add{}, {y, x});
       y = net.add("relu2", nn::relu{}, y);
@@ -206,12 +210,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(residual_blocks, Layout, layouts) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
       const auto channels = net.shape(x).channels;
       x = net.add("relu0", nn::relu{}, x);
-      for (const auto* block : {"a", "b"}) {  // identity shortcuts around a normalised and around a bare convolution
+      for (const auto* block : {"a", "b"}) {  // identity shortcuts around a normalized and around a bare convolution
         const std::string name{block};
         nn::value y = net.add(name + "_conv1", nn::conv2d{.out_channels = 2}, x);
         y = net.add(name + "_norm1", nn::batch_norm{.epsilon = 0.1}, y);
         y = net.add(name + "_relu1", nn::relu{}, y);
-        y = net.add(name + "_conv2", nn::conv2d{.out_channels = channels, .bias_initial = nn::normal(0.3)}, y);
+        y = net.add(name + "_conv2", nn::conv2d{.out_channels = channels, .bias_initializer = nn::normal(0.3)}, y);
         if (name == "a") {
           y = net.add(name + "_norm2", nn::batch_norm{.epsilon = 0.1}, y);
         }
@@ -259,7 +263,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(concat_of_branches, Layout, layouts) {
   for (const auto& shape : image_cases) {
     check_layer<Layout>(shape, [](auto& net, nn::value x) {
       const nn::value a = net.add("relu_a", nn::relu{}, net.add("a", nn::conv2d{.out_channels = 2}, x));
-      const nn::value b = net.add("b", nn::conv2d{.out_channels = 3, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      const nn::value b =
+          net.add("b", nn::conv2d{.out_channels = 3, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
       x = net.add("joined", nn::concat{}, {a, x, b});
       return net.add("relu_joined", nn::relu{}, x);
     });

@@ -76,13 +76,13 @@ template <class Element>
   const gradus::kernels::instruction_set before = gradus::kernels::current_instruction_set();
   gradus::kernels::set_instruction_set(run.instructions);
   gradus::cpu device{{.intra_op_threads = run.threads, .inter_op_threads = run.lanes, .allow_winograd = run.winograd}};
-  gradus::nn::freeze_options freeze{
+  gradus::nn::compile_options compile{
       .recompute = run.recompute, .parallel_branches = run.lanes > 1, .optimizations = run.optimizations};
   if (training.micro_batch > 0) {
-    freeze.micro_batch_size = training.micro_batch;
+    compile.micro_batch_size = training.micro_batch;
   }
-  training_outcome outcome = run.nhwc ? train_network<Element, gradus::nhwc>(device, spec, training, freeze)
-                                      : train_network<Element, gradus::nchw>(device, spec, training, freeze);
+  training_outcome outcome = run.nhwc ? train_network<Element, gradus::nhwc>(device, spec, training, compile)
+                                      : train_network<Element, gradus::nchw>(device, spec, training, compile);
   gradus::kernels::set_instruction_set(before);
   return outcome;
 }

@@ -141,13 +141,13 @@ inline constexpr std::uint64_t first_example = 11;
 /// Trains a network of the library.
 template <class Element, class Layout, class Device>
 [[nodiscard]] training_outcome train_network(Device& device, const graph_spec& spec, const training_spec& training,
-                                             gradus::nn::freeze_options freeze) {
+                                             gradus::nn::compile_options compile) {
   gradus::nn::network<Element, Layout, Device> net{device, spec.input};
   using real = typename decltype(net)::parameter_element_type;
   build(net, spec);
-  freeze.batch_size = training.planned_batch;
-  freeze.seed = dropout_seed;
-  net.freeze(freeze);
+  compile.max_batch_size = training.planned_batch;
+  compile.seed = dropout_seed;
+  net.compile(compile);
   for (const auto& parameter : net.parameters()) {
     const std::vector<double> values = initial_values(parameter.name(), parameter.shape(), training);
     std::vector<real> converted;

@@ -13,9 +13,9 @@
 
 #include "gradus/conformance/layers.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/layers.hpp"
 #include "gradus/nn/loss.hpp"
+#include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/value.hpp"
 
 namespace gradus_test {
@@ -248,7 +248,7 @@ class options_text {
   [[nodiscard]] static std::string windows(const Options& options) {
     std::ostringstream out;
     out << ".kernel = {" << options.kernel.height << ", " << options.kernel.width << "}, .stride = {"
-        << options.stride.height << ", " << options.stride.width << "}, .pad = nn::padding::";
+        << options.stride.height << ", " << options.stride.width << "}, .padding = nn::padding::";
     switch (options.pad.rule()) {
       case nn::padding::kind::same:
         out << "same()";

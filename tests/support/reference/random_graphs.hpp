@@ -99,7 +99,7 @@ class graph_generator {
     options.bias = draw_.chance(70);
     if (draw_.chance(70)) {
       options.kernel = {draw_.one_of({1, 3}), draw_.one_of({1, 3})};
-      options.pad = nn::padding::same();
+      options.padding = nn::padding::same();
     } else {
       options.kernel = kernel();
       options.stride = stride();
@@ -188,7 +188,7 @@ class graph_generator {
 
   /// A residual block of one or two layers: what plans fuse. Its value may be read by later layers.
   bool add_shortcut(std::size_t value) {
-    nn::conv2d options{.out_channels = shapes_[value].channels, .kernel = {3, 3}, .pad = nn::padding::same()};
+    nn::conv2d options{.out_channels = shapes_[value].channels, .kernel = {3, 3}, .padding = nn::padding::same()};
     options.bias = draw_.chance(70);
     const std::size_t shortcut = value;
     if (draw_.chance(50) && add(nn::relu{}, {value})) {

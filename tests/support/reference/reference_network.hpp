@@ -288,7 +288,7 @@ class reference_network {
 
   [[nodiscard]] nn::average_pool2d whole_image(std::size_t i) const {
     const nn::size2d image{shapes_[input(i)].height, shapes_[input(i)].width};
-    return {.kernel = image, .stride = image, .pad = nn::padding::valid()};
+    return {.kernel = image, .stride = image, .padding = nn::padding::valid()};
   }
   void compute(std::size_t i, const nn::global_average_pool2d&, const values_type& values, reference_images& out,
                bool training, const step_position& position) {

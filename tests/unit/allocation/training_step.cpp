@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// After freeze a training step allocates nothing: this program counts every call of the allocation functions.
+// After compile a training step allocates nothing: this program counts every call of the allocation functions.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>  // std::atomic
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_ty
   using images = decltype(Batch::images);
   nn::network<typename images::value_type, typename images::layout_type> net{device, {1, 28, 28}};
   nn::value x = net.input();
-  x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+  x = net.add("conv1", nn::conv2d{.out_channels = 32, .kernel = {5, 5}, .padding = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);
   x = net.add("pool1", nn::max_pool2d{}, x);
   const nn::value branch = net.add("branch", nn::conv2d{.out_channels = 3}, x);
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_step_allocates_nothing, Batch, batch_ty
   x = net.add("dropout", nn::dropout{}, x);
   x = net.add("scores", nn::dense{.out_features = 10}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = 16, .seed = 1});
+  net.compile({.max_batch_size = 16, .seed = 1});
   const Batch batch{device, {16, 1, 28, 28}, 10};
   (void)net.train_step(batch.images, batch.labels);
   const long before = allocations.load();
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_on_lanes_or_with_recomputation_allocates_no
     gradus::cpu device{{.intra_op_threads = 2, .inter_op_threads = lanes}};
     nn::network<float, Layout> net{device, {3, 13, 11}};
     gradus_test::build_branching(net);
-    net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute, .parallel_branches = true});
+    net.compile({.max_batch_size = 6, .seed = 1, .recompute = recompute, .parallel_branches = true});
     const gradus_test::random_batch<float, Layout> batch{device, {6, 3, 13, 11}, 5};
     (void)net.train_step(batch.images, batch.labels);
     const long before = allocations.load();

@@ -14,9 +14,9 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/agreement.hpp"  // fact, pack, require_agreement, unpack
-#include "gradus/comm/threads.hpp"    // run_ranks, threads
-#include "gradus/core/version.hpp"    // version
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/core/version.hpp"
 
 namespace comm = gradus::comm;
 using namespace std::string_literals;
@@ -24,9 +24,9 @@ using namespace std::string_literals;
 namespace {
 
 /// Two ranks, of which the other one says what rank 0 says with one text replaced by another of the same length.
-class echo final : public comm::any_group {
+class echo final : public comm::any_communicator {
  public:
-  echo(std::string from, std::string to) : any_group{0, 2}, from_{std::move(from)}, to_{std::move(to)} {}
+  echo(std::string from, std::string to) : any_communicator{0, 2}, from_{std::move(from)}, to_{std::move(to)} {}
 
   void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output, std::source_location) override {
     std::copy(input.begin(), input.end(), output.begin());
@@ -52,7 +52,7 @@ class echo final : public comm::any_group {
 std::string message_of_difference(const std::string& from, const std::string& to, const comm::fact& one) {
   echo group{from, to};
   try {
-    comm::require_agreement(static_cast<comm::any_group&>(group), "options", {&one, 1});
+    comm::require_agreement(static_cast<comm::any_communicator&>(group), "options", {&one, 1});
   } catch (const gradus::configuration_error& failure) {
     return std::string{failure.message()};
   }
@@ -98,14 +98,14 @@ BOOST_AUTO_TEST_CASE(any_text_can_be_packed) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_in_words) {
-  using comm::detail::ranks_text;
+  using comm::ranks_text;
   BOOST_TEST(ranks_text({3}) == "rank 3");
   BOOST_TEST(ranks_text({0, 1}) == "ranks 0, 1");
   BOOST_TEST(ranks_text({0, 2, 3, 4, 9}) == "ranks 0, 2-4, 9");
 }
 
 BOOST_AUTO_TEST_CASE(times_in_words) {
-  using comm::detail::seconds_text;
+  using comm::seconds_text;
   using std::chrono::milliseconds;
   BOOST_TEST(seconds_text(milliseconds{600000}) == "600 s");
   BOOST_TEST(seconds_text(milliseconds{1}) == "0.001 s");

@@ -7,8 +7,8 @@
 #include <memory>  // std::make_unique
 #include <vector>  // std::vector
 
-#include "gradus/comm/collectives.hpp"  // collectives
-#include "gradus/comm/threads.hpp"      // run_ranks, threads
+#include "gradus/comm/collectives.hpp"
+#include "gradus/comm/threads.hpp"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include "../../support/count_allocations.hpp"

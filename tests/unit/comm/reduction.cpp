@@ -8,9 +8,9 @@
 #include <limits>   // std::numeric_limits
 #include <vector>   // std::vector
 
-#include "gradus/comm/reduction.hpp"  // reduction, accumulate
-#include "gradus/core/bfloat16.hpp"   // bfloat16
-#include "gradus/core/float16.hpp"    // float16
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/float16.hpp"
 
 namespace comm = gradus::comm;
 using elements =

@@ -7,7 +7,7 @@
 #include <string>     // std::string
 #include <utility>    // std::move
 
-#include "gradus/comm/request.hpp"  // operation, request
+#include "gradus/comm/request.hpp"
 
 namespace {
 

@@ -13,10 +13,10 @@
 #include <vector>     // std::vector
 
 #include "../../support/communicators.hpp"  // failure_of, require, watchdog
-#include "gradus/comm/flight_recorder.hpp"  // flight_recorder
-#include "gradus/comm/recorded.hpp"         // recorded
-#include "gradus/comm/self.hpp"             // self
-#include "gradus/comm/threads.hpp"          // run_ranks, threads
+#include "gradus/comm/flight_recorder.hpp"
+#include "gradus/comm/recorded.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/comm/threads.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <vector>     // std::vector
 
 #include "../../support/communicators.hpp"  // message_of, require_contains, watchdog
-#include "gradus/comm/threads.hpp"          // run_ranks, threads
+#include "gradus/comm/threads.hpp"
 
 namespace {
 

@@ -60,21 +60,21 @@ BOOST_AUTO_TEST_CASE(a_line_of_the_library_gives_way_to_the_call) {
   BOOST_TEST(failure.place().in_library());
   BOOST_TEST(std::string{failure.what()}.find("[extents.hpp:") != std::string::npos);
   const std::string message{failure.message()};
-  const gradus::error_place own = gradus::error_place::current();
+  const gradus::error_location own = gradus::error_location::current();
   BOOST_TEST(!own.in_library());
-  const gradus::error_place of_header = failure.place();
-  failure.place_at_call(of_header);
+  const gradus::error_location of_header = failure.place();
+  failure.location_at_call(of_header);
   BOOST_TEST(failure.place().in_library());
-  failure.place_at_call(own);
+  failure.location_at_call(own);
   BOOST_TEST(failure.what() == message + " [error.cpp:" + std::to_string(own.line()) + "]");
   BOOST_TEST(failure.message() == message);
-  failure.place_at_call(gradus::error_place::current());
+  failure.location_at_call(gradus::error_location::current());
   BOOST_TEST(failure.place().line() == own.line());  // it was a line of the program already
 }
 
 BOOST_AUTO_TEST_CASE(at_call_returns_what_the_function_returns_or_places_its_error) {
-  BOOST_TEST(gradus::at_call(gradus::error_place::current(), [] { return 3; }) == 3);
-  const auto own = gradus::error_place::current();
+  BOOST_TEST(gradus::at_call(gradus::error_location::current(), [] { return 3; }) == 3);
+  const auto own = gradus::error_location::current();
   try {
     gradus::at_call(own, [] { throw of_library(); });
     BOOST_ERROR("no error");
@@ -88,8 +88,8 @@ BOOST_AUTO_TEST_CASE(names_of_files_do_not_command_the_terminal) {
   const gradus::format_error failure{"open 'a\x1b]0;title\a\x7f.jpg'", "a file", {"none\n\tat \xc2\x9b", "31m"}};
   const std::string message = failure.what();
   BOOST_TEST(message.starts_with("open 'a\\x1b]0;title\\x07\\x7f.jpg': expected a file, got none\n\tat \\x9b31m."));
-  BOOST_TEST(gradus::detail::printable("gr\u00fc\u00dfe, \u20ac \xff") == "gr\u00fc\u00dfe, \u20ac \xff");
-  BOOST_TEST(gradus::detail::printable("\xc2") == "\xc2");
+  BOOST_TEST(gradus::printable("gr\u00fc\u00dfe, \u20ac \xff") == "gr\u00fc\u00dfe, \u20ac \xff");
+  BOOST_TEST(gradus::printable("\xc2") == "\xc2");
 }
 
 BOOST_AUTO_TEST_CASE(a_message_can_have_brackets_of_its_own) {

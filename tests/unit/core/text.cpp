@@ -12,7 +12,7 @@
 BOOST_AUTO_TEST_SUITE(text)
 
 BOOST_AUTO_TEST_CASE(pieces_are_joined_in_their_order) {
-  using gradus::detail::text;
+  using gradus::join;
   const std::string name = "rank";
   BOOST_TEST(text({name, " ", 3, std::string_view{" of many"}.substr(0, 4), 4U}) == "rank 3 of 4");
   BOOST_TEST(text({}).empty());
@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_CASE(pieces_are_joined_in_their_order) {
 }
 
 BOOST_AUTO_TEST_CASE(numbers_read_as_std_to_string_writes_them) {
-  using gradus::detail::text;
+  using gradus::join;
   for (const long long value :
        {0LL, -1LL, std::numeric_limits<long long>::min(), std::numeric_limits<long long>::max()}) {
     BOOST_TEST(text({value}) == std::to_string(value));
@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(numbers_read_as_std_to_string_writes_them) {
 
 BOOST_AUTO_TEST_CASE(append_keeps_what_is_there) {
   std::string message = "a";
-  gradus::detail::append(message, {"b", 1, std::string_view{"c\0d", 3}});
+  gradus::append_text(message, {"b", 1, std::string_view{"c\0d", 3}});
   BOOST_TEST(message == std::string("ab1c\0d", 6));
 }
 

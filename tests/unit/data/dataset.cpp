@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Images in memory: normalisation, and what the constructor refuses.
+// Images in memory: normalization, and what the constructor refuses.
 #include "gradus/data/dataset.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -19,11 +19,11 @@ using idx_files::message_of;
 
 namespace {
 
-data::image_dataset two_images(data::normalisation values = {}) {
+data::image_dataset two_images(data::normalization values = {}) {
   return {{2, 3, 1, 2}, {0, 51, 102, 153, 204, 255, 1, 2, 3, 4, 5, 6}, {1, 0}, 2, std::move(values)};
 }
 
-std::string message_of_values(data::normalisation values) {
+std::string message_of_values(data::normalization values) {
   return message_of<configuration_error>([&] { (void)two_images(values); });
 }
 
@@ -93,10 +93,10 @@ BOOST_AUTO_TEST_CASE(says_that_a_label_is_out_of_range) {
                        {"image_dataset", "expected classes of at least 1", "got 0"});
 }
 
-BOOST_AUTO_TEST_CASE(says_that_a_normalisation_makes_no_sense) {
+BOOST_AUTO_TEST_CASE(says_that_a_normalization_makes_no_sense) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   GRADUS_CHECK_MESSAGE(message_of_values({.mean = {1, 2}}),
-                       {"normalisation", "expected a mean for each of 3 channels, or none", "got 2"});
+                       {"normalization", "expected a mean for each of 3 channels, or none", "got 2"});
   GRADUS_CHECK_MESSAGE(message_of_values({.deviation = {1}}), {"expected a deviation for each of 3 channels", "got 1"});
   GRADUS_CHECK_MESSAGE(message_of_values({.mean = {0, nan, 0}}), {"expected a finite mean", "got nan"});
   GRADUS_CHECK_MESSAGE(message_of_values({.deviation = {1, nan, 1}}), {"expected a finite deviation", "got nan"});

@@ -23,7 +23,7 @@ BOOST_AUTO_TEST_CASE(the_counter_counts) {
 BOOST_AUTO_TEST_CASE(epochs_allocate_nothing) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const auto images = gradus::data::make_synthetic({.examples = 90, .channels = 3, .height = 5, .width = 5});
-  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 16, .seed = 1}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.global_batch_size = 16, .seed = 1}};
   const long before = allocations;
   long batches = 0;
   for (const unsigned epoch : {0U, 1U, 2U, 3U}) {

@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(says_that_options_make_no_sense) {
   GRADUS_CHECK_MESSAGE(message_of_loading<configuration_error>(images, labels, {.classes = 0}),
                        {"load_mnist", "expected classes of at least 1", "got 0"});
   GRADUS_CHECK_MESSAGE(message_of_loading<configuration_error>(images, labels, {.values = {.deviation = {0.0}}}),
-                       {"normalisation", "expected deviations above 0", "got 0"});
+                       {"normalization", "expected deviations above 0", "got 0"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -43,7 +43,7 @@ std::vector<float> contents(Loader& loader) {
 template <class Element, class Layout>
 void compare(int threads) {
   const numbered_set set{.examples = 23, .shape = {1, 3, 4, 5}};
-  const data::loader_options options{.batch_size = 8, .seed = 5, .shard = {.rank = 1, .ranks = 2}};
+  const data::loader_options options{.global_batch_size = 8, .seed = 5, .shard = {.rank = 1, .ranks = 2}};
   data::loader<Element, Layout> one{device(), set, options};
   data::parallel_loader<Element, Layout> several{device(), set, options, {.threads = threads}};
   BOOST_TEST(one.description() == several.description());
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(asks_for_the_form_of_the_epoch) {
   const set_of_epochs set{{.examples = 4, .shape = {1, 1, 2, 2}}};
   for (const bool augment : {true, false}) {
     data::parallel_loader<float, gradus::nchw> loader{
-        device(), set, {.batch_size = 4, .shuffle = false}, {.threads = 2, .augment = augment}};
+        device(), set, {.global_batch_size = 4, .shuffle = false}, {.threads = 2, .augment = augment}};
     for (const std::uint64_t epoch : {0U, 7U}) {
       loader.start_epoch(epoch);
       const auto* const batch = loader.next();
@@ -87,7 +87,8 @@ BOOST_AUTO_TEST_CASE(asks_for_the_form_of_the_epoch) {
 BOOST_AUTO_TEST_CASE(failures_of_readers_reach_the_consumer) {
   watched_set set{20};
   set.bad_example = 13;
-  data::parallel_loader<float, gradus::nchw> loader{device(), set, {.batch_size = 8, .shuffle = false}, {.threads = 4}};
+  data::parallel_loader<float, gradus::nchw> loader{
+      device(), set, {.global_batch_size = 8, .shuffle = false}, {.threads = 4}};
   loader.start_epoch(0);
   BOOST_TEST(loader.next() != nullptr);
   BOOST_TEST(message_of<std::runtime_error>([&] { (void)loader.next(); }) == "the disk is gone");
@@ -97,7 +98,7 @@ BOOST_AUTO_TEST_CASE(failures_of_readers_reach_the_consumer) {
   for (const int threads : {0, 257}) {
     GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] {
                            const data::parallel_loader<float, gradus::nchw> other{
-                               device(), set, {.batch_size = 8}, {.threads = threads}};
+                               device(), set, {.global_batch_size = 8}, {.threads = threads}};
                          }),
                          {"parallel_loader: expected threads from 1 to 256"});
   }

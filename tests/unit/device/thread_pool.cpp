@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(loops_of_one_device_in_loops_of_another) {
   gradus::cpu outer{{.intra_op_threads = 1, .inter_op_threads = 3}};
   for (int repeat = 0; repeat < 100; ++repeat) {
     std::atomic<int> count{0};
-    outer.parallel_lanes([&](index_t lane) {
+    outer.parallel_streams([&](index_t lane) {
       outer.lane(static_cast<std::size_t>(lane)).parallel_tasks(5, [&](index_t) {
         outer.parallel_tasks(2, [&](index_t) { ++count; });  // back to the first, which is in use
       });

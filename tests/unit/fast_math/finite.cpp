@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_SUITE(fast_math)
 
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_are_found) {
   for (const float number : {infinity(), -infinity(), not_a_number()}) {
-    BOOST_TEST(!gradus::detail::is_finite(number));
+    BOOST_TEST(!gradus::is_finite(number));
     for (std::size_t size = 1; size < 40; ++size) {
       for (std::size_t at = 0; at < size; ++at) {
         std::vector<float> numbers(size, 1.0F);
@@ -45,18 +45,18 @@ BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_are_found) {
       }
     }
   }
-  BOOST_TEST(gradus::detail::is_finite(3.4e38F));
-  BOOST_TEST(gradus::detail::is_finite(1e-45F));
-  BOOST_TEST(!gradus::detail::is_finite(std::bit_cast<double>(std::uint64_t{0x7ff0'0000'0000'0000})));
+  BOOST_TEST(gradus::is_finite(3.4e38F));
+  BOOST_TEST(gradus::is_finite(1e-45F));
+  BOOST_TEST(!gradus::is_finite(std::bit_cast<double>(std::uint64_t{0x7ff0'0000'0000'0000})));
 }
 
 BOOST_AUTO_TEST_CASE(a_training_whose_loss_is_not_finite_ends) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const auto images = gradus::data::make_synthetic({.examples = 32, .height = 4, .width = 4});
-  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.batch_size = 8}};
+  gradus::data::loader<float, gradus::nhwc> loader{device, images, {.global_batch_size = 8}};
   nn::network<float, gradus::nhwc> net{device, {1, 4, 4}};
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 10}, net.input()));
-  net.freeze({.batch_size = 8});
+  net.compile({.max_batch_size = 8});
   net.values()[0] = not_a_number();
   gradus::comm::self alone;
   gradus::train::trainer trainer{net, gradus::optim::sgd{}, alone};

@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(googlenet) {
 
 BOOST_AUTO_TEST_CASE(inception) {
   check(count(3, 299, [](network& net) { models::inception3(net); }), 23819401, 5.713);
-  // The published 42,679,816 (1000 classes) learn a scale for each of the 31,584 normalised channels; this one does
+  // The published 42,679,816 (1000 classes) learn a scale for each of the 31,584 normalized channels; this one does
   // not.
   BOOST_TEST(count(3, 299, [](network& net) { models::inception4(net, 1000); }).parameters == 42679816 - 31584);
 }

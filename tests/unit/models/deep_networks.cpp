@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_layers_train) {
   gradus::cpu device{{.intra_op_threads = 2}};
   network net{device, {3, 32, 32}};
   models::cifar_resnet(net, 1001, {.classes = 10, .version = models::resnet_version::v2});
-  net.freeze({.batch_size = 2, .seed = 3});
+  net.compile({.max_batch_size = 2, .seed = 3});
   gradus::image_tensor<float, gradus::nhwc> images{device, {2, 3, 32, 32}};
   for (gradus::index_t i = 0; i < images.size(); ++i) {
     images.data()[i] = static_cast<float>(i % 13) * 0.1F;
@@ -44,11 +44,11 @@ BOOST_AUTO_TEST_CASE(five_thousand_layers_have_a_plan) {
   gradus::cpu device{{.intra_op_threads = 1}};
   network net{device, {3, 32, 32}};
   models::cifar_resnet(net, 5000, {.classes = 10});
-  BOOST_TEST(net.layers() > 10000U);  // with normalisation and activation
-  const gradus::nn::memory_forecast whole = net.forecast({.batch_size = 128});
+  BOOST_TEST(net.layers() > 10000U);  // with normalization and activation
+  const gradus::nn::memory_forecast whole = net.forecast({.max_batch_size = 128});
   BOOST_TEST(whole.plan.nodes.size() == net.layers());
   BOOST_TEST(whole.arena < whole.plan.unshared_bytes);
-  const gradus::nn::memory_forecast less = net.forecast({.batch_size = 128, .recompute = true});
+  const gradus::nn::memory_forecast less = net.forecast({.max_batch_size = 128, .recompute = true});
   BOOST_TEST(less.arena < whole.arena);
 }
 

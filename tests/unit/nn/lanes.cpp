@@ -84,17 +84,17 @@ class meeting::layer final : public nn::layer<Element, Layout, Device> {
 template <class Network>
 void build_meetings(Network& net, const std::vector<meeting>& branches) {
   nn::value x =
-      net.add("stem", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .pad = nn::padding::same()}, net.input());
+      net.add("stem", nn::conv2d{.out_channels = 4, .kernel = {3, 3}, .padding = nn::padding::same()}, net.input());
   std::vector<nn::value> ends;
   for (const meeting& each : branches) {
     ends.push_back(net.add("meeting" + std::to_string(ends.size()), each, x));
   }
   x = net.add("joined", nn::concat{}, ends);
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, x));
-  net.freeze({.batch_size = 3, .seed = 1, .parallel_branches = true});
+  net.compile({.max_batch_size = 3, .seed = 1, .parallel_branches = true});
 }
 
-struct recorder final : nn::step_observer {
+struct recorder final : nn::step_hooks {
   std::vector<std::string> before;
   std::vector<std::string> events;  // but for those before a layer
 
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(the_plan_finds_the_branches) {
     gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
     nn::network<float, gradus::nhwc> net{device, {3, 13, 11}};
     build_branching(net);
-    net.freeze({.batch_size = 6, .seed = 1, .parallel_branches = true});
+    net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     std::vector<std::size_t> branches;
     for (const auto& region : net.plan().lanes.regions) {
       branches.push_back(region.branches);
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(an_exception_arrives_and_the_network_goes_on) {
 
 BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
   using network = nn::network<float, gradus::nhwc>;
-  struct late_update final : nn::step_observer {
+  struct late_update final : nn::step_hooks {
     explicit late_update(network& changed) : net{changed} {}
     void before_layer(std::size_t layer, gradus::kernels::pass which) override {
       if (which == gradus::kernels::pass::forward) {
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
     gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
     network net{device, {3, 13, 11}};
     build_branching(net);
-    net.freeze({.batch_size = 6, .seed = 1, .parallel_branches = true});
+    net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};
     late_update observer{net};
     if (lanes == 1) {
@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_lanes) {
     gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
     nn::network<float, gradus::nhwc> net{device, {3, 13, 11}};
     build_branching(net);
-    net.freeze({.batch_size = 6, .seed = 1, .parallel_branches = true});
+    net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};
     recorder observer;
     (void)net.train_step(batch.images, batch.labels, {}, &observer);
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found_on_lanes) {
     gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
     nn::network<float, gradus::nhwc> net{device, {3, 13, 11}};
     build_branching(net);
-    net.freeze({.batch_size = 6, .seed = 1, .parallel_branches = true});
+    net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     const auto& weight = net.find_parameter("module1_b2_conv.weight");
     weight.assign_values(std::vector<float>(weight.copy_values().size(), 1e38F));
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};

@@ -15,7 +15,7 @@ namespace {
 namespace nn = gradus::nn;
 using network = nn::network<double, gradus::nhwc>;
 
-struct listener final : nn::step_observer {
+struct listener final : nn::step_hooks {
   void before_layer(std::size_t, gradus::kernels::pass which) override {
     forward += which == gradus::kernels::pass::forward ? 1 : 0;
   }
@@ -28,7 +28,7 @@ struct listener final : nn::step_observer {
 network make(gradus::cpu& device, gradus::index_t micro_batch_size) {
   network net{device, {2, 9, 8}};
   gradus_test::build_training_network(net);
-  net.freeze({.batch_size = 8, .seed = 4, .micro_batch_size = micro_batch_size});
+  net.compile({.max_batch_size = 8, .seed = 4, .micro_batch_size = micro_batch_size});
   return net;
 }
 
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(forward_takes_one_part) {
   BOOST_TEST(message.find("with n at most 3") != std::string::npos, message);
   network unfrozen{device, {2, 9, 8}};
   gradus_test::build_training_network(unfrozen);
-  BOOST_CHECK_THROW(unfrozen.freeze({.batch_size = 8, .micro_batch_size = -1}), gradus::configuration_error);
+  BOOST_CHECK_THROW(unfrozen.compile({.max_batch_size = 8, .micro_batch_size = -1}), gradus::configuration_error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Building, freezing and running a network: what it promises beside right gradients.
+// Building, compiling and running a network: what it promises beside right gradients.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -22,10 +22,10 @@ namespace {
 template <class Network>
 void build_small(Network& net, double dropout_rate = 0.25) {
   nn::value x = net.input();
-  x = net.add("conv1", nn::conv2d{.out_channels = 8, .kernel = {5, 5}, .pad = nn::padding::same()}, x);
+  x = net.add("conv1", nn::conv2d{.out_channels = 8, .kernel = {5, 5}, .padding = nn::padding::same()}, x);
   x = net.add("relu1", nn::relu{}, x);
   x = net.add("pool1", nn::max_pool2d{}, x);
-  x = net.add("conv2", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+  x = net.add("conv2", nn::conv2d{.out_channels = 6, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
   x = net.add("relu2", nn::relu{}, x);
   x = net.add("pool2", nn::max_pool2d{}, x);
   x = net.add("flatten", nn::flatten{}, x);
@@ -83,8 +83,8 @@ BOOST_AUTO_TEST_CASE(layouts_agree_on_everything) {
   nn::network<double, gradus::nhwc> pixels{device, {3, 12, 9}};
   build_small(planes);
   build_small(pixels);
-  planes.freeze({.batch_size = 7, .seed = 42});
-  pixels.freeze({.batch_size = 7, .seed = 42});
+  planes.compile({.max_batch_size = 7, .seed = 42});
+  pixels.compile({.max_batch_size = 7, .seed = 42});
   const random_batch<double, gradus::nchw> batch_planes{device, {7, 3, 12, 9}, 5};
   const random_batch<double, gradus::nhwc> batch_pixels{device, {7, 3, 12, 9}, 5};
   const nn::step_options options{.step = 9, .first_example = 100, .global_examples = 0};
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(threads_do_not_change_a_bit, Layout, layouts) {
     gradus::cpu device{{.intra_op_threads = threads}};
     nn::network<float, Layout> net{device, {1, 28, 28}};
     build_small(net);
-    net.freeze({.batch_size = 13, .seed = 1});
+    net.compile({.max_batch_size = 13, .seed = 1});
     const random_batch<float, Layout> batch{device, {13, 1, 28, 28}, 5};
     (void)net.train_step(batch.images, batch.labels, {.step = 1});
     results.emplace_back(net.gradients().begin(), net.gradients().end());
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(parts_of_a_batch_add_up, Layout, layouts) {
   gradus::cpu device{{.intra_op_threads = 2}};
   nn::network<double, Layout> net{device, {2, 8, 8}};
   build_small(net);
-  net.freeze({.batch_size = 10, .seed = 3});
+  net.compile({.max_batch_size = 10, .seed = 3});
   const random_batch<double, Layout> batch{device, {10, 2, 8, 8}, 5};
   (void)net.train_step(batch.images, batch.labels, {.step = 4, .first_example = 50});
   const std::vector<double> whole(net.gradients().begin(), net.gradients().end());
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(activations_are_fused_and_share_memory) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
   build_small(net);
-  net.freeze({.batch_size = 64});
+  net.compile({.max_batch_size = 64});
   const auto& plan = net.plan();
   BOOST_TEST(!plan.nodes[1].forward);  // relu1 runs inside conv1
   BOOST_TEST((plan.nodes[0].activation == gradus::kernels::activation::relu));
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(sums_are_fused_and_share_gradients) {
   y = net.add("add", nn::add{}, {y, x});
   y = net.add("relu", nn::relu{}, y);
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, y));
-  net.freeze({.batch_size = 2});
+  net.compile({.max_batch_size = 2});
   const auto& plan = net.plan();
   BOOST_TEST(!plan.nodes[3].forward);
   BOOST_TEST(plan.nodes[2].residual == 1U);
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(forward_does_not_depend_on_training_state) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nchw> net{device, {1, 9, 9}};
   build_small(net, 0.9);
-  net.freeze({.batch_size = 4, .seed = 2});
+  net.compile({.max_batch_size = 4, .seed = 2});
   const random_batch<float, gradus::nchw> batch{device, {4, 1, 9, 9}, 5};
   const auto first = net.evaluate(batch.images, batch.labels);
   (void)net.train_step(batch.images, batch.labels, {.step = 5});
@@ -201,9 +201,9 @@ BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nchw> net{device, {1, 9, 9}};
   build_small(net);
-  net.freeze({.batch_size = 4});
+  net.compile({.max_batch_size = 4});
   const random_batch<float, gradus::nchw> batch{device, {4, 1, 9, 9}, 5};
-  struct listener final : nn::step_observer {
+  struct listener final : nn::step_hooks {
     std::size_t next = 0;
     std::vector<std::size_t> forward;
     std::vector<std::size_t> backward;
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(initial_values_depend_on_seed_and_name_alone) {
       x = net.add("another", nn::conv2d{.out_channels = 2}, x);
     }
     net.add(name, nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, x);
-    net.freeze({.batch_size = 1, .seed = seed});
+    net.compile({.max_batch_size = 1, .seed = seed});
     return net.find_parameter(std::string{name} + ".weight").copy_values();
   };
   BOOST_TEST((values(1, "a", false) == values(1, "a", true)));
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_program_adds_layers_of_its_own, Layout, layouts)
     nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {2, 2}}, net.input());
     x = with_layer ? net.add("doubled", doubled{}, x) : x;
     net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 5}, x));
-    net.freeze({.batch_size = 3, .seed = 1});
+    net.compile({.max_batch_size = 3, .seed = 1});
     (void)net.train_step(batch.images, batch.labels);
     const auto scores = net.forward(batch.images);
     return std::pair{std::vector<double>(scores.data(), scores.data() + scores.size()),
@@ -285,7 +285,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_loss_of_a_program_may_end_a_network, Layout, lay
   nn::value x = net.add("conv", nn::conv2d{.out_channels = 4, .kernel = {3, 3}}, net.input());
   x = net.add("relu", nn::relu{}, x);
   net.loss(gradus_test::half_squares{}, net.add("conv2", nn::conv2d{.out_channels = 2, .kernel = {2, 2}}, x));
-  net.freeze({.batch_size = 5, .seed = 3, .micro_batch_size = 2});
+  net.compile({.max_batch_size = 5, .seed = 3, .micro_batch_size = 2});
   const auto worst = gradus_test::check_gradients(net, batch);
   BOOST_TEST(worst.relative < 1e-5, worst.place);
   const double trained = net.train_step(batch.images, batch.labels).loss;
@@ -298,10 +298,10 @@ BOOST_AUTO_TEST_CASE(a_network_without_memory_can_be_frozen_smaller) {
   const random_batch<float, gradus::nhwc> batch{device, {2, 1, 28, 28}, 10};
   nn::network<float, gradus::nhwc> net{device, {1, 28, 28}};
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 10}, net.input()));
-  BOOST_CHECK_THROW(net.freeze({.batch_size = gradus::index_t{1} << 44U, .seed = 1}), gradus::device_error);
-  BOOST_TEST(!net.frozen());
-  require_text(message_of([&] { (void)net.forward(batch.images); }), "expected a frozen network");
-  net.freeze({.batch_size = 2, .seed = 1});
+  BOOST_CHECK_THROW(net.compile({.max_batch_size = gradus::index_t{1} << 44U, .seed = 1}), gradus::device_error);
+  BOOST_TEST(!net.compiled());
+  require_text(message_of([&] { (void)net.forward(batch.images); }), "expected a compiled network");
+  net.compile({.max_batch_size = 2, .seed = 1});
   BOOST_TEST(net.parameters().size() == 2U);
   BOOST_TEST(net.values().size() >= 7850U);
   BOOST_TEST(net.values().size() < 7850U + 32U);
@@ -329,7 +329,7 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
                "a rate in [0, 1), got nan");
   require_text(message_of([&] { net.add("a", nn::add{}, {x}); }), "expected 2 input value(s), got 1");
   require_text(message_of([&] {
-                 net.add("p", nn::max_pool2d{.kernel = {2, 2}, .pad = nn::padding::explicit_padding(2)}, x);
+                 net.add("p", nn::max_pool2d{.kernel = {2, 2}, .padding = nn::padding::explicit_padding(2)}, x);
                }),
                "at least one element of the image");
   const nn::value conv = net.add("conv", nn::conv2d{.out_channels = 2}, x);
@@ -366,23 +366,23 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
                  nn::network<float>{device, {3, 1, 0}};
                }),
                "expected an input of at least 1 channel, row and column, got 3 channels, 1 rows and 0 columns");
-  require_text(message_of([&] { net.freeze({.batch_size = 0}); }), "a batch_size of at least 1, got 0");
+  require_text(message_of([&] { net.compile({.max_batch_size = 0}); }), "a batch_size of at least 1, got 0");
   require_text(
       message_of([&] {
         net.forward(gradus::image_view<float, gradus::nchw>{device, nullptr, gradus::image_extents{1, 1, 4, 4}});
       }),
-      "call freeze");
+      "call compile");
   net.add("unread", nn::relu{}, conv);
   const nn::value scores = net.add("scores", nn::dense{.out_features = 3}, vector);
   net.loss(nn::softmax_cross_entropy{}, scores);
-  require_text(message_of([&] { net.freeze({.batch_size = 2}); }), "the output of layer 'unread' unused");
+  require_text(message_of([&] { net.compile({.max_batch_size = 2}); }), "the output of layer 'unread' unused");
 }
 
 BOOST_AUTO_TEST_CASE(wrong_batches_are_refused) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nhwc> net{device, {1, 4, 4}};
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, net.input()));
-  net.freeze({.batch_size = 2});
+  net.compile({.max_batch_size = 2});
   const random_batch<float, gradus::nhwc> good{device, {2, 1, 4, 4}, 3};
   const random_batch<float, gradus::nhwc> large{device, {3, 1, 4, 4}, 3};
   const random_batch<float, gradus::nhwc> wide{device, {2, 1, 4, 5}, 3};
@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nhwc> net{device, {1, 8, 8}};
   build_small(net);
-  net.freeze({.batch_size = 2, .seed = 2});
+  net.compile({.max_batch_size = 2, .seed = 2});
   const random_batch<float, gradus::nhwc> batch{device, {2, 1, 8, 8}, 5};
   BOOST_TEST(net.find_non_finite(batch.images, {}).place.empty());
   const auto& weight = net.find_parameter("conv2.weight");
@@ -436,7 +436,7 @@ BOOST_AUTO_TEST_CASE(values_of_other_networks_and_a_second_loss_are_refused) {
   net.loss(nn::softmax_cross_entropy{}, scores);
   require_text(message_of([&] { net.loss(nn::softmax_cross_entropy{}, scores); }), "a second one");
   nn::network<float, gradus::nhwc> moved = std::move(net);
-  moved.freeze({.batch_size = 1});
+  moved.compile({.max_batch_size = 1});
   BOOST_TEST(moved.shape(scores).channels == 3);
 }
 
@@ -446,22 +446,22 @@ BOOST_AUTO_TEST_CASE(what_needs_a_frozen_network_says_so) {
   build_small(net);
   const random_batch<float, gradus::nhwc> batch{device, {2, 1, 9, 9}, 5};
   const auto check = [&](auto& asked) {
-    const std::string frozen = "expected a frozen network";
-    BOOST_TEST(!asked.frozen());
-    require_text(message_of([&] { (void)asked.values(); }), frozen);
-    require_text(message_of([&] { (void)asked.gradients(); }), frozen);
-    require_text(message_of([&] { (void)asked.buffers(); }), frozen);
-    require_text(message_of([&] { (void)asked.buffer_values(); }), frozen);
-    require_text(message_of([&] { (void)asked.memory_bytes(); }), frozen);
-    require_text(message_of([&] { (void)asked.plan(); }), frozen);
-    require_text(message_of([&] { (void)asked.find_parameter("conv1.weight"); }), frozen);
-    require_text(message_of([&] { (void)asked.train_step(batch.images, batch.labels); }), frozen);
-    require_text(message_of([&] { (void)asked.forward(batch.images); }), frozen);
-    require_text(message_of([&] { (void)asked.evaluate(batch.images, batch.labels); }), frozen);
-    require_text(message_of([&] { (void)asked.find_non_finite(batch.images, {}); }), frozen);
+    const std::string compiled = "expected a compiled network";
+    BOOST_TEST(!asked.compiled());
+    require_text(message_of([&] { (void)asked.values(); }), compiled);
+    require_text(message_of([&] { (void)asked.gradients(); }), compiled);
+    require_text(message_of([&] { (void)asked.buffers(); }), compiled);
+    require_text(message_of([&] { (void)asked.buffer_values(); }), compiled);
+    require_text(message_of([&] { (void)asked.memory_bytes(); }), compiled);
+    require_text(message_of([&] { (void)asked.plan(); }), compiled);
+    require_text(message_of([&] { (void)asked.find_parameter("conv1.weight"); }), compiled);
+    require_text(message_of([&] { (void)asked.train_step(batch.images, batch.labels); }), compiled);
+    require_text(message_of([&] { (void)asked.forward(batch.images); }), compiled);
+    require_text(message_of([&] { (void)asked.evaluate(batch.images, batch.labels); }), compiled);
+    require_text(message_of([&] { (void)asked.find_non_finite(batch.images, {}); }), compiled);
   };
   check(net);
-  net.freeze({.batch_size = 2});
+  net.compile({.max_batch_size = 2});
   const float loss = static_cast<float>(net.evaluate(batch.images, batch.labels).loss);
   nn::network<float, gradus::nhwc> taken = std::move(net);
   check(net);

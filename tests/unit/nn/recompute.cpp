@@ -57,7 +57,7 @@ nn::execution_plan plan_of(const nn::value_shape& input, const Build& build, boo
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nhwc> net{device, input};
   build(net);
-  net.freeze({.batch_size = 6, .seed = 1, .recompute = recompute});
+  net.compile({.max_batch_size = 6, .seed = 1, .recompute = recompute});
   return net.plan();
 }
 
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(the_arena_shrinks) {
     BOOST_TEST(again.recomputed.size() > 0U);
     return static_cast<double>(again.arena_bytes) / static_cast<double>(kept.arena_bytes);
   };
-  // Half of the values are inputs of normalisations, which stay; the other half goes, but for one in a few shortcuts.
+  // Half of the values are inputs of normalizations, which stay; the other half goes, but for one in a few shortcuts.
   BOOST_TEST(ratio({3, 32, 32}, [](auto& net) { models::cifar_resnet(net, 20, {.classes = 10}); }) < 0.75);
   BOOST_TEST(ratio({3, 32, 32}, [](auto& net) {
                models::cifar_resnet(net, 29, {.classes = 10, .version = models::resnet_version::v2});
@@ -100,14 +100,14 @@ BOOST_AUTO_TEST_CASE(layers_run_again_once_and_know_it) {
     gradus::cpu device{{.intra_op_threads = 1}};
     nn::network<float, gradus::nhwc> net{device, {2, 8, 8}};
     const auto convolve = [&](const char* name, nn::value x) {
-      return net.add(name, nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      return net.add(name, nn::conv2d{.out_channels = 2, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
     };
     nn::value x = net.add("a", nn::batch_norm{}, convolve("conv1", net.input()));
     x = net.add("spy", spying{&calls, recomputable}, x);
     x = net.add("b", nn::batch_norm{}, convolve("conv2", x));
     x = net.add("c", nn::batch_norm{}, convolve("conv3", x));
     net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 3}, x));
-    net.freeze({.batch_size = 3, .seed = 1, .recompute = true});
+    net.compile({.max_batch_size = 3, .seed = 1, .recompute = true});
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {3, 2, 8, 8}, 3};
     (void)net.train_step(batch.images, batch.labels, {.step = 4, .first_example = 9});
     BOOST_TEST_REQUIRE(calls.size() == (recomputable ? 2U : 1U));

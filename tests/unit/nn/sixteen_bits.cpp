@@ -43,13 +43,13 @@ const nn::value_shape input_shape{3, 12, 11};
 template <class Network>
 void build(Network& net) {
   nn::value x = net.input();
-  x = net.add("conv1", nn::conv2d{.out_channels = 12, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+  x = net.add("conv1", nn::conv2d{.out_channels = 12, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
   x = net.add("norm1", nn::batch_norm{}, x);
   x = net.add("relu1", nn::relu{}, x);
   x = net.add("pool1", nn::max_pool2d{}, x);
   x = net.add("response", nn::local_response_norm{}, x);
   const nn::value wide =
-      net.add("conv2", nn::conv2d{.out_channels = 12, .kernel = {3, 3}, .pad = nn::padding::same()}, x);
+      net.add("conv2", nn::conv2d{.out_channels = 12, .kernel = {3, 3}, .padding = nn::padding::same()}, x);
   x = net.add("sum", nn::add{}, {wide, x});
   x = net.add("relu2", nn::relu{}, x);
   const nn::value branch = net.add("branch", nn::conv2d{.out_channels = 5, .stride = {1, 1}}, x);
@@ -62,7 +62,7 @@ void build(Network& net) {
   x = net.add("dropout", nn::dropout{.rate = 0.2}, x);
   x = net.add("scores", nn::dense{.out_features = 6}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = batch_size, .seed = 4});
+  net.compile({.max_batch_size = batch_size, .seed = 4});
 }
 
 /// Images that both hold, so that all networks see the same.
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_is_close_to_that_of_float, Kind, kinds) {
   for (std::size_t k = 0; k < wide.parameters().size(); ++k) {
     const auto& parameter = wide.parameters()[k];
     if (parameter.name() == "conv1.bias") {
-      continue;  // the normalisation behind it takes it away: its gradient is rounding alone
+      continue;  // the normalization behind it takes it away: its gradient is rounding alone
     }
     const double apart = relative_difference(narrow.parameters()[k].copy_gradient(), parameter.copy_gradient());
     BOOST_TEST(apart < 0.15 * share<Element>,

@@ -43,7 +43,7 @@ std::string refusal(const parallel::all_reduce& options) {
   try {
     comm::run_ranks(2, [&](comm::threads& world) {
       rank_memory memory;
-      state synchronization{options, world, memory.view()};
+      state strategy{options, world, memory.view()};
     });
   } catch (const gradus::configuration_error& failure) {
     return failure.what();
@@ -72,14 +72,14 @@ BOOST_AUTO_TEST_CASE(a_bucket_closes_when_it_is_large_enough) {
 BOOST_AUTO_TEST_CASE(buckets_are_updated_in_the_order_of_the_plan) {
   comm::run_ranks(2, [](comm::threads& world) {
     rank_memory memory;
-    state synchronization{{.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {2, 0, 3, 1}}, world, memory.view()};
-    synchronization.start();
+    state strategy{{.bucket_bytes = 1, .first_bucket_bytes = 1, .order = {2, 0, 3, 1}}, world, memory.view()};
+    strategy.start();
     for (int step = 1; step <= 3; ++step) {
-      synchronization.gradients_ready(0, 2);
-      synchronization.gradients_ready(2, 1);
-      synchronization.gradients_ready(3, 1);
+      strategy.gradients_ready(0, 2);
+      strategy.gradients_ready(2, 1);
+      strategy.gradients_ready(3, 1);
       std::string order;
-      synchronization.finish([&](std::span<const segment> ready) {
+      strategy.finish([&](std::span<const segment> ready) {
         for (const segment& each : ready) {
           order += each.name;
         }
@@ -95,11 +95,11 @@ BOOST_AUTO_TEST_CASE(buckets_are_updated_in_the_order_of_the_plan) {
 BOOST_AUTO_TEST_CASE(one_rank_needs_no_buckets) {
   comm::self alone;
   rank_memory memory;
-  parallel::all_reduce::state<float, comm::self> synchronization{{}, alone, memory.view()};
+  parallel::all_reduce::state<float, comm::self> strategy{{}, alone, memory.view()};
   std::size_t updated = 0;
-  synchronization.finish([&](std::span<const segment> ready) { updated += ready.size(); });
+  strategy.finish([&](std::span<const segment> ready) { updated += ready.size(); });
   BOOST_TEST(updated == 4U);
-  BOOST_TEST(synchronization.describe() == "all_reduce by self");
+  BOOST_TEST(strategy.describe() == "all_reduce by self");
 }
 
 BOOST_AUTO_TEST_CASE(the_plan_in_words) {
@@ -234,9 +234,9 @@ BOOST_AUTO_TEST_CASE(finish_before_backward_is_a_mistake) {
   try {
     comm::run_ranks(2, [](comm::threads& world) {
       rank_memory memory;
-      state synchronization{{.overlap = false}, world, memory.view()};
-      synchronization.gradients_ready(0, 3);
-      synchronization.finish([](std::span<const segment>) {});
+      state strategy{{.overlap = false}, world, memory.view()};
+      strategy.gradients_ready(0, 3);
+      strategy.finish([](std::span<const segment>) {});
     });
   } catch (const gradus::configuration_error& failure) {
     message = failure.what();
@@ -248,18 +248,18 @@ BOOST_AUTO_TEST_CASE(a_rank_that_stays_away_is_named_with_the_bucket) {
   const auto messages = comm::run_ranks(3, [](comm::threads& world) -> std::string {
     world.set_time_limit(std::chrono::milliseconds{200});
     rank_memory memory;
-    state synchronization{{.bucket_bytes = 600, .first_bucket_bytes = 100}, world, memory.view()};
-    synchronization.gradients_ready(0, 2);
+    state strategy{{.bucket_bytes = 600, .first_bucket_bytes = 100}, world, memory.view()};
+    strategy.gradients_ready(0, 2);
     if (world.rank() != 1) {
-      synchronization.gradients_ready(2, 2);
+      strategy.gradients_ready(2, 2);
     }
     try {
       if (world.rank() != 1) {
-        synchronization.finish([](std::span<const segment>) {});
+        strategy.finish([](std::span<const segment>) {});
       } else {
         std::this_thread::sleep_for(std::chrono::milliseconds{600});
-        synchronization.gradients_ready(2, 2);
-        synchronization.finish([](std::span<const segment>) {});
+        strategy.gradients_ready(2, 2);
+        strategy.finish([](std::span<const segment>) {});
       }
     } catch (const gradus::communication_error& failure) {
       return failure.what();

@@ -36,21 +36,20 @@ outcome two_steps(Communicator& world, float largest = 0) {
                                                      {.name = "a", .offset = 416, .size = 84}};
   std::vector<float> values(500);
   std::vector<float> gradients(500);
-  typename parallel::compressed_all_reduce<Wire>::template state<float, Communicator> synchronization{
+  typename parallel::compressed_all_reduce<Wire>::template state<float, Communicator> strategy{
       parallel::compressed_all_reduce<Wire>{{.bucket_bytes = 1, .first_bucket_bytes = 1}},
       world,
       {values, gradients, segments}};
-  synchronization.start();
+  strategy.start();
   for (int step = 0; step < 2; ++step) {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       gradients[i] = 1.0F / (3.0F + static_cast<float>(i) + static_cast<float>(world.rank()));
     }
     gradients[120] = largest > 0 && step == 1 ? largest : gradients[120];
-    synchronization.gradients_ready(0, 3);
-    synchronization.finish([](std::span<const gradus::optim::segment>) {});
+    strategy.gradients_ready(0, 3);
+    strategy.finish([](std::span<const gradus::optim::segment>) {});
   }
-  return {gradients, synchronization.channel().relative_error(), synchronization.describe(),
-          synchronization.channel().summary()};
+  return {gradients, strategy.channel().relative_error(), strategy.describe(), strategy.channel().summary()};
 }
 
 /// @param rounding  the largest relative error of a rounding

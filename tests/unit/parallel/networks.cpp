@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(parameters_are_those_of_the_frozen_network) {
   profile.layers.resize(5);
   profile.transfers = {10, 11, 12, 13, 14, 15};  // in the order of parameters()
   const step_graph graph = parallel::forward_graph(outline.graph(), profile);
-  outline.graph().freeze({.batch_size = 1, .seed = 1}, sizeof(float));
+  outline.graph().compile({.max_batch_size = 1, .seed = 1}, sizeof(float));
   BOOST_TEST_REQUIRE(parameters.size() == outline.graph().parameters().size());
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     BOOST_TEST(graph.transfer(k).name == outline.graph().parameters()[parameters[k]]->name);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(parameters_are_those_of_the_frozen_network) {
 BOOST_AUTO_TEST_CASE(a_part_that_may_be_late_overtakes_nothing) {
   network_outline outline{{1, 6, 5}};
   build(outline);
-  outline.graph().freeze({.batch_size = 1, .seed = 1}, sizeof(float));
+  outline.graph().compile({.max_batch_size = 1, .seed = 1}, sizeof(float));
   const parallel::transfer_priorities conv1_first{5, 5, 1, 1, 0, 0};  // of scores, left and conv1
   const auto order = [&](double backward_of_conv1) {
     parallel::step_profile profile;
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(the_recorder_hears_a_network) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nhwc> net{device, {1, 6, 5}};
   build(net);
-  net.freeze({.batch_size = 2, .seed = 1});
+  net.compile({.max_batch_size = 2, .seed = 1});
   const gradus::image_tensor<float, gradus::nhwc> images{device, {2, 1, 6, 5}};
   const std::vector<std::int32_t> labels{0, 2};
   parallel::profile_recorder recorder{net.layers()};

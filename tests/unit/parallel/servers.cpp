@@ -13,14 +13,14 @@
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/lars.hpp"
 #include "gradus/optim/sgd.hpp"
-#include "gradus/parallel/detail/sharded_update/segment_list.hpp"
 #include "gradus/parallel/detail/parameter_server/client.hpp"
 #include "gradus/parallel/detail/parameter_server/loop.hpp"
 #include "gradus/parallel/detail/parameter_server/variable_store.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_side.hpp"
+#include "gradus/parallel/detail/sharded_update/segment_list.hpp"
 #include "gradus/parallel/parameter_server/hosts.hpp"
-#include "gradus/parallel/parameter_server/roles.hpp"
 #include "gradus/parallel/parameter_server/plan.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
 
 namespace {
 
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(roles_by_host) {
 
 BOOST_AUTO_TEST_CASE(hosts_of_ranks) {
   gradus::comm::run_ranks(3, [](gradus::comm::threads& world) {
-    gradus::comm::group_of<gradus::comm::threads> group{world};
+    gradus::comm::any_communicator_of<gradus::comm::threads> group{world};
     const auto names = parallel::gather_host_names(group, world.rank() == 1 ? std::string(300, 'x') : "host");
     check(names == std::vector<std::string>{"host", std::string(255, 'x'), "host"},
           "names == std::vector<std::string>{\"host\", std::string(255, 'x'), \"host\"}");

@@ -56,7 +56,7 @@ struct trained_rank {
   std::vector<float> values;
   std::vector<float> gradients;   // of the last step
   std::vector<float> velocities;  // in the end
-  std::vector<float> on_the_way;  // after the second step, where the synchronization fetches them
+  std::vector<float> on_the_way;  // after the second step, where the strategy fetches them
 };
 
 std::vector<float> velocities_of(optim::sgd::state<float>& rule) {
@@ -66,39 +66,39 @@ std::vector<float> velocities_of(optim::sgd::state<float>& rule) {
 }
 
 /// Some steps with gradients that are different on all ranks.
-template <bool HasDevice = true, class Synchronization, class Communicator>
-trained_rank train_uneven(Communicator& world, const Synchronization& options, int threads = 1) {
+template <bool HasDevice = true, class Strategy, class Communicator>
+trained_rank train_uneven(Communicator& world, const Strategy& options, int threads = 1) {
   gradus::cpu device{{.intra_op_threads = threads}};
   std::vector<float> values(uneven_elements, static_cast<float>(world.rank()));  // start makes them those of rank 0
   std::vector<float> gradients(uneven_elements);
   optim::sgd::state<float> rule{
       device, {.momentum = 0.9, .nesterov = true, .weight_decay = 0.01}, static_cast<index_t>(uneven_elements)};
-  typename Synchronization::template state<float, Communicator> synchronization{
+  typename Strategy::template state<float, Communicator> strategy{
       options, world, {values, gradients, uneven_parameters()}};
-  if constexpr (requires { synchronization.share_state(rule); }) {
-    synchronization.share_state(rule);
+  if constexpr (requires { strategy.share_state(rule); }) {
+    strategy.share_state(rule);
   }
   trained_rank result;
-  synchronization.start();
+  strategy.start();
   for (int step = 0; step < 3; ++step) {
     for (const optim::segment& each : uneven_parameters()) {
       for (index_t i = 0; i < each.size; ++i) {
         gradients[static_cast<std::size_t>(each.offset + i)] =
             static_cast<float>(std::sin(static_cast<double>(i + 7 * step + 1000 * world.rank())));
       }
-      synchronization.gradients_ready(0, 1);
+      strategy.gradients_ready(0, 1);
     }
-    synchronization.finish(sgd_update<HasDevice>{&rule, &device, values.data(), gradients.data()});
+    strategy.finish(sgd_update<HasDevice>{&rule, &device, values.data(), gradients.data()});
     if (step == 1 && world.rank() == world.size() - 1) {  // the others go on
-      if constexpr (requires { synchronization.fetch_state(); }) {
-        synchronization.fetch_state();
+      if constexpr (requires { strategy.fetch_state(); }) {
+        strategy.fetch_state();
       }
       result.on_the_way = velocities_of(rule);
     }
   }
-  if constexpr (requires { synchronization.gather_state(rule); }) {
-    synchronization.gather_state(rule);
-    synchronization.gather_state(rule);  // nothing is left to do
+  if constexpr (requires { strategy.gather_state(rule); }) {
+    strategy.gather_state(rule);
+    strategy.gather_state(rule);  // nothing is left to do
   }
   result.values = values;
   result.gradients = gradients;
@@ -224,10 +224,10 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
     const std::string first = suite::failure_of([&] {
       comm::run_ranks(3, [&](comm::threads& world) {
         little_memory memory;
-        parallel::sharded_update::state<float, comm::threads> synchronization{{}, world, memory.view()};
-        synchronization.start();
+        parallel::sharded_update::state<float, comm::threads> strategy{{}, world, memory.view()};
+        strategy.start();
         for (int step = 0; step < 5; ++step) {
-          synchronization.gradients_ready(0, uneven_parameters().size());
+          strategy.gradients_ready(0, uneven_parameters().size());
           const auto update = [&](std::span<const optim::segment>) {
             if (world.rank() == failing && step == 3) {
               throw std::runtime_error{"the disk is full"};
@@ -235,13 +235,12 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
             std::this_thread::sleep_for(1ms);
           };
           if (world.rank() == failing) {
-            synchronization.finish(update);
+            strategy.finish(update);
           } else {
             auto& message = messages[static_cast<std::size_t>(world.rank())];
-            message = suite::failure_of([&] { synchronization.finish(update); });
+            message = suite::failure_of([&] { strategy.finish(update); });
             if (!message.empty()) {
-              about_state[static_cast<std::size_t>(world.rank())] =
-                  suite::failure_of([&] { synchronization.fetch_state(); });
+              about_state[static_cast<std::size_t>(world.rank())] = suite::failure_of([&] { strategy.fetch_state(); });
               return;
             }
           }
@@ -266,11 +265,11 @@ BOOST_AUTO_TEST_CASE(nobody_fetches_the_state_of_a_step_that_failed) {
   std::atomic<int> looked{0};
   const auto messages = comm::run_ranks(3, [&](comm::threads& world) -> std::string {
     little_memory memory;
-    parallel::sharded_update::state<float, comm::threads> synchronization{{}, world, memory.view()};
+    parallel::sharded_update::state<float, comm::threads> strategy{{}, world, memory.view()};
     std::string message;
     for (int step = 0; step < 2 && message.empty(); ++step) {
       message = suite::failure_of([&] {
-        synchronization.finish([&](std::span<const optim::segment>) {
+        strategy.finish([&](std::span<const optim::segment>) {
           if (world.rank() == 1 && step == 1) {
             throw std::runtime_error{"the disk is full"};
           }
@@ -280,7 +279,7 @@ BOOST_AUTO_TEST_CASE(nobody_fetches_the_state_of_a_step_that_failed) {
         world.fail(message);
       }
     }
-    message = suite::failure_of([&] { synchronization.fetch_state(); });
+    message = suite::failure_of([&] { strategy.fetch_state(); });
     for (++looked; looked < 3;) {
       std::this_thread::sleep_for(1ms);
     }
@@ -297,12 +296,12 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_is_named) {
   const auto messages = comm::run_ranks(3, [](comm::threads& world) -> std::string {
     world.set_time_limit(200ms);
     little_memory memory;
-    parallel::sharded_update::state<float, comm::threads> synchronization{{}, world, memory.view()};
+    parallel::sharded_update::state<float, comm::threads> strategy{{}, world, memory.view()};
     if (world.rank() == 1) {
       std::this_thread::sleep_for(600ms);
       return {};
     }
-    return suite::failure_of([&] { synchronization.finish([](std::span<const optim::segment>) {}); });
+    return suite::failure_of([&] { strategy.finish([](std::span<const optim::segment>) {}); });
   });
   for (const std::size_t rank : {0U, 2U}) {
     BOOST_TEST(messages[rank].find("rank 1 did not arrive within") != std::string::npos, messages[rank]);

@@ -8,15 +8,15 @@
 #include <string_view>  // std::string_view
 
 #include "../../support/trace_checks.hpp"  // first_complaint, spans_of
-#include "gradus/comm/self.hpp"            // self
-#include "gradus/trace/chrome.hpp"         // write, write_chrome
+#include "gradus/comm/self.hpp"
+#include "gradus/trace/chrome.hpp"
 
 namespace {
 
 namespace trace = gradus::trace;
-using gradus::comm::detail::call_kind;
+using gradus::comm::call_kind;
 using trace::category;
-using trace::lane;
+using trace::track;
 
 class string_sink final : public trace::text_sink {
  public:
@@ -37,7 +37,7 @@ trace::span transfer(call_kind kind, std::int64_t begin, std::int64_t end) {
           .bytes = 64,
           .step = 2,
           .what = category::communicate,
-          .where = lane::communicate,
+          .where = track::communicate,
           .operation = static_cast<std::uint8_t>(kind)};
 }
 
@@ -63,10 +63,10 @@ BOOST_AUTO_TEST_CASE(hostile_names_come_back) {
                                          .subject = names.intern("bad \xff\xc0\x80\xed\xa0\x80 bytes"),
                                          .bytes = 9,
                                          .what = category::forward,
-                                         .where = lane::compute}},
+                                         .where = track::compute}},
                               .dropped = 3,
                               .clock_error = 1500}}};
-  const auto have = written(all, {.model = hostile, .batch_size = 4, .threads = 2});
+  const auto have = written(all, {.model = hostile, .batch_size_per_rank = 4, .threads = 2});
   const auto& facts = have.at("otherData");
   BOOST_TEST(facts.at("model").get<std::string>() == hostile);
   BOOST_TEST(facts.at("hosts").at(0).get<std::string>() == hostile);

@@ -14,19 +14,19 @@
 #include <thread>   // std::this_thread, std::thread
 #include <vector>   // std::vector
 
-#include "gradus/comm/threads.hpp"           // run_ranks, threads
-#include "gradus/trace/breakdown.hpp"        // breakdown_of
-#include "gradus/trace/clock_alignment.hpp"  // clock_alignment, measure_clock
-#include "gradus/trace/recorder.hpp"         // recorder, scope
-#include "gradus/trace/rule_watch.hpp"       // rule_watch
-#include "gradus/trace/staging.hpp"          // traced_staging
+#include "gradus/comm/threads.hpp"
+#include "gradus/trace/breakdown.hpp"
+#include "gradus/trace/clock_alignment.hpp"
+#include "gradus/trace/recorder.hpp"
+#include "gradus/trace/rule_watch.hpp"
+#include "gradus/trace/staging.hpp"
 
 namespace {
 
 namespace comm = gradus::comm;
 namespace trace = gradus::trace;
 using trace::category;
-using trace::lane;
+using trace::track;
 
 trace::span numbered(std::int64_t number) {
   return {.begin = number * 1'000'000,
@@ -76,11 +76,11 @@ BOOST_AUTO_TEST_CASE(scopes_know_time_thread_step_and_bytes) {
   BOOST_TEST(spans[0].subject.text() == std::string{"subject"});
   BOOST_TEST(spans[0].bytes == 12);
   BOOST_TEST(spans[0].step == 7);
-  BOOST_TEST((spans[0].where == lane::step && spans[0].what == category::evaluate && spans[0].thread == 0));
+  BOOST_TEST((spans[0].where == track::step && spans[0].what == category::evaluate && spans[0].thread == 0));
   const std::int64_t took = spans[0].end - spans[0].begin;
   BOOST_TEST(took >= 1'900'000);  // nanoseconds, whatever the clock's ticks are
   BOOST_TEST(took < 1'000'000'000);
-  BOOST_TEST((spans[1].where == lane::other && spans[1].thread == 1 && spans[1].step == -1));
+  BOOST_TEST((spans[1].where == track::other && spans[1].thread == 1 && spans[1].step == -1));
   BOOST_TEST(spans[1].begin >= spans[0].end);
 }
 
@@ -218,14 +218,14 @@ BOOST_AUTO_TEST_CASE(pieces_of_a_pass_are_one_update_as_long_as_they_are) {
   const trace::recording have = recorder.read();
   BOOST_TEST_REQUIRE(have.spans.size() == 3);
   for (const trace::span& each : have.spans) {
-    BOOST_TEST((each.what == category::update && each.where == lane::step));
+    BOOST_TEST((each.what == category::update && each.where == track::step));
   }
   BOOST_TEST(have.spans[2].end - have.spans[2].begin >= 3'000'000);
   BOOST_TEST(have.spans[2].begin - have.spans[1].end >= 80'000'000);  // at the end, not from the first piece on
 }
 
 BOOST_AUTO_TEST_CASE(a_moment_belongs_to_the_innermost_span) {
-  const auto ms = [](double begin, double end, category what, lane where = lane::step) {
+  const auto ms = [](double begin, double end, category what, track where = track::step) {
     return trace::span{.begin = static_cast<std::int64_t>(begin * 1e6),
                        .end = static_cast<std::int64_t>(end * 1e6),
                        .what = what,
@@ -235,18 +235,18 @@ BOOST_AUTO_TEST_CASE(a_moment_belongs_to_the_innermost_span) {
                                        ms(10, 30, category::step),
                                        ms(10, 11, category::input),
                                        ms(11, 15, category::forward),
-                                       ms(11, 14, category::forward, lane::compute),
+                                       ms(11, 14, category::forward, track::compute),
                                        ms(12, 13, category::copy),
                                        ms(15, 24, category::backward),
-                                       ms(16, 22, category::communicate, lane::communicate),
-                                       ms(18, 28, category::communicate, lane::communicate),
+                                       ms(16, 22, category::communicate, track::communicate),
+                                       ms(18, 28, category::communicate, track::communicate),
                                        ms(24, 29, category::exchange),
                                        ms(24, 25, category::update),
                                        ms(25, 28, category::wait),
                                        ms(29, 29.5, category::log),
                                        ms(30, 40, category::step),
                                        ms(31, 32, category::input),
-                                       ms(31, 35, category::input, lane::input),
+                                       ms(31, 35, category::input, track::input),
                                        ms(40, 46, category::evaluate)};
   const trace::breakdown have = trace::breakdown_of(spans);
   BOOST_TEST(have.steps == 2);
@@ -272,8 +272,8 @@ BOOST_AUTO_TEST_CASE(who_comes_last_makes_the_others_wait) {
                        .end = end,
                        .step = 0,
                        .what = category::communicate,
-                       .where = lane::communicate,
-                       .operation = static_cast<std::uint8_t>(comm::detail::call_kind::all_reduce)};
+                       .where = track::communicate,
+                       .operation = static_cast<std::uint8_t>(comm::call_kind::all_reduce)};
   };
   const trace::span step{.begin = 100, .end = 9'000'000, .step = 0};
   const trace::timeline all{{{.host = "a", .spans = {step, part(1'000'100, 6'000'000)}},
@@ -312,8 +312,8 @@ BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_alone) {
                        .end = end,
                        .peer = 1,
                        .what = category::communicate,
-                       .where = lane::communicate,
-                       .operation = static_cast<std::uint8_t>(comm::detail::call_kind::broadcast)};
+                       .where = track::communicate,
+                       .operation = static_cast<std::uint8_t>(comm::call_kind::broadcast)};
   };
   const trace::timeline all{{{.host = "early", .spans = {part(0, 60)}},
                              {.host = "root", .spans = {part(40, 50)}},

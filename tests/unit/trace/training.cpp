@@ -66,7 +66,7 @@ void train_on(Communicator& world, const Set& set, bool late, const Rule& rule, 
   namespace nn = gradus::nn;
   gradus::cpu device{{.intra_op_threads = 1}};
   const data::loader_options batches{
-      .batch_size = 8, .seed = 3, .shard = {.rank = world.rank(), .ranks = world.size()}};
+      .global_batch_size = 8, .seed = 3, .shard = {.rank = world.rank(), .ranks = world.size()}};
   data::loader<float, gradus::nhwc> loader{device, set, batches};
   data::parallel_loader<float, gradus::nhwc> evaluated{device, set, batches, {.threads = 2}};
   nn::network<float, gradus::nhwc> net{device, {2, 9, 8}};
@@ -74,7 +74,7 @@ void train_on(Communicator& world, const Set& set, bool late, const Rule& rule, 
   x = net.add("relu", nn::relu{}, x);
   x = net.add("scores", nn::dense{.out_features = 4}, x);
   net.loss(nn::softmax_cross_entropy{}, x);
-  net.freeze({.batch_size = loader.local_batch_size(), .seed = 5});
+  net.compile({.max_batch_size = loader.local_batch_size(), .seed = 5});
   gradus::parallel::compressed_all_reduce<> travelling;
   travelling.bucket_bytes = 100;
   travelling.first_bucket_bytes = 100;
@@ -102,7 +102,7 @@ result run(const std::string& file, bool late, const Rule& rule = {.momentum = 0
     if (file.empty()) {
       return;
     }
-    const auto all = trace::write(file, recorder, traced, {.model = "small", .batch_size = 4, .threads = 1});
+    const auto all = trace::write(file, recorder, traced, {.model = "small", .batch_size_per_rank = 4, .threads = 1});
     if (world.rank() == 0) {
       have.parts = trace::breakdown_of(all);
     }

@@ -77,19 +77,19 @@ struct rank_record {
 };
 
 /// One epoch of 7 steps in float16, in which the gradient of rank `bad_rank` overflows in step 2.
-template <class Communicator, class Synchronization>
-rank_record train_with_overflow(Communicator& world, int bad_rank, const Synchronization& synchronization) {
+template <class Communicator, class Strategy>
+rank_record train_with_overflow(Communicator& world, int bad_rank, const Strategy& strategy) {
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::data::loader<float16, gradus::nhwc> loader{
-      device, gradus_test::small_dataset(), {.batch_size = 8, .seed = 3, .shard = {world.rank(), world.size()}}};
+      device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 3, .shard = {world.rank(), world.size()}}};
   nn::network<float16, gradus::nhwc> net{device, {2, 9, 8}};
   nn::value x = net.add("conv", nn::conv2d{.out_channels = 5, .kernel = {3, 3}}, net.input());
   x = net.add("relu", nn::relu{}, x);
   net.loss(overflowing_loss{.step = world.rank() == bad_rank ? 2 : -1},
            net.add("scores", nn::dense{.out_features = 4}, x));
-  net.freeze({.batch_size = 8, .seed = 5});
+  net.compile({.max_batch_size = 8, .seed = 5});
   const scaled_loss<sgd> rule{.rule = {.momentum = 0.9}, .scaling = {.initial = 1024}};
-  train::trainer trainer{net, rule, world, synchronization};
+  train::trainer trainer{net, rule, world, strategy};
   rank_record result;
   struct recorder {
     rank_record* result;
@@ -108,11 +108,11 @@ rank_record train_with_overflow(Communicator& world, int bad_rank, const Synchro
   return result;
 }
 
-template <class Synchronization>
-void check_that_all_skip(const Synchronization& synchronization) {
+template <class Strategy>
+void check_that_all_skip(const Strategy& strategy) {
   for (const int bad_rank : {0, 1, 2}) {
     const auto ranks =
-        gradus::comm::run_ranks(3, [&](auto& world) { return train_with_overflow(world, bad_rank, synchronization); });
+        gradus::comm::run_ranks(3, [&](auto& world) { return train_with_overflow(world, bad_rank, strategy); });
     for (const rank_record& rank : ranks) {
       BOOST_REQUIRE(rank.steps.size() == 7U);
       for (std::size_t i = 0; i < 7; ++i) {
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(ranks_with_a_scale_reach_the_weights_of_one_process) {
   const training_result one = run_training<gradus::nhwc>(alone, scaled(1024, 3));
   for (const bool overlap_forward : {false, true}) {
     scaled_setup setup = scaled(1024, 3);
-    setup.synchronization = {.bucket_bytes = 1000, .first_bucket_bytes = 200, .overlap_forward = overlap_forward};
+    setup.strategy = {.bucket_bytes = 1000, .first_bucket_bytes = 200, .overlap_forward = overlap_forward};
     const auto ranks =
         gradus::comm::run_ranks(2, [&](auto& world) { return run_training<gradus::nhwc>(world, setup); });
     for (const training_result& rank : ranks) {
@@ -230,8 +230,8 @@ BOOST_AUTO_TEST_CASE(small_gradients_survive_with_a_scale) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float16, gradus::nhwc> net{device, {2, 9, 8}};
   gradus_test::build_training_network(net);
-  net.freeze({.batch_size = 8, .seed = 2});
-  gradus::data::loader<float16, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.batch_size = 8}};
+  net.compile({.max_batch_size = 8, .seed = 2});
+  gradus::data::loader<float16, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.global_batch_size = 8}};
   loader.start_epoch(0);
   const auto* const batch = loader.next();
   const auto largest_gradient = [&](double factor) {

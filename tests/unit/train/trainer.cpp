@@ -54,12 +54,12 @@ void train_as(Communicator& communicator, const plan& chosen, Callbacks&&... cal
   gradus::data::loader<float, gradus::nhwc> loader{
       device,
       gradus_test::small_dataset(),
-      {.batch_size = chosen.batch_size, .seed = 1, .shard = {communicator.rank(), communicator.size()}}};
+      {.global_batch_size = chosen.batch_size, .seed = 1, .shard = {communicator.rank(), communicator.size()}}};
   network net{device, {2, 9, 8}};
   nn::value x = net.add("conv", nn::conv2d{.out_channels = chosen.channels, .kernel = {3, 3}}, net.input());
   x = net.add("relu", nn::relu{}, x);
   net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 4}, x));
-  net.freeze({.batch_size = 8, .seed = chosen.seed});
+  net.compile({.max_batch_size = 8, .seed = chosen.seed});
   train::trainer trainer{net, gradus::optim::sgd{.momentum = chosen.momentum}, communicator};
   trainer.fit(loader, {.epochs = chosen.epochs, .learning_rate = chosen.learning_rate}, callbacks...);
 }
@@ -221,27 +221,26 @@ BOOST_AUTO_TEST_CASE(progress_is_a_line_an_epoch_or_a_bar) {
 }
 
 // In one pass over memory where ranks share it and the rule works element by element.
-static_assert(std::is_same_v<train::default_synchronization<network, optim::sgd, gradus::comm::threads>,
+static_assert(std::is_same_v<train::default_strategy<network, optim::sgd, gradus::comm::threads>,
                              gradus::parallel::sharded_update>);
-static_assert(std::is_same_v<train::default_synchronization<network, optim::lars, gradus::comm::threads>,
+static_assert(
+    std::is_same_v<train::default_strategy<network, optim::lars, gradus::comm::threads>, gradus::parallel::all_reduce>);
+static_assert(std::is_same_v<train::default_strategy<network, optim::scaled_loss<optim::sgd>, gradus::comm::threads>,
                              gradus::parallel::all_reduce>);
 static_assert(
-    std::is_same_v<train::default_synchronization<network, optim::scaled_loss<optim::sgd>, gradus::comm::threads>,
-                   gradus::parallel::all_reduce>);
-static_assert(std::is_same_v<train::default_synchronization<network, optim::sgd, gradus::comm::self>,
-                             gradus::parallel::all_reduce>);
+    std::is_same_v<train::default_strategy<network, optim::sgd, gradus::comm::self>, gradus::parallel::all_reduce>);
 
 // A rank that looks at the state of the rule in the middle of an epoch sees what it would see with all_reduce.
 BOOST_AUTO_TEST_CASE(without_a_synchronization_the_state_is_that_of_all_reduce_at_any_step) {
   using velocities = std::vector<std::vector<float>>;
-  const auto train_with = [](auto& world, const auto&... synchronization) {
+  const auto train_with = [](auto& world, const auto&... strategy) {
     gradus::cpu device{{.intra_op_threads = 1}};
     gradus::data::loader<float, gradus::nhwc> loader{
-        device, gradus_test::small_dataset(), {.batch_size = 8, .shard = {world.rank(), world.size()}}};
+        device, gradus_test::small_dataset(), {.global_batch_size = 8, .shard = {world.rank(), world.size()}}};
     network net{device, {2, 9, 8}};
     gradus_test::build_training_network(net);
-    net.freeze({.batch_size = 8, .seed = 1});
-    train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, synchronization...};
+    net.compile({.max_batch_size = 8, .seed = 1});
+    train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world, strategy...};
     velocities seen;
     struct keeper {
       velocities* kept;
@@ -353,8 +352,7 @@ struct careful_adam : own_adam {
 };
 
 template <class Rule>
-using chosen_by_default =
-    train::default_synchronization<nn::network<double, gradus::nhwc>, Rule, gradus::comm::threads>;
+using chosen_by_default = train::default_strategy<nn::network<double, gradus::nhwc>, Rule, gradus::comm::threads>;
 static_assert(std::is_same_v<chosen_by_default<own_adam>, gradus::parallel::sharded_update>);
 static_assert(std::is_same_v<chosen_by_default<careful_adam>, gradus::parallel::all_reduce>);
 static_assert(std::is_same_v<chosen_by_default<optim::lars>, gradus::parallel::all_reduce>);
@@ -362,13 +360,13 @@ static_assert(std::is_same_v<chosen_by_default<optim::lars>, gradus::parallel::a
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(a_rule_hears_the_number_of_the_step_however_often_it_is_called) {
-  const auto train_with = [](auto& world, const auto& rule, const auto&... synchronization) {
+  const auto train_with = [](auto& world, const auto& rule, const auto&... strategy) {
     gradus::cpu device{{.intra_op_threads = 1}};
-    gradus::data::loader<double, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.batch_size = 8}};
+    gradus::data::loader<double, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.global_batch_size = 8}};
     nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
     gradus_test::build_training_network(net);
-    net.freeze({.batch_size = 8, .seed = 1});
-    train::trainer trainer{net, rule, world, synchronization...};
+    net.compile({.max_batch_size = 8, .seed = 1});
+    train::trainer trainer{net, rule, world, strategy...};
     trainer.fit(loader, {.epochs = 2, .learning_rate = 0.01});
     return std::vector<double>(net.values().begin(), net.values().end());
   };
@@ -397,14 +395,14 @@ template <class Communicator>
 std::vector<double> train_on_part(Communicator& world, gradus::data::shard part) {
   gradus::cpu device{{.intra_op_threads = 1}};
   gradus::data::loader<double, gradus::nhwc> loader{
-      device, gradus_test::small_dataset(), {.batch_size = 8, .seed = 3, .shard = part}};
+      device, gradus_test::small_dataset(), {.global_batch_size = 8, .seed = 3, .shard = part}};
   gradus::data::loader<double, gradus::nhwc> unseen{
-      device, gradus_test::small_dataset(), {.batch_size = 10, .shuffle = false, .shard = part}};
+      device, gradus_test::small_dataset(), {.global_batch_size = 10, .shuffle = false, .shard = part}};
   nn::network<double, gradus::nhwc> net{device, {2, 9, 8}};
   nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, net.input());
   net.loss(nn::softmax_cross_entropy{},
            net.add("scores", nn::dense{.out_features = 4}, net.add("relu", nn::relu{}, x)));
-  net.freeze({.batch_size = 10, .seed = 1});
+  net.compile({.max_batch_size = 10, .seed = 1});
   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world};
   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
   const train::evaluation_report report = trainer.evaluate(unseen);
@@ -463,15 +461,15 @@ BOOST_AUTO_TEST_CASE(ranks_share_evaluations) {
   const auto evaluate_on = [](auto& world) {
     std::vector<train::evaluation_report> result;
     gradus::cpu device{{.intra_op_threads = 1}};
-    gradus::data::loader<float, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.batch_size = 8}};
+    gradus::data::loader<float, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.global_batch_size = 8}};
     gradus::data::loader<float, gradus::nhwc> unseen{
-        device, gradus_test::small_dataset(), {.batch_size = 10, .shuffle = false}};
+        device, gradus_test::small_dataset(), {.global_batch_size = 10, .shuffle = false}};
     network net{device, {2, 9, 8}};
     nn::value x = net.add("conv", nn::conv2d{.out_channels = 3, .kernel = {3, 3}}, net.input());
     x = net.add("norm", nn::batch_norm{}, x);
     net.loss(nn::softmax_cross_entropy{},
              net.add("scores", nn::dense{.out_features = 4}, net.add("relu", nn::relu{}, x)));
-    net.freeze({.batch_size = 10, .seed = 1});
+    net.compile({.max_batch_size = 10, .seed = 1});
     train::trainer trainer{net, gradus::optim::sgd{}, world};
     struct keeper {
       std::vector<train::evaluation_report>* kept;
@@ -486,7 +484,7 @@ BOOST_AUTO_TEST_CASE(ranks_share_evaluations) {
     gradus::comm::self alone;
     train::trainer by_one{net, gradus::optim::sgd{}, alone};
     gradus::data::loader<float, gradus::nhwc> whole{
-        device, gradus_test::small_dataset(), {.batch_size = 5, .shuffle = false}};
+        device, gradus_test::small_dataset(), {.global_batch_size = 5, .shuffle = false}};
     result.push_back(by_one.evaluate(whole));
     return result;
   };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation on the CPU: two passes over memory forward, two backward.
-// Module: kernels. Depends on: tensor.
+// Batch normalization on the CPU: two passes over memory forward, two backward.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill, std::max, std::min
@@ -11,16 +10,16 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                  // network_element
-#include "gradus/core/error.hpp"                    // shape_error
-#include "gradus/core/extents.hpp"                  // image_extents
-#include "gradus/core/index.hpp"                    // index_t
-#include "gradus/device/cpu.hpp"                    // cpu
-#include "gradus/kernels/batch_norm.hpp"            // batch_norm_affine, batch_norm_saved, ...
-#include "gradus/kernels/conv2d.hpp"                // backward_epilogue
-#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"  // loops over runs of elements
-#include "gradus/layout/layout_policy.hpp"          // axis, layout_policy
-#include "gradus/tensor/tensor_view.hpp"            // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/batch_norm.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/norm/batch_norm.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -41,7 +40,7 @@ struct batch_norm_split {
 template <layout_policy Layout>
 [[nodiscard]] batch_norm_split split_batch(const image_extents& shape) {
   static_assert(Layout::order[0] == axis::n && (Layout::order[1] == axis::c || Layout::order[3] == axis::c),
-                "gradus: batch normalisation on the CPU needs a layout with channels just after the images or last");
+                "gradus: batch normalization on the CPU needs a layout with channels just after the images or last");
   batch_norm_split split;
   split.channels = shape.c;
   split.planes = shape.n;
@@ -143,20 +142,20 @@ void for_each_run(cpu& device, const batch_norm_split& split, const Body& body) 
 
 /// y = act((x - mean) * scale + shift + residual) with the coefficients (mean, scale, shift) of every channel.
 template <class Element>
-void normalise(cpu& device, const batch_norm_split& split, const Element* x, Element* y,
+void normalize(cpu& device, const batch_norm_split& split, const Element* x, Element* y,
                const computed<Element>* coefficients, const batch_norm_epilogue<Element>& epilogue) {
   const bool relu = epilogue.act == activation::relu;
   for_each_run(device, split, [&](auto lanes, index_t offset, index_t count, index_t channel) {
     const computed<Element>* const mean = coefficients + channel;
     const Element* const residual = epilogue.residual == nullptr ? nullptr : epilogue.residual + offset;
     if (residual == nullptr && !relu) {
-      normalise_run<lanes.value, false, false>(count, x + offset, y + offset, residual, mean, split.channels);
+      normalize_run<lanes.value, false, false>(count, x + offset, y + offset, residual, mean, split.channels);
     } else if (residual == nullptr) {
-      normalise_run<lanes.value, false, true>(count, x + offset, y + offset, residual, mean, split.channels);
+      normalize_run<lanes.value, false, true>(count, x + offset, y + offset, residual, mean, split.channels);
     } else if (!relu) {
-      normalise_run<lanes.value, true, false>(count, x + offset, y + offset, residual, mean, split.channels);
+      normalize_run<lanes.value, true, false>(count, x + offset, y + offset, residual, mean, split.channels);
     } else {
-      normalise_run<lanes.value, true, true>(count, x + offset, y + offset, residual, mean, split.channels);
+      normalize_run<lanes.value, true, true>(count, x + offset, y + offset, residual, mean, split.channels);
     }
   });
 }
@@ -242,7 +241,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
     coefficients[split.channels + c] = static_cast<real>(scale);
     coefficients[2 * split.channels + c] = static_cast<real>(beta + (static_cast<double>(rounded_mean) - mean) * scale);
   }
-  detail::normalise(device, split, input, y.data(), coefficients, epilogue);
+  detail::normalize(device, split, input, y.data(), coefficients, epilogue);
 }
 
 /// See kernels/batch_norm.hpp.
@@ -252,7 +251,7 @@ void batch_norm_forward_again(cpu& device, std::type_identity_t<image_view<const
                               const std::type_identity_t<batch_norm_saved<parameter_element_t<Element>>>& saved,
                               const std::type_identity_t<batch_norm_epilogue<Element>>& epilogue) {
   const detail::batch_norm_split split = detail::split_batch<Layout>(y.extents());
-  detail::normalise(device, split, x.data(), y.data(), saved.coefficients, epilogue);
+  detail::normalize(device, split, x.data(), y.data(), saved.coefficients, epilogue);
 }
 
 /// See kernels/batch_norm.hpp.
@@ -275,7 +274,7 @@ void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<c
         static_cast<real>(gamma / std::sqrt(static_cast<double>(running.variance[c]) + epsilon));
     work.coefficients[2 * split.channels + c] = affine.beta == nullptr ? real{0} : affine.beta[c];
   }
-  detail::normalise(device, split, x.data(), y.data(), work.coefficients, epilogue);
+  detail::normalize(device, split, x.data(), y.data(), work.coefficients, epilogue);
 }
 
 /// See kernels/batch_norm.hpp.
@@ -295,27 +294,27 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
   const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
   const Element* const output = act == activation::relu ? y.data() : nullptr;
-  const Element* const slope = dy.data();
+  const Element* const gradient = dy.data();
   detail::sum_pieces(
       device, split, work.sums,
       [&](index_t offset, index_t planes, index_t channel, double& first, double& second) {
         const real mean = saved.mean[channel];
         const index_t stride = split.channels * split.plane;
         if (output == nullptr) {
-          detail::sum_slopes_runs<false>(planes, stride, split.plane, input + offset, output, slope + offset, mean,
-                                         first, second);
+          detail::sum_gradients_runs<false>(planes, stride, split.plane, input + offset, output, gradient + offset,
+                                            mean, first, second);
         } else {
-          detail::sum_slopes_runs<true>(planes, stride, split.plane, input + offset, output + offset, slope + offset,
-                                        mean, first, second);
+          detail::sum_gradients_runs<true>(planes, stride, split.plane, input + offset, output + offset,
+                                           gradient + offset, mean, first, second);
         }
       },
       [&](index_t offset, index_t rows, double* first, double* second) {
         if (output == nullptr) {
-          detail::sum_slopes_rows<false>(rows, split.channels, input + offset, output, slope + offset, saved.mean,
-                                         first, second);
+          detail::sum_gradients_rows<false>(rows, split.channels, input + offset, output, gradient + offset, saved.mean,
+                                            first, second);
         } else {
-          detail::sum_slopes_rows<true>(rows, split.channels, input + offset, output + offset, slope + offset,
-                                        saved.mean, first, second);
+          detail::sum_gradients_rows<true>(rows, split.channels, input + offset, output + offset, gradient + offset,
+                                           saved.mean, first, second);
         }
       });
   const double* const totals = detail::add_pieces(device, split, work.sums);
@@ -339,10 +338,10 @@ void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Elem
     return;
   }
   detail::for_each_run(device, split, [&](auto lanes, index_t offset, index_t length, index_t channel) {
-    detail::slopes_run<Element> run;
+    detail::gradients_run<Element> run;
     run.x = input + offset;
     run.y = output == nullptr ? nullptr : output + offset;
-    run.dy = slope + offset;
+    run.dy = gradient + offset;
     run.dx = dx.data() == nullptr ? nullptr : dx.data() + offset;
     run.dresidual = gradients.residual == nullptr ? nullptr : gradients.residual + offset;
     run.relu_output = epilogue.relu_output == nullptr ? nullptr : epilogue.relu_output + offset;

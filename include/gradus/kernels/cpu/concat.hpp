@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Copies of some channels of an image batch, on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::max
 
-#include "gradus/core/element.hpp"                    // network_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/concat.hpp"                  // the declaration for every device
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // for_each_packet
-#include "gradus/layout/mapping.hpp"                  // memory_order
-#include "gradus/tensor/tensor_view.hpp"              // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/concat.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 

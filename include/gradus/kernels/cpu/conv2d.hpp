@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // 2-D convolution on the CPU: no matrix of patches is built, and both layouts have loops of their own.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                                     // network_element, real_element
-#include "gradus/core/index.hpp"                                       // index_t
-#include "gradus/device/cpu.hpp"                                       // cpu
-#include "gradus/kernels/conv2d.hpp"                                   // conv2d_geometry and what may be fused
-#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"          // has_narrow_groups, narrow_group_correlations
-#include "gradus/kernels/cpu/detail/conv2d/small_groups_weights.hpp"  // narrow_group_weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"                 // correlations
-#include "gradus/kernels/cpu/detail/conv2d/pixels.hpp"                 // pixel_correlations
-#include "gradus/kernels/cpu/detail/conv2d/planes.hpp"                 // plane_correlations
-#include "gradus/kernels/cpu/detail/conv2d/weights.hpp"                // weight_gradients
-#include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"               // winograd_correlations
-#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"         // gains_by_winograd
-#include "gradus/layout/layouts.hpp"                                   // nchw, nhwc
-#include "gradus/tensor/tensor_view.hpp"                               // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/pixels.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/planes.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/small_groups_weights.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/weights.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -82,7 +81,7 @@ template <class Element>
 ///
 ///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float
 ///   plane_correlations         nchw, no pairs, and every run as long as a tile: waste() is finite
-///   narrow_group_correlations  has_narrow_groups(): as many results as terms, several taps, few channels a group
+///   small_group_correlations  has_small_groups(): as many results as terms, several taps, few channels a group
 ///   pixel_correlations         any shape
 ///
 /// The classes say why each computes every such shape and reads inside its arrays; tests/property/kernels_cpu_conv
@@ -96,17 +95,17 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
-  const bool narrow_groups = has_narrow_groups(kernels, g);
+  const bool small_groups = has_small_groups(kernels, g);
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
     // Rows that fill tiles are worth more than turning them, but not with one term a group.
-    const bool turned = narrow_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
-    if (!turned && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
+    const bool transposed = small_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
+    if (!transposed && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
     }
   }
-  if (narrow_groups) {
-    return use(narrow_group_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
+  if (small_groups) {
+    return use(small_group_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
   }
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
@@ -117,8 +116,8 @@ template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                        const conv2d_geometry& g, index_t batch, const Use& use) {
   const index_t threads = device.threads();
-  if (has_narrow_groups(kernels, g)) {
-    return use(narrow_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
+  if (has_small_groups(kernels, g)) {
+    return use(small_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
   }
   return use(weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads,
                                        takes_winograd<Element>(device, g)});

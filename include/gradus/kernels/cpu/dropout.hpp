@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Dropout on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -10,16 +9,16 @@
 #include <cstdint>      // std::uint8_t, std::uint32_t, std::uint64_t
 #include <type_traits>  // std::is_same_v, std::type_identity_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                    // network_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/core/random.hpp"                     // random_stream
-#include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/dropout.hpp"                 // dropout_threshold
-#include "gradus/layout/layout_policy.hpp"            // axis, layout_policy
-#include "gradus/layout/mapping.hpp"                  // dense_strides
-#include "gradus/tensor/tensor_view.hpp"              // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/dropout.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>  // SSE2: part of every x86-64, and a tenth of what all intrinsics cost the compiler
@@ -180,7 +179,7 @@ GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>&
   const index_t tiles = (pixels + tile_pixels - 1) / tile_pixels;
   device.parallel_for(shape.n * tiles, 1, [&](index_t begin, index_t end) {
     dropout_keep keep;
-    std::array<std::uint8_t, static_cast<std::size_t>(tile_pixels * tile_channels)> turned;  // (pixel, channel)
+    std::array<std::uint8_t, static_cast<std::size_t>(tile_pixels * tile_channels)> transposed;  // (pixel, channel)
     const index_t stride = strides[1];
     for (index_t tile = begin; tile < end; ++tile) {
       const index_t n = tile / tiles;
@@ -193,13 +192,13 @@ GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>&
               dropout_range(pass.stream, pass.step, pass.first_example + static_cast<std::uint64_t>(n),
                             (c0 + c) * pixels + first, count, pass.threshold, keep);
           for (index_t i = 0; i < count; ++i) {
-            turned[static_cast<std::size_t>(i * tile_channels + c)] = kept[i];
+            transposed[static_cast<std::size_t>(i * tile_channels + c)] = kept[i];
           }
         }
         for (index_t i = 0; i < count; ++i) {
           const index_t offset =
               n * strides[0] + c0 * stride + (first + i) / shape.w * strides[2] + (first + i) % shape.w * strides[3];
-          const std::uint8_t* const kept = turned.data() + i * tile_channels;
+          const std::uint8_t* const kept = transposed.data() + i * tile_channels;
           if (stride == 1) {
             drop_run(width, pass.x + offset, kept, pass.scale, pass.y + offset);
           } else {

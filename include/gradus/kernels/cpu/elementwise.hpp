@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Element-wise passes on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <cstring>  // std::memmove
 
-#include "gradus/core/config.hpp"                     // GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                    // network_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/conv2d.hpp"                  // activation
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/elementwise.hpp"             // the contract
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/elementwise.hpp"
 
 namespace gradus::kernels {
 

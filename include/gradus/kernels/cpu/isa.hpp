@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which instructions the kernels of the CPU use: found at run time, or forced.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <atomic>       // std::atomic
@@ -9,8 +8,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::kernels {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation across channels on the CPU.
-// Module: kernels. Depends on: tensor.
+// Local response normalization across channels on the CPU.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -9,16 +8,16 @@
 #include <string>       // std::to_string
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"                           // network_element
-#include "gradus/core/error.hpp"                             // configuration_error
-#include "gradus/core/extents.hpp"                           // image_extents
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/device/cpu.hpp"                             // cpu
-#include "gradus/kernels/conv2d.hpp"                         // backward_epilogue
-#include "gradus/kernels/cpu/detail/norm/local_response_norm.hpp"  // respond_pixel, respond_planes, ...
-#include "gradus/kernels/local_response_norm.hpp"            // local_response_norm_parameters
-#include "gradus/layout/layout_policy.hpp"                   // axis, layout_policy
-#include "gradus/tensor/tensor_view.hpp"                     // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/norm/local_response_norm.hpp"
+#include "gradus/kernels/local_response_norm.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -27,7 +26,7 @@ namespace detail {
 template <class Layout>
 consteval bool explain_response_layout() {
   static_assert(Layout::order[0] == axis::n && (Layout::order[1] == axis::c || Layout::order[3] == axis::c),
-                "gradus: local response normalisation on the CPU needs a layout with channels just after the images or "
+                "gradus: local response normalization on the CPU needs a layout with channels just after the images or "
                 "last");
   return true;
 }
@@ -111,7 +110,8 @@ void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<c
       [&](index_t begin, index_t end) {
         detail::response_buffers<detail::computed<Element>> buffers;
         for (index_t i = begin * shape.c; i < end * shape.c; i += shape.c) {
-          detail::respond_slopes_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i, buffers);
+          detail::respond_gradients_pixel(rule, shape.c, x.data() + i, dy.data() + i, dx.data() + i, epilogue, i,
+                                          buffers);
         }
       },
       [&](index_t begin, index_t end, index_t tiles) {
@@ -119,8 +119,8 @@ void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<c
         for (index_t i = begin; i < end; ++i) {
           const index_t first = i % tiles * tile;
           const index_t offset = i / tiles * shape.c * pixels + first;
-          detail::respond_slopes_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
-                                        dy.data() + offset, dx.data() + offset, epilogue, offset, buffers);
+          detail::respond_gradients_planes(rule, shape.c, pixels, std::min(tile, pixels - first), x.data() + offset,
+                                           dy.data() + offset, dx.data() + offset, epilogue, offset, buffers);
         }
       });
 }

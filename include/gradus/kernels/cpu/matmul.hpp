@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The matrix product on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -10,13 +9,13 @@
 #include <type_traits>  // std::is_same_v
 #include <utility>      // std::pair
 
-#include "gradus/core/config.hpp"                     // GRADUS_COLD
-#include "gradus/core/element.hpp"                    // network_element, real_element, storage_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/device/cpu.hpp"                      // cpu
-#include "gradus/kernels/cpu/detail/matmul/matrix_vector.hpp"  // thin_product
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"         // multiply_rows, pack_panel, read_run, scratch
-#include "gradus/kernels/matmul.hpp"                  // matmul_shape, matmul_epilogue
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/matmul/matrix_vector.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/matmul.hpp"
 
 namespace gradus::kernels {
 
@@ -37,8 +36,8 @@ class product {
     swapped_ = cost(b, a) + 3.0 * static_cast<double>(s.m * s.n) < cost(a, b);
     rows_ = swapped_ ? b : a;
     columns_ = swapped_ ? a : b;
-    thin_ = s.k >= thin_product<Element>::least_terms &&
-            std::min(rows_.count, columns_.count) <= thin_product<Element>::most_vectors;
+    thin_ = s.k >= matrix_vector_product<Element>::least_terms &&
+            std::min(rows_.count, columns_.count) <= matrix_vector_product<Element>::most_vectors;
     packs_rows_ = rows_.term_step != 1 && (rows_.count > 1 || !in_place_);
     copies_rows_ = !packs_rows_ && !in_place_;
     copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
@@ -69,7 +68,7 @@ class product {
   /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
   [[nodiscard]] GRADUS_COLD static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
                                                                index_t threads) {
-    std::size_t bytes = thin_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
+    std::size_t bytes = matrix_vector_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
     for (const auto& [rows, columns] : {std::pair{s.m, s.n}, {s.n, s.m}}) {
       scratch shared;
       static_cast<void>(shared.take<real>(rows > most_rows ? round_up(columns, kernels.width) * s.k : 0));
@@ -89,7 +88,8 @@ class product {
       const bool few_rows = rows_.count <= columns_.count;
       tile_output<Result> stored = output;
       stored.bias_of_rows = few_rows == swapped_;  // the bias is one of the columns of C
-      const thin_product<Element> thin{kernels_, few_rows ? rows_ : columns_, few_rows ? columns_ : rows_, all_terms_};
+      const matrix_vector_product<Element> thin{kernels_, few_rows ? rows_ : columns_, few_rows ? columns_ : rows_,
+                                                all_terms_};
       thin.run(device, few_rows ? row_side : column_side, few_rows ? column_side : row_side, stored, workspace);
       return;
     }

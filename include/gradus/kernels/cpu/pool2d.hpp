@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Maximum and average pooling on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -10,19 +9,19 @@
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                // network_element
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/device/cpu.hpp"                  // cpu
-#include "gradus/kernels/conv2d.hpp"              // backward_epilogue
-#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"   // max_halves, ...
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"     // max_windows, slopes_of_row, ...
-#include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"   // turn, turn_back
-#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"  // pool_axis
-#include "gradus/kernels/pool2d.hpp"              // pool2d_geometry
-#include "gradus/layout/layout_policy.hpp"        // axis, layout_policy
-#include "gradus/layout/mapping.hpp"              // dense_mapping
-#include "gradus/tensor/tensor_view.hpp"          // image_view
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/transposed.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/two_by_two.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
+#include "gradus/kernels/pool2d.hpp"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -41,8 +40,8 @@ struct pool_places {
 };
 
 /// A pooling of images in some layout. Where channels are neighbours, they are the lanes of vectors. Where they are
-/// not, bands of rows of a few channels are turned into buffers in which they are; what is too large for these is done
-/// with one lane.
+/// not, bands of rows of a few channels are transposed into buffers in which they are; what is too large for these is
+/// done with one lane.
 struct pool_plan {
   // Buffers are on the stack, because a training step allocates nothing.
   static constexpr index_t band_pixels = 2048;
@@ -107,16 +106,16 @@ void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_
   });
 }
 
-/// The bands of `rows` rows of `width` pixels, for channels that are neighbours, or turned in bands of at most `height`
-/// rows, so that results of row_pixels fit. Where not even one row does, the channels are done one by one, unturned.
-/// The sweeps of pooling in tests/property draw widths around both limits.
+/// The bands of `rows` rows of `width` pixels, for channels that are neighbours, or transposed in bands of at most
+/// `height` rows, so that results of row_pixels fit. Where not even one row does, the channels are done one by one,
+/// untransposed. The sweeps of pooling in tests/property draw widths around both limits.
 [[nodiscard]] inline pool_bands cut_bands(const pool_plan& plan, index_t rows, index_t width, index_t height,
-                                          bool turned) noexcept {
-  if (!turned) {
+                                          bool transposed) noexcept {
+  if (!transposed) {
     return {std::max(index_t{1}, plan.channels), 1};
   }
   height = std::min({height, rows, plan.row_pixels / std::max(index_t{1}, width)});
-  return height > 0 ? pool_bands{turned_lanes, height} : pool_bands{1, std::max(index_t{1}, rows)};
+  return height > 0 ? pool_bands{transposed_lanes, height} : pool_bands{1, std::max(index_t{1}, rows)};
 }
 
 template <class Element>
@@ -178,26 +177,26 @@ GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forwa
   }
 }
 
-/// A band that is turned.
+/// A band that is transposed.
 template <class Element>
-GRADUS_NEVER_INLINE void pool_turned_band(const pool_plan& plan, const pool_forward<Element>& call,
-                                          const pool_band& band) {
-  std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
-  std::array<Element, pool_plan::row_pixels * turned_lanes> results;
-  std::array<std::uint8_t, pool_plan::row_pixels * turned_lanes> chosen;
+GRADUS_NEVER_INLINE void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& call,
+                                              const pool_band& band) {
+  std::array<Element, pool_plan::band_pixels * transposed_lanes> transposed;
+  std::array<Element, pool_plan::row_pixels * transposed_lanes> results;
+  std::array<std::uint8_t, pool_plan::row_pixels * transposed_lanes> chosen;
   const pool_axis& rows = plan.rows;
   const index_t first = rows.window(band.rows.begin).begin;
-  const index_t in_h = plan.columns.inputs * turned_lanes;
-  const index_t out_h = plan.columns.outputs * turned_lanes;
+  const index_t in_h = plan.columns.inputs * transposed_lanes;
+  const index_t out_h = plan.columns.outputs * transposed_lanes;
   turn(pixel_rows<const Element>{call.x + band.place(plan.in) + first * plan.in.h, band.lanes, plan.in.c,
                                  rows.window(band.rows.end - 1).end - first, plan.in.h, plan.columns.inputs, plan.in.w},
-       turned.data());
+       transposed.data());
   for (index_t p = band.rows.begin; p < band.rows.end; ++p) {
     const index_t row = (p - band.rows.begin) * out_h;
     pool_row<Element>(plan,
-                      {call.run, turned.data() - first * in_h, results.data() + row,
+                      {call.run, transposed.data() - first * in_h, results.data() + row,
                        call.choice == nullptr ? nullptr : chosen.data() + row},
-                      p, band.lanes, in_h, turned_lanes, turned_lanes);
+                      p, band.lanes, in_h, transposed_lanes, transposed_lanes);
   }
   const auto target = [&]<class Type>(Type* data) {
     return pixel_rows<Type>{data + band.place(plan.out) + band.rows.begin * plan.out.h,
@@ -214,17 +213,18 @@ GRADUS_NEVER_INLINE void pool_turned_band(const pool_plan& plan, const pool_forw
   }
 }
 
-/// Pools all images; turned_band is null where channels are neighbours.
+/// Pools all images; transposed_band is null where channels are neighbours.
 template <class Element>
 GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
-                             void (*turned_band)(const pool_plan&, const pool_forward<Element>&, const pool_band&)) {
+                             void (*transposed_band)(const pool_plan&, const pool_forward<Element>&,
+                                                     const pool_band&)) {
   const pool_axis& rows = plan.rows;
   // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and all of them at most.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
       rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.kernel + rows.stride) / rows.stride;
-  const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, height, turned_band != nullptr);
-  const auto do_band = turned_band != nullptr && cut.lanes > 1 ? turned_band : pool_plain_band<Element>;
+  const pool_bands cut = cut_bands(plan, rows.outputs, plan.columns.outputs, height, transposed_band != nullptr);
+  const auto do_band = transposed_band != nullptr && cut.lanes > 1 ? transposed_band : pool_plain_band<Element>;
   for_each_band(device, plan, rows.outputs, cut, plan.columns.outputs * rows.kernel * plan.columns.kernel,
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
@@ -235,13 +235,13 @@ struct pool_backward {
   void (*row)(const pool_plan& plan, const pool_backward& call, const input_row& row, index_t h);
   const Element* dy;
   const std::uint8_t* choice;  ///< null: average pooling
-  slope_target<Element> target;
+  gradient_target<Element> target;
 };
 
 /// A band of neighbouring channels, or of one.
 template <class Element>
-GRADUS_NEVER_INLINE void plain_band_of_slopes(const pool_plan& plan, const pool_backward<Element>& call,
-                                              const pool_band& band) {
+GRADUS_NEVER_INLINE void plain_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call,
+                                                 const pool_band& band) {
   for (index_t h = band.rows.begin; h < band.rows.end; ++h) {
     const pool_range p = plan.rows.windows_with(h);
     call.row(plan, call,
@@ -257,13 +257,13 @@ GRADUS_NEVER_INLINE void plain_band_of_slopes(const pool_plan& plan, const pool_
   }
 }
 
-/// A band that is turned.
+/// A band that is transposed.
 template <class Element>
-GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool_backward<Element>& call,
-                                               const pool_band& band) {
-  std::array<Element, pool_plan::band_pixels * turned_lanes> turned;
-  std::array<std::uint8_t, pool_plan::band_pixels * turned_lanes> chosen;
-  std::array<computed<Element>, pool_plan::row_pixels * turned_lanes> sums;  // rounded once, after the epilogue
+GRADUS_NEVER_INLINE void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call,
+                                                      const pool_band& band) {
+  std::array<Element, pool_plan::band_pixels * transposed_lanes> transposed;
+  std::array<std::uint8_t, pool_plan::band_pixels * transposed_lanes> chosen;
+  std::array<computed<Element>, pool_plan::row_pixels * transposed_lanes> sums;  // rounded once, after the epilogue
   const pool_axis& rows = plan.rows;
   const index_t first = rows.windows_with(band.rows.begin).begin;
   const auto source = [&]<class Type>(const Type* data) {
@@ -275,22 +275,22 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
                                   plan.columns.outputs,
                                   plan.out.w};
   };
-  turn(source(call.dy), turned.data());
+  turn(source(call.dy), transposed.data());
   if (call.choice != nullptr) {
     turn(source(call.choice), chosen.data());
   }
-  const index_t out_h = plan.columns.outputs * turned_lanes;
-  const index_t in_h = plan.columns.inputs * turned_lanes;
+  const index_t out_h = plan.columns.outputs * transposed_lanes;
+  const index_t in_h = plan.columns.inputs * transposed_lanes;
   for (index_t h = band.rows.begin; h < band.rows.end; ++h) {
     const pool_range p = rows.windows_with(h);
-    call.row(plan, {call.row, turned.data(), chosen.data(), {.sums = sums.data()}},
+    call.row(plan, {call.row, transposed.data(), chosen.data(), {.sums = sums.data()}},
              {.columns = plan.columns,
               .p = p,
               .output = (p.begin - first) * out_h,
               .row_step = out_h,
-              .column_step = turned_lanes,
+              .column_step = transposed_lanes,
               .input = (h - band.rows.begin) * in_h,
-              .input_step = turned_lanes,
+              .input_step = transposed_lanes,
               .lanes = band.lanes},
              h);
   }
@@ -301,65 +301,65 @@ GRADUS_NEVER_INLINE void turned_band_of_slopes(const pool_plan& plan, const pool
             epilogue_from(call.target.epilogue, target));
 }
 
-/// The gradients of all images; turned_band is null where channels are neighbours.
+/// The gradients of all images; transposed_band is null where channels are neighbours.
 template <class Element>
-GRADUS_COLD void slopes_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
-                                  void (*turned_band)(const pool_plan&, const pool_backward<Element>&,
-                                                      const pool_band&)) {
+GRADUS_COLD void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
+                                     void (*transposed_band)(const pool_plan&, const pool_backward<Element>&,
+                                                             const pool_band&)) {
   const pool_axis& rows = plan.rows;
   // `height` rows of inputs are in at most (height + kernel - 2) / stride + 1 rows of windows, and in all at most.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
   const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
-  const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, turned_band != nullptr);
-  const auto do_band = turned_band != nullptr && cut.lanes > 1 ? turned_band : plain_band_of_slopes<Element>;
+  const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, transposed_band != nullptr);
+  const auto do_band = transposed_band != nullptr && cut.lanes > 1 ? transposed_band : plain_band_of_gradients<Element>;
   for_each_band(device, plan, rows.inputs, cut, 2 * plan.columns.inputs,
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
 
 /// The gradients of a row of inputs of maximum pooling.
 template <class Element>
-void max_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
+void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
   const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
   const index_t row_stride = plan.rows.stride * plan.columns.kernel;
-  slopes_of_row(row, call.target,
-                [=, dy = call.dy, choice = call.choice]<class Packet, std::size_t Block>(
-                    Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
-                  typename Packet::index_vector mine[Block];
-                  Packet::equal_bytes(choice + i, static_cast<int>(first - p * row_stride + s), mine);
-                  constexpr int block{Block};
+  gradients_of_row(row, call.target,
+                   [=, dy = call.dy, choice = call.choice]<class Packet, std::size_t Block>(
+                       Packet, typename Packet::type(&sum)[Block], index_t p, index_t, index_t s, index_t i) {
+                     typename Packet::index_vector mine[Block];
+                     Packet::equal_bytes(choice + i, static_cast<int>(first - p * row_stride + s), mine);
+                     constexpr int block{Block};
 #pragma GCC unroll 4
-                  for (int j = 0; j < block; ++j) {
-                    sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
-                  }
-                });
+                     for (int j = 0; j < block; ++j) {
+                       sum[j] += Packet::masked(mine[j], Packet::load(dy + i + j * Packet::lanes));
+                     }
+                   });
 }
 
 /// The same of average pooling.
 template <class Element>
-void average_slopes_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
-                           index_t /*h*/) {
+void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
+                              index_t /*h*/) {
   const pool_range rows = plan.count_padding ? pool_range{0, plan.rows.outputs} : plan.rows.whole_windows();
   const pool_range columns = plan.count_padding ? pool_range{0, plan.columns.outputs} : plan.columns.whole_windows();
   using real = computed<Element>;
   const real usual = real{1} / static_cast<real>(plan.rows.kernel * plan.columns.kernel);
-  slopes_of_row(row, call.target,
-                [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
-                                                                          index_t p, index_t q, index_t, index_t i) {
-                  real share = usual;
-                  if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
-                    share = real{1} / static_cast<real>(plan.rows.window(p).size() * plan.columns.window(q).size());
-                  }
-                  constexpr int block{Block};
+  gradients_of_row(row, call.target,
+                   [=, &plan, dy = call.dy]<class Packet, std::size_t Block>(Packet, typename Packet::type(&sum)[Block],
+                                                                             index_t p, index_t q, index_t, index_t i) {
+                     real share = usual;
+                     if (!rows.holds(p) || !columns.holds(q)) [[unlikely]] {
+                       share = real{1} / static_cast<real>(plan.rows.window(p).size() * plan.columns.window(q).size());
+                     }
+                     constexpr int block{Block};
 #pragma GCC unroll 4
-                  for (int j = 0; j < block; ++j) {
-                    sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
-                  }
-                });
+                     for (int j = 0; j < block; ++j) {
+                       sum[j] += Packet::load(dy + i + j * Packet::lanes) * share;
+                     }
+                   });
 }
 
 /// Whether windows halve planes whose rows are neighbours: all windows are whole then, no two share an entry, and what
 /// they leave over lies behind the last one of each row and below the last row.
-[[nodiscard]] inline bool pools_halves(const pool_plan& plan) noexcept {
+[[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
   const auto halves = [](const pool_axis& a) {
     return a.kernel == 2 && a.stride == 2 && a.pad == 0 && 2 * a.outputs <= a.inputs;
   };
@@ -386,12 +386,12 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   const detail::pool_forward<Element> call{detail::max_windows<Element>, x.data(), y.data(), choice};
   if constexpr (detail::pools_lanes<Layout>) {
     detail::pool_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_halves(plan)) {
+  } else if (detail::pools_two_by_two(plan)) {
     detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::max_halves(plane, x.data() + in, y.data() + out, choice == nullptr ? nullptr : choice + out);
+      detail::max_two_by_two(plane, x.data() + in, y.data() + out, choice == nullptr ? nullptr : choice + out);
     });
   } else {
-    detail::pool_images<Element>(device, plan, call, detail::pool_turned_band<Element>);
+    detail::pool_images<Element>(device, plan, call, detail::pool_transposed_band<Element>);
   }
 }
 
@@ -403,16 +403,16 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), false, Layout{}};
   const detail::pool_backward<Element> call{
-      detail::max_slopes_of_row<Element>, dy.data(), choice, {dx.data(), epilogue}};
+      detail::max_gradients_of_row<Element>, dy.data(), choice, {dx.data(), epilogue}};
   if constexpr (detail::pools_lanes<Layout>) {
-    detail::slopes_of_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_halves(plan)) {
+    detail::gradients_of_images<Element>(device, plan, call, nullptr);
+  } else if (detail::pools_two_by_two(plan)) {
     detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::max_slopes_of_halves(plane, dy.data() + out, choice + out, dx.data() + in,
-                                   detail::epilogue_from<Element>(epilogue, in));
+      detail::max_gradients_of_two_by_two(plane, dy.data() + out, choice + out, dx.data() + in,
+                                          detail::epilogue_from<Element>(epilogue, in));
     });
   } else {
-    detail::slopes_of_images<Element>(device, plan, call, detail::turned_band_of_slopes<Element>);
+    detail::gradients_of_images<Element>(device, plan, call, detail::transposed_band_of_gradients<Element>);
   }
 }
 
@@ -425,12 +425,12 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   const detail::pool_forward<Element> call{detail::average_windows<Element>, x.data(), y.data(), nullptr};
   if constexpr (detail::pools_lanes<Layout>) {
     detail::pool_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_halves(plan)) {
+  } else if (detail::pools_two_by_two(plan)) {
     detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::average_halves(plane, x.data() + in, y.data() + out);
+      detail::average_two_by_two(plane, x.data() + in, y.data() + out);
     });
   } else {
-    detail::pool_images<Element>(device, plan, call, detail::pool_turned_band<Element>);
+    detail::pool_images<Element>(device, plan, call, detail::pool_transposed_band<Element>);
   }
 }
 
@@ -442,16 +442,16 @@ void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              const std::type_identity_t<backward_epilogue<Element>>& epilogue) {
   const detail::pool_plan plan{shape, dx.extent(axis::n), count_padding, Layout{}};
   const detail::pool_backward<Element> call{
-      detail::average_slopes_of_row<Element>, dy.data(), nullptr, {dx.data(), epilogue}};
+      detail::average_gradients_of_row<Element>, dy.data(), nullptr, {dx.data(), epilogue}};
   if constexpr (detail::pools_lanes<Layout>) {
-    detail::slopes_of_images<Element>(device, plan, call, nullptr);
-  } else if (detail::pools_halves(plan)) {
+    detail::gradients_of_images<Element>(device, plan, call, nullptr);
+  } else if (detail::pools_two_by_two(plan)) {
     detail::for_each_halved_plane(device, plan, [&](const detail::halved_plane& plane, index_t in, index_t out) {
-      detail::average_slopes_of_halves(plane, dy.data() + out, dx.data() + in,
-                                       detail::epilogue_from<Element>(epilogue, in));
+      detail::average_gradients_of_two_by_two(plane, dy.data() + out, dx.data() + in,
+                                              detail::epilogue_from<Element>(epilogue, in));
     });
   } else {
-    detail::slopes_of_images<Element>(device, plan, call, detail::turned_band_of_slopes<Element>);
+    detail::gradients_of_images<Element>(device, plan, call, detail::transposed_band_of_gradients<Element>);
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Softmax and softmax cross-entropy on the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -10,11 +9,11 @@
 #include <cstddef>    // std::size_t
 #include <cstdint>    // std::int32_t
 
-#include "gradus/core/element.hpp"               // network_element
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/device/cpu.hpp"                 // cpu
-#include "gradus/kernels/cpu/detail/softmax/loops.hpp"  // largest_of, exponentials, scale_row
-#include "gradus/kernels/softmax.hpp"            // loss_sums
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/softmax/loops.hpp"
+#include "gradus/kernels/softmax.hpp"
 
 namespace gradus::kernels {
 

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation on CUDA. Kernels of our own: the activation, the residual and the mask of a gradient cost no pass
+// Batch normalization on CUDA. Kernels of our own: the activation, the residual and the mask of a gradient cost no pass
 // of their own, for every element type and layout, and the running variance and sums are those of the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
 #include <cstdint>  // std::uint32_t
 #include <span>     // std::span
 
-#include "gradus/core/element.hpp"               // network_element, parameter_element_t
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/device/cuda.cuh"                // cuda
-#include "gradus/kernels/batch_norm.hpp"         // batch_norm_affine, ...
-#include "gradus/kernels/conv2d.hpp"             // activation, backward_epilogue
-#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"  // channel_sums, channel_view
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"        // launch, packets
-#include "gradus/tensor/tensor_view.hpp"         // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/batch_norm.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -341,8 +340,8 @@ void batch_norm_forward_inference(cuda& device, image_view<const Element, Layout
   }
   const auto view = detail::channel_view::of<Layout>(x.extents());
   real* const coefficients = detail::coefficients_in<real>(workspace, view);
-  detail::launch(device, "batch_norm_forward_inference", detail::blocks_for(view.channels), detail::block_threads,
-                 &detail::running_coefficients_kernel<real>, view.channels, running, affine, epsilon, coefficients);
+  launch(device, "batch_norm_forward_inference", detail::blocks_for(view.channels), detail::block_threads,
+         &detail::running_coefficients_kernel<real>, view.channels, running, affine, epsilon, coefficients);
   detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
 }
 
@@ -389,9 +388,9 @@ void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x
                                                         .accumulate = epilogue.accumulate,
                                                         .accumulate_residual = gradients.accumulate_residual};
   const auto run = [&]<int Width>() {
-    detail::launch(device, "batch_norm_backward", detail::image_grid(images.examples, images.image_size() / Width),
-                   detail::block_threads, &detail::normalize_backward_kernel<Width, Element, real>, images.examples,
-                   images.image_size(), images.channels, static_cast<std::uint32_t>(view.inner), call);
+    launch(device, "batch_norm_backward", detail::image_grid(images.examples, images.image_size() / Width),
+           detail::block_threads, &detail::normalize_backward_kernel<Width, Element, real>, images.examples,
+           images.image_size(), images.channels, static_cast<std::uint32_t>(view.inner), call);
   };
   if (detail::channels_in_packets<Element>(view) &&
       detail::on_packets(x.data(), output, dy.data(), dx.data(), epilogue.relu_output, gradients.residual)) {

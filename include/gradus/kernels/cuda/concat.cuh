@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Copies of some channels of an image batch on CUDA.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint32_t
 
-#include "gradus/core/element.hpp"          // network_element
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/kernels/concat.hpp"        // the declaration for every device
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"   // launch
-#include "gradus/layout/layout_policy.hpp"  // axis, layout_policy
-#include "gradus/tensor/tensor_view.hpp"    // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/concat.hpp"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/layout/layout_policy.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -57,12 +56,12 @@ void copy_channels(cuda& device, image_view<const Element, Layout, cuda> source,
   Element* const to = destination.data() + first_destination_channel * run;
   if (accumulate) {
     detail::device_images<Layout>::of(source.extents());  // refuses what 32 bits cannot count
-    detail::launch(device, "copy_channels", detail::image_grid(blocks, length), detail::block_threads,
-                   &detail::add_runs_kernel<Element>, blocks, static_cast<std::uint32_t>(length), from, source_block,
-                   to, destination_block);
+    launch(device, "copy_channels", detail::image_grid(blocks, length), detail::block_threads,
+           &detail::add_runs_kernel<Element>, blocks, static_cast<std::uint32_t>(length), from, source_block, to,
+           destination_block);
   } else {
     constexpr auto bytes = static_cast<index_t>(sizeof(Element));
-    gradus::detail::check_cuda(
+    check_cuda(
         cudaMemcpy2DAsync(to, static_cast<std::size_t>(destination_block * bytes), from,
                           static_cast<std::size_t>(source_block * bytes), static_cast<std::size_t>(length * bytes),
                           static_cast<std::size_t>(blocks), cudaMemcpyDeviceToDevice, device.stream()),

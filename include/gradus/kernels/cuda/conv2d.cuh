@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // 2-D convolution on CUDA, by cuDNN.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -10,16 +9,16 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/element.hpp"                   // network_element, parameter_element_t
-#include "gradus/core/index.hpp"                     // index_t
-#include "gradus/device/cuda.cuh"                    // cuda
-#include "gradus/kernels/conv2d.hpp"                 // conv2d_geometry, the epilogues
-#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"      // channel_sums
-#include "gradus/kernels/cuda/detail/conv2d/convolution_plan.cuh"  // convolution_plans
-#include "gradus/kernels/cuda/elementwise.cuh"       // convert
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"            // launch, device_images
-#include "gradus/kernels/cuda/matmul.cuh"            // apply_epilogue
-#include "gradus/tensor/tensor_view.hpp"             // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/conv2d/convolution_plan.cuh"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"
+#include "gradus/kernels/cuda/elementwise.cuh"
+#include "gradus/kernels/cuda/matmul.cuh"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -190,12 +189,11 @@ void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_v
   }
   run.plan().template backward_data<scalar>(run.handle(), dy.data(), weights, run.padded(), false, run.workspace());
   const auto in = detail::device_images<Layout>::of(dx.extents());
-  detail::launch(
-      device, "conv2d_backward_data", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
-      &detail::crop_kernel<Layout, Element>, in, detail::device_images<Layout>::of(run.plan().input_extents()),
-      static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
-      static_cast<const Element*>(run.padded()), dx.data(),
-      detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+  launch(device, "conv2d_backward_data", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+         &detail::crop_kernel<Layout, Element>, in, detail::device_images<Layout>::of(run.plan().input_extents()),
+         static_cast<std::int32_t>(geometry.pad_top), static_cast<std::int32_t>(geometry.pad_left),
+         static_cast<const Element*>(run.padded()), dx.data(),
+         detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
 }
 
 /// See kernels/conv2d.hpp. Gradients of the weights of a storage element are rounded to it once.

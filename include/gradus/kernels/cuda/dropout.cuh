@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Dropout on CUDA: the masks of the CPU.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstdint>  // std::uint8_t, std::uint32_t, std::uint64_t
 
-#include "gradus/core/element.hpp"         // network_element
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/random.hpp"          // random_stream
-#include "gradus/device/cuda.cuh"          // cuda
-#include "gradus/device/cuda_step.cuh"     // recorded_numbers
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"  // launch, device_images
-#include "gradus/kernels/dropout.hpp"      // dropout_keeps, dropout_threshold
-#include "gradus/layout/layouts.hpp"       // nchw
-#include "gradus/tensor/tensor_view.hpp"   // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_step.cuh"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/dropout.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -23,8 +22,7 @@ namespace detail {
 template <class Layout, class E>
 __global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, device_real<E> scale,
                                std::uint32_t threshold, random_stream stream, std::uint64_t step,
-                               std::uint64_t first_example, const gradus::detail::step_numbers* recorded,
-                               std::uint8_t* mask) {
+                               std::uint64_t first_example, const step_numbers* recorded, std::uint8_t* mask) {
   if (recorded != nullptr) {
     step = recorded->step;
     first_example = recorded->first_example;
@@ -63,10 +61,10 @@ void dropout_forward(cuda& device, image_view<const Element, Layout, cuda> x, im
     return;
   }
   const auto images = detail::device_images<Layout>::of(x.extents());
-  detail::launch(device, "dropout_forward", detail::image_grid(images.examples, images.image_size()),
-                 detail::block_threads, &detail::dropout_kernel<Layout, Element>, images, x.data(), y.data(),
-                 static_cast<detail::device_real<Element>>(1.0 / (1.0 - rate)), dropout_threshold(rate), stream, step,
-                 first_example, device.context<gradus::detail::recorded_numbers>().for_kernels(), mask);
+  launch(device, "dropout_forward", detail::image_grid(images.examples, images.image_size()), detail::block_threads,
+         &detail::dropout_kernel<Layout, Element>, images, x.data(), y.data(),
+         static_cast<detail::device_real<Element>>(1.0 / (1.0 - rate)), dropout_threshold(rate), stream, step,
+         first_example, device.context<captured_numbers>().for_kernels(), mask);
 }
 
 /// See kernels/dropout.hpp.
@@ -76,9 +74,9 @@ void dropout_backward(cuda& device, index_t count, const Element* dy, const std:
   if (count == 0) {
     return;
   }
-  detail::launch(device, "dropout_backward", detail::blocks_for(count), detail::block_threads,
-                 &detail::dropout_backward_kernel<Element>, count, dy, mask,
-                 static_cast<detail::device_real<Element>>(scale), dx, accumulate);
+  launch(device, "dropout_backward", detail::blocks_for(count), detail::block_threads,
+         &detail::dropout_backward_kernel<Element>, count, dy, mask, static_cast<detail::device_real<Element>>(scale),
+         dx, accumulate);
 }
 
 }  // namespace gradus::kernels

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Element-wise passes on CUDA: one launch each, 16 bytes an instruction.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -9,12 +8,12 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::type_identity_t
 
-#include "gradus/core/element.hpp"         // network_element
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/device/cuda.cuh"          // cuda
-#include "gradus/kernels/conv2d.hpp"       // activation
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"  // launch, load_packet, narrow, widen
-#include "gradus/kernels/elementwise.hpp"  // the declarations for every device
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/elementwise.hpp"
 
 namespace gradus::kernels {
 

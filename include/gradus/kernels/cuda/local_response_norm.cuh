@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation on CUDA.
-// Module: kernels. Depends on: tensor.
+// Local response normalization on CUDA.
 #pragma once
 
 #include <algorithm>  // std::min
 #include <cstdint>    // std::int32_t, std::uint32_t
 
-#include "gradus/core/element.hpp"                 // network_element
-#include "gradus/core/index.hpp"                   // index_t
-#include "gradus/device/cuda.cuh"                  // cuda
-#include "gradus/kernels/conv2d.hpp"               // backward_epilogue
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"          // launch, device_images, device_epilogue
-#include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_parameters
-#include "gradus/tensor/tensor_view.hpp"           // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/local_response_norm.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
 namespace detail {
 
-/// Local response normalisation at one pixel.
+/// Local response normalization at one pixel.
 template <class Layout, class E>
 struct device_response {
   using real = device_real<E>;
@@ -102,9 +101,9 @@ void local_response_norm_forward(cuda& device, image_view<const Element, Layout,
                                  const local_response_norm_parameters& parameters) {
   const auto images = detail::device_images<Layout>::of(x.extents());
   if (x.size() != 0) {
-    detail::launch(device, "local_response_norm_forward", detail::image_grid(images.examples, images.image_size()),
-                   detail::block_threads, &detail::response_norm_kernel<Layout, Element>,
-                   detail::device_response<Layout, Element>{images, parameters}, x.data(), y.data());
+    launch(device, "local_response_norm_forward", detail::image_grid(images.examples, images.image_size()),
+           detail::block_threads, &detail::response_norm_kernel<Layout, Element>,
+           detail::device_response<Layout, Element>{images, parameters}, x.data(), y.data());
   }
 }
 
@@ -116,11 +115,10 @@ void local_response_norm_backward(cuda& device, image_view<const Element, Layout
                                   const backward_epilogue<Element>& epilogue) {
   const auto images = detail::device_images<Layout>::of(x.extents());
   if (x.size() != 0) {
-    detail::launch(
-        device, "local_response_norm_backward", detail::image_grid(images.examples, images.image_size()),
-        detail::block_threads, &detail::response_norm_backward_kernel<Layout, Element>,
-        detail::device_response<Layout, Element>{images, parameters}, x.data(), dy.data(), dx.data(),
-        detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+    launch(device, "local_response_norm_backward", detail::image_grid(images.examples, images.image_size()),
+           detail::block_threads, &detail::response_norm_backward_kernel<Layout, Element>,
+           detail::device_response<Layout, Element>{images, parameters}, x.data(), dy.data(), dx.data(),
+           detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
   }
 }
 

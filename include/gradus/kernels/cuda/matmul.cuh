@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Matrix products on CUDA, by cuBLAS.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cublas_v2.h>  // cublasGemmEx
@@ -12,16 +11,16 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/bfloat16.hpp"              // bfloat16
-#include "gradus/core/element.hpp"               // parameter_element_t, real_element, storage_element
-#include "gradus/core/error.hpp"                 // shape_error, raise
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/device/cublas.cuh"              // cublas, check_cublas
-#include "gradus/device/cuda.cuh"                // cuda
-#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"  // channel_sums
-#include "gradus/kernels/cuda/elementwise.cuh"   // convert
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"        // launch
-#include "gradus/kernels/matmul.hpp"             // matmul_shape, matmul_epilogue
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cublas.cuh"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/cuda/detail/norm/channel_sums.cuh"
+#include "gradus/kernels/cuda/elementwise.cuh"
+#include "gradus/kernels/matmul.hpp"
 
 namespace gradus::kernels {
 
@@ -92,13 +91,12 @@ void gemm(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out
   const scalar one = 1;
   const scalar old = accumulate ? 1 : 0;
   constexpr cublasComputeType_t compute = std::is_same_v<Out, double> ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
-  gradus::detail::check_cublas(
-      cublasGemmEx(device.context<gradus::detail::cublas>().get(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                   shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(shape.n), blas_int(shape.m),
-                   blas_int(shape.k), &one, b, cuda_type<In>, blas_int(shape.transpose_b ? shape.k : shape.n), a,
-                   cuda_type<In>, blas_int(shape.transpose_a ? shape.m : shape.k), &old, c, cuda_type<Out>,
-                   blas_int(shape.n), compute, CUBLAS_GEMM_DEFAULT),
-      "cublasGemmEx");
+  check_cublas(cublasGemmEx(device.context<cublas>().get(), shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, blas_int(shape.n), blas_int(shape.m),
+                            blas_int(shape.k), &one, b, cuda_type<In>, blas_int(shape.transpose_b ? shape.k : shape.n),
+                            a, cuda_type<In>, blas_int(shape.transpose_a ? shape.m : shape.k), &old, c, cuda_type<Out>,
+                            blas_int(shape.n), compute, CUBLAS_GEMM_DEFAULT),
+               "cublasGemmEx");
 }
 
 template <class In, class Out>
@@ -162,8 +160,8 @@ __global__ void column_sums_kernel(index_t rows, index_t columns, const E* a, P*
 template <network_element Element>
 void column_sums(cuda& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
   if (columns != 0) {
-    detail::launch(device, "column_sums", detail::blocks_for(columns, 64), 64,
-                   &detail::column_sums_kernel<Element, parameter_element_t<Element>>, rows, columns, a, sums);
+    launch(device, "column_sums", detail::blocks_for(columns, 64), 64,
+           &detail::column_sums_kernel<Element, parameter_element_t<Element>>, rows, columns, a, sums);
   }
 }
 

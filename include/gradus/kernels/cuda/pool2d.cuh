@@ -2,18 +2,17 @@
 //
 // Max and average pooling on CUDA. Kernels of our own: cuDNN's backward pass of max pooling reads x and y, which the
 // plan of a network does not keep, and its padding is the same on both sides.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cstdint>  // std::int32_t, std::uint8_t, std::uint32_t
 
-#include "gradus/core/element.hpp"         // network_element
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/device/cuda.cuh"          // cuda
-#include "gradus/kernels/conv2d.hpp"       // backward_epilogue
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"  // launch, device_images, device_epilogue
-#include "gradus/kernels/pool2d.hpp"       // pool2d_geometry
-#include "gradus/tensor/tensor_view.hpp"   // image_view
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/pool2d.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -165,9 +164,9 @@ void max_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_vie
                         image_view<Element, Layout, cuda> y, std::uint8_t* choice) {
   const auto out = detail::device_images<Layout>::of(y.extents());
   if (y.size() != 0) {
-    detail::launch(device, "max_pool2d_forward", detail::image_grid(out.examples, out.image_size()),
-                   detail::block_threads, &detail::max_pool_kernel<Layout, Element>, detail::device_windows{geometry},
-                   detail::device_images<Layout>::of(x.extents()), out, x.data(), y.data(), choice);
+    launch(device, "max_pool2d_forward", detail::image_grid(out.examples, out.image_size()), detail::block_threads,
+           &detail::max_pool_kernel<Layout, Element>, detail::device_windows{geometry},
+           detail::device_images<Layout>::of(x.extents()), out, x.data(), y.data(), choice);
   }
 }
 
@@ -178,11 +177,10 @@ void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_vi
                          const backward_epilogue<Element>& epilogue) {
   const auto in = detail::device_images<Layout>::of(dx.extents());
   if (dx.size() != 0) {
-    detail::launch(
-        device, "max_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
-        &detail::max_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
-        detail::device_images<Layout>::of(dy.extents()), dy.data(), choice, dx.data(),
-        detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+    launch(device, "max_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+           &detail::max_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
+           detail::device_images<Layout>::of(dy.extents()), dy.data(), choice, dx.data(),
+           detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
   }
 }
 
@@ -192,10 +190,9 @@ void average_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image
                             image_view<Element, Layout, cuda> y, bool count_padding) {
   const auto out = detail::device_images<Layout>::of(y.extents());
   if (y.size() != 0) {
-    detail::launch(device, "average_pool2d_forward", detail::image_grid(out.examples, out.image_size()),
-                   detail::block_threads, &detail::average_pool_kernel<Layout, Element>,
-                   detail::device_windows{geometry}, detail::device_images<Layout>::of(x.extents()), out, x.data(),
-                   y.data(), count_padding);
+    launch(device, "average_pool2d_forward", detail::image_grid(out.examples, out.image_size()), detail::block_threads,
+           &detail::average_pool_kernel<Layout, Element>, detail::device_windows{geometry},
+           detail::device_images<Layout>::of(x.extents()), out, x.data(), y.data(), count_padding);
   }
 }
 
@@ -206,11 +203,10 @@ void average_pool2d_backward(cuda& device, const pool2d_geometry& geometry, imag
                              const backward_epilogue<Element>& epilogue) {
   const auto in = detail::device_images<Layout>::of(dx.extents());
   if (dx.size() != 0) {
-    detail::launch(
-        device, "average_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
-        &detail::average_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
-        detail::device_images<Layout>::of(dy.extents()), dy.data(), dx.data(), count_padding,
-        detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
+    launch(device, "average_pool2d_backward", detail::image_grid(in.examples, in.image_size()), detail::block_threads,
+           &detail::average_pool_backward_kernel<Layout, Element>, detail::device_windows{geometry}, in,
+           detail::device_images<Layout>::of(dy.extents()), dy.data(), dx.data(), count_padding,
+           detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
   }
 }
 

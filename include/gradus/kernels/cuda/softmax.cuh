@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Softmax and cross-entropy on CUDA.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <atomic>   // std::atomic_thread_fence
@@ -10,17 +9,17 @@
 #include <cstdint>  // std::int32_t, std::uint64_t
 #include <utility>  // std::exchange
 
-#include "gradus/core/element.hpp"              // network_element
-#include "gradus/core/error.hpp"                // configuration_error, raise
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/core/loss_scale.hpp"           // loss_scale, loss_scale_number, place_of
-#include "gradus/device/cuda.cuh"               // cuda
-#include "gradus/device/cuda_memory.cuh"        // pinned_memory
-#include "gradus/device/cuda_step.cuh"          // recorded_numbers
-#include "gradus/device/cuda_stream.cuh"        // cuda_event
-#include "gradus/kernels/cuda/elementwise.cuh"  // map
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"       // launch
-#include "gradus/kernels/softmax.hpp"           // loss_sums
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_memory.cuh"
+#include "gradus/device/cuda_step.cuh"
+#include "gradus/device/cuda_stream.cuh"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/kernels/cuda/elementwise.cuh"
+#include "gradus/kernels/softmax.hpp"
 
 namespace gradus::kernels {
 
@@ -51,9 +50,8 @@ class loss_memory {
     static_cast<void>(cudaFree(row_sums_));
     row_sums_ = nullptr;
     rows_ = 0;
-    gradus::detail::check_cuda(
-        cudaMalloc(reinterpret_cast<void**>(&row_sums_), static_cast<std::size_t>(rows) * sizeof(loss_sums)),
-        "cudaMalloc");
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&row_sums_), static_cast<std::size_t>(rows) * sizeof(loss_sums)),
+               "cudaMalloc");
     rows_ = rows;
   }
 
@@ -88,7 +86,7 @@ class loss_memory {
       if (looks % 4096 == 0) {
         const cudaError_t status = cudaStreamQuery(stream_);
         if (status != cudaErrorNotReady) {
-          gradus::detail::check_cuda(status, "a recorded training step");
+          check_cuda(status, "a recorded training step");
           break;  // all work is done
         }
       }
@@ -110,7 +108,7 @@ class loss_memory {
 /// @throws configuration_error for memory that the card cannot read
 inline void require_labels_on_device(const void* labels) {
   cudaPointerAttributes attributes{};
-  gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, labels), "cudaPointerGetAttributes");
+  check_cuda(cudaPointerGetAttributes(&attributes, labels), "cudaPointerGetAttributes");
   if (attributes.type == cudaMemoryTypeUnregistered) {
     gradus::raise<configuration_error>(
         "softmax_cross_entropy_loss", "labels in the memory of the device", "labels in memory of the host",
@@ -201,7 +199,7 @@ struct scaled_value {
 
 /// One block adds up the rows, in a fixed order.
 template <class Unused = void>
-__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const gradus::detail::step_numbers* recorded,
+__global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const step_numbers* recorded,
                                   stamped_sums* total) {
   loss_sums own;
   for (index_t row = threadIdx.x; row < rows; row += softmax_threads) {
@@ -230,14 +228,14 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
   if (rows == 0) {
     return {};
   }
-  const gradus::detail::step_numbers* const recorded = device.context<gradus::detail::recorded_numbers>().for_kernels();
+  const step_numbers* const recorded = device.context<captured_numbers>().for_kernels();
   detail::require_labels_on_device(labels);
   memory.reserve(device, rows);
-  detail::launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
-                 &detail::softmax_kernel<Element>, rows, classes, logits, labels,
-                 static_cast<detail::device_real<Element>>(scale), loss_scale, dlogits, memory.row_sums());
-  detail::launch(device, "softmax_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, rows,
-                 static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
+  launch(device, "softmax_cross_entropy_loss", detail::blocks_for(rows, 1), detail::softmax_threads,
+         &detail::softmax_kernel<Element>, rows, classes, logits, labels,
+         static_cast<detail::device_real<Element>>(scale), loss_scale, dlogits, memory.row_sums());
+  launch(device, "softmax_cross_entropy_loss", 1, detail::softmax_threads, &detail::sum_losses_kernel<>, rows,
+         static_cast<const loss_sums*>(memory.row_sums()), recorded, memory.sums());
   if (recorded == nullptr) {
     memory.mark();
   }
@@ -263,7 +261,7 @@ void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
 
 /// See kernels/softmax.hpp.
 [[nodiscard]] inline loss_sums take_loss_sums(cuda& device) {
-  const bool recording = device.context<gradus::detail::recorded_numbers>().for_kernels() != nullptr;
+  const bool recording = device.context<captured_numbers>().for_kernels() != nullptr;
   return recording ? loss_sums{} : device.context<detail::loss_memory>().take();
 }
 
@@ -272,9 +270,8 @@ void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
 template <network_element Element>
 void softmax(cuda& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {
   if (rows != 0) {
-    detail::launch(device, "softmax", detail::blocks_for(rows, 1), detail::softmax_threads,
-                   &detail::softmax_kernel<Element>, rows, classes, logits, nullptr, detail::device_real<Element>{1},
-                   nullptr, probabilities, nullptr);
+    launch(device, "softmax", detail::blocks_for(rows, 1), detail::softmax_threads, &detail::softmax_kernel<Element>,
+           rows, classes, logits, nullptr, detail::device_real<Element>{1}, nullptr, probabilities, nullptr);
   }
 }
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The sum of two values.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD
-#include "gradus/kernels/elementwise.hpp"  // add_forward, copy_or_add
-#include "gradus/nn/layer.hpp"             // layer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/elementwise.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalisation.
-// Module: nn. Depends on: kernels.
+// Batch normalization.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -9,15 +8,15 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/finite.hpp"         // is_finite
-#include "gradus/kernels/batch_norm.hpp"  // batch_norm_forward_training, ...
-#include "gradus/nn/initializer.hpp"      // initializer
-#include "gradus/nn/layer.hpp"            // layer
+#include "gradus/core/config.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/kernels/batch_norm.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 
-/// Options of batch normalisation of every channel over n, h and w (Ioffe, Szegedy 2015):
+/// Options of batch normalization of every channel over n, h and w (Ioffe, Szegedy 2015):
 ///
 ///   y = gamma * (x - mean) / sqrt(variance + epsilon) + beta
 ///
@@ -28,8 +27,8 @@ struct batch_norm {
   double epsilon = 1e-5;
   bool scale = true;  ///< learn gamma
   bool shift = true;  ///< learn beta
-  initializer scale_initial = ones();
-  initializer shift_initial = zeros();
+  initializer scale_initializer = ones();
+  initializer shift_initializer = zeros();
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -49,12 +48,12 @@ class batch_norm_base : public layer_base {
     if (!(options_.momentum >= 0 && options_.momentum <= 1)) {
       raise<configuration_error>(kind(), "a momentum in [0, 1]", {options_.momentum});
     }
-    if (!(options_.epsilon > 0) || !gradus::detail::is_finite(options_.epsilon)) {
+    if (!(options_.epsilon > 0) || !is_finite(options_.epsilon)) {
       raise<configuration_error>(kind(), "an epsilon above 0", {options_.epsilon});
     }
     if (inputs[0].flattened) {
       raise<shape_error>(kind(), "an image, or a vector made by a dense layer", describe(inputs[0]),
-                         "normalise before nn::flatten");
+                         "normalize before nn::flatten");
     }
     shape_ = inputs[0];
     return shape_;
@@ -64,10 +63,10 @@ class batch_norm_base : public layer_base {
     std::vector<parameter_description> result;
     const image_extents shape{shape_.channels, 1, 1, 1};
     if (options_.scale) {
-      result.push_back({"weight", shape, 1, options_.scale_initial, {}, false});
+      result.push_back({"weight", shape, 1, options_.scale_initializer, {}, false});
     }
     if (options_.shift) {
-      result.push_back({"bias", shape, 1, options_.shift_initial, {}, false});
+      result.push_back({"bias", shape, 1, options_.shift_initializer, {}, false});
     }
     return result;
   }

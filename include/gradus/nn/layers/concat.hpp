@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Values joined along the channels.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>      // std::size_t
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/kernels/concat.hpp"  // copy_channels
-#include "gradus/nn/layer.hpp"        // layer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/concat.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // 2-D convolution.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -10,12 +9,12 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/extents.hpp"    // extents
-#include "gradus/kernels/conv2d.hpp"  // conv2d_geometry, the passes
-#include "gradus/nn/initializer.hpp"  // initializer
-#include "gradus/nn/layer.hpp"        // layer
-#include "gradus/nn/window.hpp"       // size2d, padding
+#include "gradus/core/config.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/window.hpp"
 
 namespace gradus::nn {
 
@@ -32,11 +31,11 @@ struct conv2d {
   index_t out_channels = 0;
   size2d kernel{1, 1};
   size2d stride{1, 1};
-  padding pad = padding::valid();
+  nn::padding padding = nn::padding::valid();
   index_t groups = 1;
   bool bias = true;
-  initializer weight_initial = he_normal();
-  initializer bias_initial = zeros();
+  initializer weight_initializer = he_normal();
+  initializer bias_initializer = zeros();
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -62,7 +61,7 @@ class conv2d_base : public layer_base {
                          {"groups that divide ", in.channels, " input and ", options_.out_channels, " output channels"},
                          {options_.groups});
     }
-    const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.pad);
+    const auto window = slide(kind(), {in.height, in.width}, options_.kernel, options_.stride, options_.padding);
     geometry_ = {.in_channels = in.channels,
                  .in_height = in.height,
                  .in_width = in.width,
@@ -84,8 +83,8 @@ class conv2d_base : public layer_base {
     const auto area = static_cast<double>(geometry_.kernel_height * geometry_.kernel_width);
     const fan sizes{.in = static_cast<double>(geometry_.in_channels / geometry_.groups) * area,
                     .out = static_cast<double>(geometry_.out_channels / geometry_.groups) * area};
-    return weight_and_bias(geometry_.weights(), 4, sizes, options_.weight_initial,
-                           options_.bias ? &options_.bias_initial : nullptr);
+    return weight_and_bias(geometry_.weights(), 4, sizes, options_.weight_initializer,
+                           options_.bias ? &options_.bias_initializer : nullptr);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {

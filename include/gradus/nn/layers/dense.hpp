@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The fully connected layer.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -10,10 +9,10 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/kernels/matmul.hpp"  // matmul, column_sums
-#include "gradus/nn/initializer.hpp"  // initializer
-#include "gradus/nn/layer.hpp"        // layer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/matmul.hpp"
+#include "gradus/nn/initializer.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 
@@ -30,8 +29,8 @@ namespace gradus::nn {
 struct dense {
   index_t out_features = 0;
   bool bias = true;
-  initializer weight_initial = he_normal();
-  initializer bias_initial = zeros();
+  initializer weight_initializer = he_normal();
+  initializer bias_initializer = zeros();
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -57,7 +56,7 @@ class dense_base : public layer_base {
   [[nodiscard]] GRADUS_COLD std::vector<parameter_description> parameters() const override {
     const fan sizes{.in = static_cast<double>(in_features_), .out = static_cast<double>(options_.out_features)};
     return weight_and_bias({options_.out_features, in_.channels, in_.height, in_.width}, 2, sizes,
-                           options_.weight_initial, options_.bias ? &options_.bias_initial : nullptr);
+                           options_.weight_initializer, options_.bias ? &options_.bias_initializer : nullptr);
   }
 
   [[nodiscard]] layer_traits traits() const noexcept override {

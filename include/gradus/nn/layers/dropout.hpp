@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Dropout.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,11 +9,11 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"          // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/random.hpp"          // random_stream
-#include "gradus/kernels/dropout.hpp"      // dropout_forward, dropout_backward
-#include "gradus/kernels/elementwise.hpp"  // copy_or_add
-#include "gradus/nn/layer.hpp"             // layer
+#include "gradus/core/config.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/kernels/dropout.hpp"
+#include "gradus/kernels/elementwise.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // An image read as a vector.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/nn/layer.hpp"     // layer
+#include "gradus/core/config.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 

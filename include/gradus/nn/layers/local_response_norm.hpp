@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalisation.
-// Module: nn. Depends on: kernels.
+// Local response normalization.
 #pragma once
 
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"                  // GRADUS_COLD
-#include "gradus/kernels/local_response_norm.hpp"  // local_response_norm_forward, ...
-#include "gradus/nn/layer.hpp"                     // layer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/local_response_norm.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn {
 
-/// Options of local response normalisation across channels: y(c) = x(c) / (k + alpha * sum of x(j)^2 over |j - c| <=
+/// Options of local response normalization across channels: y(c) = x(c) / (k + alpha * sum of x(j)^2 over |j - c| <=
 /// radius)^beta (Krizhevsky, Sutskever, Hinton 2012, section 3.3). `alpha` multiplies the sum, as in TensorFlow;
 /// PyTorch's is (2 * radius + 1) times this one.
 struct local_response_norm {
@@ -42,7 +41,7 @@ class local_response_norm_base : public layer_base {
     if (!(options_.k > 0)) {
       raise<configuration_error>(kind(), "k above 0", {options_.k});
     }
-    require_image(kind(), inputs[0], "normalise before nn::flatten");
+    require_image(kind(), inputs[0], "normalize before nn::flatten");
     return inputs[0];
   }
 

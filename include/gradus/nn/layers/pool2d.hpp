@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Max and average pooling.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -9,10 +8,10 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/kernels/pool2d.hpp"  // pool2d_geometry, the passes
-#include "gradus/nn/layer.hpp"        // layer
-#include "gradus/nn/window.hpp"       // size2d, padding
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/pool2d.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/window.hpp"
 
 namespace gradus::nn {
 
@@ -21,7 +20,7 @@ namespace gradus::nn {
 struct max_pool2d {
   size2d kernel{2, 2};
   size2d stride{2, 2};
-  padding pad = padding::valid();
+  nn::padding padding = nn::padding::valid();
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -31,7 +30,7 @@ struct max_pool2d {
 struct average_pool2d {
   size2d kernel{2, 2};
   size2d stride{2, 2};
-  padding pad = padding::valid();
+  nn::padding padding = nn::padding::valid();
   bool count_padding = false;  ///< divide by the whole kernel, also where part of it lies outside the image
 
   template <class Element, class Layout, class Device>
@@ -85,7 +84,7 @@ class max_pool2d_base : public layer_base {
   [[nodiscard]] std::string_view kind() const noexcept override { return "max_pool2d"; }
 
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
+    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.padding);
     if (geometry_.kernel_height * geometry_.kernel_width > 256) {
       raise<configuration_error>(kind(), "a kernel of at most 256 elements",
                                  {geometry_.kernel_height * geometry_.kernel_width});
@@ -146,7 +145,7 @@ class average_pool2d_base : public layer_base {
   [[nodiscard]] std::string_view kind() const noexcept override { return "average_pool2d"; }
 
   GRADUS_COLD value_shape infer(std::span<const value_shape> inputs) override {
-    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.pad);
+    geometry_ = pool_geometry(kind(), inputs, options_.kernel, options_.stride, options_.padding);
     return pooled_shape(geometry_);
   }
 

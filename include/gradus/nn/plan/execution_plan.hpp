@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How a layer graph runs, as data: which layers are fused or share memory, who writes which gradient, what lives when.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <limits>   // std::numeric_limits
 #include <span>     // std::span
 
-#include "gradus/core/vector.hpp"     // vector
-#include "gradus/kernels/conv2d.hpp"  // activation
-#include "gradus/nn/layer.hpp"        // layer_traits
-#include "gradus/nn/plan/memory_plan.hpp"  // buffer_lifetime
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
 
 namespace gradus::nn {
 
@@ -19,7 +18,7 @@ namespace gradus::nn {
 /// values.
 struct graph_description {
   struct node {
-    gradus::detail::vector<std::size_t> inputs;  ///< values
+    dynamic_array<std::size_t> inputs;  ///< values
     layer_traits traits;
     bool has_parameters = false;
     std::size_t output_bytes = 0;  ///< of the largest batch
@@ -27,7 +26,7 @@ struct graph_description {
     double work = 0;               ///< of a forward pass, in any unit
   };
 
-  gradus::detail::vector<node> nodes;
+  dynamic_array<node> nodes;
   std::size_t scores = 0;  ///< the value that the loss reads
   bool has_loss = false;
 };
@@ -38,7 +37,7 @@ struct graph_description {
 /// begins after the step that the branches share and ends before the one that joins them. Gradients that several
 /// branches add to are written in the order of time all the same, because steps wait for each other there; a step waits
 /// only for steps of branches that come before its own.
-struct lane_schedule {
+struct stream_schedule {
   struct region {
     std::size_t first_time = 0;
     std::size_t last_time = 0;
@@ -51,13 +50,13 @@ struct lane_schedule {
     std::size_t waits = 0;
   };
 
-  gradus::detail::vector<region> regions;        ///< in the order of time
-  gradus::detail::vector<std::size_t> branches;  ///< where in `steps` each begins, and at last where the last one ends
-  gradus::detail::vector<step> steps;
-  gradus::detail::vector<std::size_t> waits;  ///< times
+  dynamic_array<region> regions;        ///< in the order of time
+  dynamic_array<std::size_t> branches;  ///< where in `steps` each begins, and at last where the last one ends
+  dynamic_array<step> steps;
+  dynamic_array<std::size_t> waits;  ///< times
 };
 
-/// What a frozen network does in a step, as data.
+/// What a compiled network does in a step, as data.
 ///
 /// Time runs from 0 to 2 * nodes: node i runs forward at i, the loss at `nodes`, node i backward at 2 * nodes - i.
 /// Values that share memory (a flattened image, a ReLU in place, a sum that the layer before it adds) share a slot. The
@@ -92,7 +91,7 @@ struct execution_plan {
     bool backward = true;                                            ///< runs in the backward pass
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
     std::size_t residual = none;                                     ///< the value that the layer adds to its output
-    gradus::detail::vector<gradient_target> targets;                 ///< one an input
+    dynamic_array<gradient_target> targets;                          ///< one an input
     gradient_target residual_target;
     std::size_t state_offset = none;  ///< bytes in the arena
     std::size_t recompute_first = 0;  ///< where in `recomputed` the nodes are that run forward again just before this
@@ -108,11 +107,11 @@ struct execution_plan {
     std::size_t gradient_offset = none;  ///< bytes in the arena
   };
 
-  gradus::detail::vector<node> nodes;
-  gradus::detail::vector<slot> slots;
-  gradus::detail::vector<std::size_t> slot_of_value;
-  gradus::detail::vector<std::size_t> recomputed;  ///< nodes
-  lane_schedule lanes;
+  dynamic_array<node> nodes;
+  dynamic_array<slot> slots;
+  dynamic_array<std::size_t> slot_of_value;
+  dynamic_array<std::size_t> recomputed;  ///< nodes
+  stream_schedule streams;
   gradient_target loss_target;
   std::size_t arena_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< what the same buffers would take side by side
@@ -145,8 +144,8 @@ struct value_lifetime {
 
 /// Decides what runs side by side.
 /// @param gradient_of  of each slot, the slot whose gradient memory it uses
-using lane_rule = lane_schedule (*)(const graph_description& graph, const execution_plan& plan,
-                                    std::span<const std::size_t> gradient_of, std::size_t lanes);
+using stream_rule = stream_schedule (*)(const graph_description& graph, const execution_plan& plan,
+                                        std::span<const std::size_t> gradient_of, std::size_t streams);
 
 /// Decides which values are computed again: sets node::recompute_first, node::recompute_count and recomputed, and what
 /// becomes of the values.
@@ -177,8 +176,8 @@ struct plan_optimizations {
 /// What a plan does beside the least.
 struct plan_options {
   recompute_rule recompute = nullptr;  ///< null: nothing is computed again
-  lane_rule side_by_side = nullptr;    ///< null: the layers run one after another
-  std::size_t lanes = 1;               ///< layers that may run at the same time
+  stream_rule side_by_side = nullptr;  ///< null: the layers run one after another
+  std::size_t streams = 1;             ///< layers that may run at the same time
   plan_optimizations optimizations = {};
 };
 

@@ -2,7 +2,6 @@
 //
 // The graph of a network's layers: names, shapes, parameters and the checks of all these; compiled once for all element
 // types, layouts and devices.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <atomic>            // std::atomic
@@ -16,20 +15,20 @@
 #include <utility>           // std::move
 #include <vector>            // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"      // configuration_error, error, error_place, shape_error
-#include "gradus/core/extents.hpp"    // extents, image_extents
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/core/text.hpp"       // append, text
-#include "gradus/core/vector.hpp"     // vector
-#include "gradus/nn/plan/streams.hpp"        // branch_parallelism
-#include "gradus/nn/layer.hpp"        // layer_base, layer_memory
-#include "gradus/nn/plan/memory_plan.hpp"  // memory_plan
-#include "gradus/nn/plan/micro_batches.hpp"  // micro_batches
-#include "gradus/nn/parameter.hpp"    // parameter_description
-#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, plan_optimizations
-#include "gradus/nn/plan/recompute.hpp"    // recomputation
-#include "gradus/nn/value.hpp"        // value, value_shape
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
+#include "gradus/nn/plan/micro_batches.hpp"
+#include "gradus/nn/plan/recompute.hpp"
+#include "gradus/nn/plan/streams.hpp"
+#include "gradus/nn/value.hpp"
 
 namespace gradus::nn {
 
@@ -46,15 +45,15 @@ class input_list {
   std::vector<value> values_;
 };
 
-/// How a network is frozen.
-struct freeze_options {
-  index_t batch_size = 0;  ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;  ///< of the initial values of parameters and of layers such as dropout
+/// How a network is compiled.
+struct compile_options {
+  index_t max_batch_size = 0;  ///< the largest number of examples that one step gets
+  std::uint64_t seed = 0;      ///< of the initial values of parameters and of layers such as dropout
   /// Larger batches are computed in parts of so many examples, whose gradients add up, with the memory of one part; 0:
-  /// all at once. Layers that look at the whole batch, such as batch normalisation, see one part at a time.
+  /// all at once. Layers that look at the whole batch, such as batch normalization, see one part at a time.
   micro_batches micro_batch_size = {};
   recomputation recompute = {};               ///< true: less memory, and cheap layers run twice in a training step
-  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the lanes of the device
+  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the streams of the device
   plan_optimizations optimizations = {};      ///< what the plan may do; all of it
 };
 
@@ -66,9 +65,9 @@ class graph {
     std::string name;
     std::unique_ptr<layer_base> layer;
     void* passes;                                   ///< the same layer, as the network that calls append runs it
-    gradus::detail::vector<std::size_t> inputs;     ///< values
+    dynamic_array<std::size_t> inputs;              ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
-    // Set by freeze.
+    // Set by compile.
     std::size_t first_parameter = 0;          ///< its position in parameters()
     std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
     std::size_t first_buffer = 0;             ///< counted over all layers
@@ -89,14 +88,14 @@ class graph {
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
-                           std::span<const value> inputs, error_place where) {
+                           std::span<const value> inputs, error_location where) {
     require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
         raise<configuration_error>("network.add", "a new name for the layer", {"'", name, "' again"}, {}, where);
       }
     }
-    gradus::detail::vector<value_shape> input_shapes;
+    dynamic_array<value_shape> input_shapes;
     for (const value input : inputs) {
       if (!owns(input)) {
         raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
@@ -117,7 +116,7 @@ class graph {
       made.passes = passes;
       made.parameters = layer->parameters();
       for (parameter_description& p : made.parameters) {
-        p.name = gradus::detail::text({name, ".", p.name});
+        p.name = gradus::join({name, ".", p.name});
       }
       made.layer = std::move(layer);
     } catch (error& failure) {
@@ -132,7 +131,7 @@ class graph {
   }
 
   /// @throws configuration_error when a loss cannot be put on the value
-  GRADUS_COLD void require_scores(value scores, error_place where) const {
+  GRADUS_COLD void require_scores(value scores, error_location where) const {
     require_building("network.loss", where);
     if (has_loss_) {
       raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
@@ -149,14 +148,14 @@ class graph {
   }
 
   /// Fixes the graph, and the places of parameters in a flat buffer, each on a boundary of memory_plan::alignment.
-  /// @throws configuration_error when there is nothing to freeze, a value is never used, or batch_size is below 1
-  GRADUS_COLD void freeze(const freeze_options& options, std::size_t element_bytes) {
-    require_building("network.freeze");
+  /// @throws configuration_error when there is nothing to compile, a value is never used, or max_batch_size is below 1
+  GRADUS_COLD void compile(const compile_options& options, std::size_t element_bytes) {
+    require_building("network.compile");
     if (nodes_.empty()) {
-      raise<configuration_error>("network.freeze", "a network with at least one layer", "none");
+      raise<configuration_error>("network.compile", "a network with at least one layer", "none");
     }
-    if (options.batch_size < 1) {
-      raise<configuration_error>("network.freeze", "a batch_size of at least 1", {options.batch_size});
+    if (options.max_batch_size < 1) {
+      raise<configuration_error>("network.compile", "a max_batch_size of at least 1", {options.max_batch_size});
     }
     if (!has_loss_) {
       scores_ = shapes_.size() - 1;
@@ -181,22 +180,21 @@ class graph {
       n.first_buffer = buffer_count_;
       buffer_count_ += n.buffers.size();
       for (buffer_description& b : n.buffers) {
-        b.name = gradus::detail::text({n.name, ".", b.name});
+        b.name = gradus::join({n.name, ".", b.name});
         buffer_elements_ += b.size;
       }
     }
   }
 
-  /// Undoes freeze: the network could not take its memory.
+  /// Undoes compile: the network could not take its memory.
   void thaw() noexcept { options_ = {}; }
 
   /// What the plan is made from.
   /// @param memory  one entry a layer
   [[nodiscard]] GRADUS_COLD graph_description describe_for_plan(std::span<const layer_memory> memory,
                                                                 std::size_t element_bytes) const {
-    graph_description description{.nodes = gradus::detail::vector<graph_description::node>(nodes_.size()),
-                                  .scores = scores_,
-                                  .has_loss = has_loss_};
+    graph_description description{
+        .nodes = dynamic_array<graph_description::node>(nodes_.size()), .scores = scores_, .has_loss = has_loss_};
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       graph_description::node& n = description.nodes[i];
       n.inputs = nodes_[i].inputs;
@@ -213,12 +211,12 @@ class graph {
   // ---- what it consists of
 
   /// Not of a graph that was moved from.
-  [[nodiscard]] bool frozen() const noexcept { return options_.batch_size != 0 && !nodes_.empty(); }
-  [[nodiscard]] const freeze_options& options() const noexcept { return options_; }
+  [[nodiscard]] bool compiled() const noexcept { return options_.max_batch_size != 0 && !nodes_.empty(); }
+  [[nodiscard]] const compile_options& options() const noexcept { return options_; }
   /// The most examples that a layer computes at once.
   [[nodiscard]] index_t examples_at_once() const noexcept {
     const index_t part = options_.micro_batch_size.examples;
-    return part > 0 && part < options_.batch_size ? part : options_.batch_size;
+    return part > 0 && part < options_.max_batch_size ? part : options_.max_batch_size;
   }
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
   /// What the values of this graph, and of no other in the process, hold.
@@ -226,7 +224,7 @@ class graph {
   /// @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
   /// Of one example of a value. @throws configuration_error when it is not of this graph
-  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_place where = error_place::current()) const {
+  [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_location where = error_location::current()) const {
     if (!owns(v)) {
       raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
                                  "pass what input() or add(...) of this network returned", where);
@@ -243,19 +241,19 @@ class graph {
   /// The value that forward returns.
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
 
-  /// All parameters, the last layer's first. @pre frozen
+  /// All parameters, the last layer's first. @pre compiled
   [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
-  /// The size of a flat buffer for all parameters, in elements. @pre frozen
+  /// The size of a flat buffer for all parameters, in elements. @pre compiled
   [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
-  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre frozen
+  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre compiled
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
   /// The position of the parameter "layer.name" in parameters().
-  /// @throws configuration_error when there is none, or the graph has not been frozen or forecast
+  /// @throws configuration_error when there is none, or the graph has not been compiled or forecast
   [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name,
-                                                       error_place where = error_place::current()) const {
+                                                       error_location where = error_location::current()) const {
     if (parameters_.empty()) {
-      require_frozen("network.find_parameter", where);
+      require_compiled("network.find_parameter", where);
     }
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (parameters_[k]->name == name) {
@@ -264,7 +262,7 @@ class graph {
     }
     std::string known;
     for (const parameter_description* const p : parameters_) {
-      gradus::detail::append(known, {known.empty() ? "one of " : ", ", p->name});
+      append_text(known, {known.empty() ? "one of " : ", ", p->name});
     }
     raise<configuration_error>("network.find_parameter", known, {"'", name, "'"}, {}, where);
   }
@@ -296,41 +294,40 @@ class graph {
       append_left(text, nodes_[i].name, 24);
       append_left(text, nodes_[i].layer->kind(), 24);
       append_right(text, to_string(shapes_[i + 1]), 20);
-      append_right(text, gradus::detail::text({parameter_count(nodes_[i])}), 14);
-      append_right(text, gradus::detail::text({nodes_[i].layer->multiply_adds()}), 16);
+      append_right(text, gradus::join({parameter_count(nodes_[i])}), 14);
+      append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
       text += '\n';
     }
-    gradus::detail::append(text,
-                           {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
+    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
     return text;
   }
 
   /// "layer 'conv1' (conv2d)"
   [[nodiscard]] GRADUS_COLD std::string describe(std::size_t layer) const {
-    return gradus::detail::text({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
+    return gradus::join({"layer '", nodes_[layer].name, "' (", nodes_[layer].layer->kind(), ")"});
   }
 
   // ---- checks of a step
 
-  [[noreturn]] GRADUS_COLD static void raise_not_frozen(std::string_view operation, error_place where) {
-    raise<configuration_error>(operation, "a frozen network", "one that is still being built, or was moved from",
-                               "call freeze({.batch_size = ...}) first", where);
+  [[noreturn]] GRADUS_COLD static void raise_not_compiled(std::string_view operation, error_location where) {
+    raise<configuration_error>(operation, "a compiled network", "one that is still being built, or was moved from",
+                               "call compile({.max_batch_size = ...}) first", where);
   }
 
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
-    require_frozen(operation);
+    require_compiled(operation);
     if (!has_loss_) {
       raise<configuration_error>(operation, "a network with a loss", "none",
-                                 "call loss(nn::softmax_cross_entropy{}, scores) before freeze");
+                                 "call loss(nn::softmax_cross_entropy{}, scores) before compile");
     }
   }
 
   /// @param most  examples
-  /// @throws configuration_error unless the graph is frozen
+  /// @throws configuration_error unless the graph is compiled
   /// @throws shape_error when images or labels do not fit it
   GRADUS_COLD void check_batch(std::string_view operation, const image_extents& images, std::size_t labels,
                                index_t most) const {
-    require_frozen(operation);
+    require_compiled(operation);
     const value_shape& want = shapes_.front();
     if (images.n > most || images != want.batch(images.n)) {
       image_extents largest = want.batch(most);
@@ -362,9 +359,9 @@ class graph {
 
   /// "layer 'conv1' on (1, 28, 28)"
   GRADUS_COLD static std::string place(std::string_view name, std::span<const value_shape> inputs) {
-    std::string text = gradus::detail::text({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
+    std::string text = gradus::join({"layer '", name, inputs.empty() ? "' on no input" : "' on "});
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      gradus::detail::append(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
+      append_text(text, {k == 0 ? "" : ", ", to_string(inputs[k])});
     }
     return text;
   }
@@ -384,16 +381,18 @@ class graph {
     return total;
   }
 
-  GRADUS_COLD void require_building(std::string_view operation, error_place where = error_place::current()) const {
-    if (frozen()) {
-      raise<configuration_error>(operation, "a network that is not frozen", "a frozen one",
-                                 "add layers and the loss before freeze, and freeze once", where);
+  GRADUS_COLD void require_building(std::string_view operation,
+                                    error_location where = error_location::current()) const {
+    if (compiled()) {
+      raise<configuration_error>(operation, "a network that is not compiled", "a compiled one",
+                                 "add layers and the loss before compile, and compile once", where);
     }
   }
 
-  GRADUS_COLD void require_frozen(std::string_view operation, error_place where = error_place::current()) const {
-    if (!frozen()) {
-      raise_not_frozen(operation, where);
+  GRADUS_COLD void require_compiled(std::string_view operation,
+                                    error_location where = error_location::current()) const {
+    if (!compiled()) {
+      raise_not_compiled(operation, where);
     }
   }
 
@@ -406,19 +405,19 @@ class graph {
         }
       }
       if (!used) {
-        raise<configuration_error>("network.freeze", "every layer's output to be read by a layer or the loss",
+        raise<configuration_error>("network.compile", "every layer's output to be read by a layer or the loss",
                                    {"the output of layer '", nodes_[v - 1].name, "' unused"});
       }
     }
   }
 
-  gradus::detail::vector<value_shape> shapes_;  // of the values
-  gradus::detail::vector<node> nodes_;
+  dynamic_array<value_shape> shapes_;  // of the values
+  dynamic_array<node> nodes_;
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;
   bool has_loss_ = false;
-  freeze_options options_;  // batch_size 0: not frozen
-  gradus::detail::vector<const parameter_description*> parameters_;
+  compile_options options_;  // max_batch_size 0: not compiled
+  dynamic_array<const parameter_description*> parameters_;
   index_t parameter_elements_ = 0;
   std::size_t buffer_count_ = 0;
   index_t buffer_elements_ = 0;

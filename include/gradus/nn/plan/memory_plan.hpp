@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Where buffers with known lifetimes lie in one arena.
-// Module: nn. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::max, std::upper_bound
@@ -9,8 +8,8 @@
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 
 namespace gradus::nn {
 
@@ -25,8 +24,8 @@ struct buffer_lifetime {
 struct memory_plan {
   static constexpr std::size_t alignment = 64;  // bytes
 
-  gradus::detail::vector<std::size_t> offsets;  ///< one a buffer, multiples of `alignment`
-  std::size_t bytes = 0;                        ///< of the whole arena
+  dynamic_array<std::size_t> offsets;  ///< one a buffer, multiples of `alignment`
+  std::size_t bytes = 0;               ///< of the whole arena
 };
 
 /// Places buffers so that those in use at the same time do not overlap.
@@ -37,14 +36,14 @@ struct memory_plan {
 /// Cost: quadratic in the number of buffers.
 [[nodiscard]] GRADUS_COLD inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
   memory_plan plan;
-  plan.offsets = gradus::detail::vector<std::size_t>(buffers.size());
-  gradus::detail::vector<std::size_t> order;  // the largest buffer first
+  plan.offsets = dynamic_array<std::size_t>(buffers.size());
+  dynamic_array<std::size_t> order;  // the largest buffer first
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
                                   [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
                  b);
   }
-  gradus::detail::vector<std::size_t> placed;  // by offset
+  dynamic_array<std::size_t> placed;  // by offset
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];
     const std::size_t bytes =

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Steps over a batch that is computed in parts, whose gradients add up.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -9,13 +8,13 @@
 #include <cstdint>    // std::uint64_t
 #include <span>       // std::span
 
-#include "gradus/core/error.hpp"        // configuration_error, error_place
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/kernels/conv2d.hpp"    // kernels::pass
-#include "gradus/kernels/softmax.hpp"   // loss_sums
-#include "gradus/nn/parameter.hpp"      // parameter_description
-#include "gradus/nn/step_hooks.hpp"  // step_observer
-#include "gradus/nn/step_options.hpp"   // step_options
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/parameter.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
 
 namespace gradus::nn {
 
@@ -29,8 +28,7 @@ class partial_steps {
   partial_steps& operator=(const partial_steps&) = delete;
 
   /// Forward, loss and backward of the examples [first, first + count) of the batch.
-  virtual kernels::loss_sums train(index_t first, index_t count, const step_options& options,
-                                   step_observer* observer) = 0;
+  virtual kernels::loss_sums train(index_t first, index_t count, const step_options& options, step_hooks* observer) = 0;
   /// Elements [begin, end): sums = gradients, or sums = sums + gradients.
   virtual void keep_gradients(index_t begin, index_t end, bool add) = 0;
   /// Elements [begin, end): gradients = gradients + sums.
@@ -48,12 +46,12 @@ struct batch_in_parts {
 };
 
 using parts_rule = kernels::loss_sums (*)(partial_steps& steps, const batch_in_parts& batch, step_options options,
-                                          step_observer* observer);
+                                          step_hooks* observer);
 
 /// Tells of a step that is computed in parts: layers as they run, gradients when those of all parts are added up.
-class parts_observer final : public step_observer {
+class parts_observer final : public step_hooks {
  public:
-  parts_observer(partial_steps& steps, const batch_in_parts& batch, step_observer* observer) noexcept
+  parts_observer(partial_steps& steps, const batch_in_parts& batch, step_hooks* observer) noexcept
       : steps_{steps}, batch_{batch}, observer_{observer} {}
 
   void before_layer(std::size_t layer, kernels::pass which) override {
@@ -82,11 +80,11 @@ class parts_observer final : public step_observer {
  private:
   partial_steps& steps_;
   const batch_in_parts& batch_;
-  step_observer* observer_;
+  step_hooks* observer_;
 };
 
 inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_parts& batch, step_options options,
-                                         step_observer* observer) {
+                                         step_hooks* observer) {
   options.global_examples = options.global_examples > 0 ? options.global_examples : batch.examples;
   parts_observer parts{steps, batch, observer};
   kernels::loss_sums total;
@@ -111,10 +109,10 @@ inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_pa
 struct micro_batches {
   micro_batches() = default;
   /// @throws configuration_error when the number is negative
-  micro_batches(index_t size, error_place where = error_place::current())
+  micro_batches(index_t size, error_location where = error_location::current())
       : examples{size}, train{&detail::train_in_parts} {
     if (size < 0) {
-      raise<configuration_error>("network.freeze", "a micro_batch_size of at least 0", {size}, {}, where);
+      raise<configuration_error>("network.compile", "a micro_batch_size of at least 0", {size}, {}, where);
     }
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Plans how a layer graph runs.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -9,12 +8,12 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/vector.hpp"     // vector
-#include "gradus/kernels/conv2d.hpp"  // activation
-#include "gradus/nn/layer.hpp"        // layer_traits
-#include "gradus/nn/plan/memory_plan.hpp"  // buffer_lifetime, plan_memory
-#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, plan_options, value_lifetime
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
 
 namespace gradus::nn {
 
@@ -56,8 +55,8 @@ class plan_builder {
   }
 
   GRADUS_COLD void assign_slots() {
-    plan_.nodes = gradus::detail::vector<execution_plan::node>(count_);
-    plan_.slot_of_value = gradus::detail::vector<std::size_t>(count_ + 1);
+    plan_.nodes = dynamic_array<execution_plan::node>(count_);
+    plan_.slot_of_value = dynamic_array<std::size_t>(count_ + 1);
     plan_.slots.push_back({});  // the input
     for (std::size_t i = 0; i < count_; ++i) {
       const auto& node = graph_.nodes[i];
@@ -183,7 +182,7 @@ class plan_builder {
     for (std::size_t i = count_; i-- > 0;) {
       auto& node = plan_.nodes[i];
       const auto& described = graph_.nodes[i];
-      node.targets = gradus::detail::vector<execution_plan::gradient_target>(described.inputs.size());
+      node.targets = dynamic_array<execution_plan::gradient_target>(described.inputs.size());
       const std::size_t out = plan_.slot_of_value[i + 1];
       // A layer that nothing differentiable reads has no gradient to pass on.
       node.backward = node.backward && differentiable[i + 1] != 0 && states_[out].last_target != nullptr;
@@ -247,8 +246,8 @@ class plan_builder {
         use(plan_.slot_of_value[value], count_);
       }
     }
-    gradus::detail::vector<buffer_lifetime> others;  // beside values
-    gradus::detail::vector<std::size_t*> other_places;
+    dynamic_array<buffer_lifetime> others;  // beside values
+    dynamic_array<std::size_t*> other_places;
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
       if (slot.relu && slot.has_gradient) {
@@ -278,14 +277,14 @@ class plan_builder {
       options_.recompute(graph_, plan_, {lifetimes_.data(), slots}, others);
     }
     if (options_.side_by_side != nullptr) {
-      gradus::detail::vector<std::size_t> gradient_of;
+      dynamic_array<std::size_t> gradient_of;
       for (std::size_t s = 0; s < slots; ++s) {
         gradient_of.push_back(states_[s].gradient_of);
       }
-      plan_.lanes = options_.side_by_side(graph_, plan_, gradient_of, options_.lanes);
+      plan_.streams = options_.side_by_side(graph_, plan_, gradient_of, options_.streams);
     }
-    gradus::detail::vector<buffer_lifetime> buffers;
-    gradus::detail::vector<std::size_t*> places;
+    dynamic_array<buffer_lifetime> buffers;
+    dynamic_array<std::size_t*> places;
     for (std::size_t s = 1; s < slots; ++s) {
       const value_lifetime& value = lifetimes_[s];
       buffers.push_back({.bytes = value.bytes, .first = value.first, .last = value.kept_last});
@@ -300,7 +299,7 @@ class plan_builder {
       places.push_back(other_places[b]);
     }
     // What a region writes takes no memory that it gives up: its branches do not run in the order of time.
-    for (const lane_schedule::region& region : plan_.lanes.regions) {
+    for (const stream_schedule::region& region : plan_.streams.regions) {
       for (buffer_lifetime& buffer : buffers) {
         if (buffer.first >= region.first_time && buffer.first <= region.last_time) {
           buffer.first = region.first_time;
@@ -341,9 +340,9 @@ class plan_builder {
   std::size_t count_;
   plan_options options_;
   execution_plan plan_;
-  gradus::detail::vector<std::size_t> consumers_;     // of each value
-  gradus::detail::vector<slot_state> states_;         // one a slot, and room for more
-  gradus::detail::vector<value_lifetime> lifetimes_;  // likewise
+  dynamic_array<std::size_t> consumers_;     // of each value
+  dynamic_array<slot_state> states_;         // one a slot, and room for more
+  dynamic_array<value_lifetime> lifetimes_;  // likewise
 };
 
 }  // namespace detail

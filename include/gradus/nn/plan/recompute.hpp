@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which values are computed again in the backward pass instead of being kept for it.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::ptrdiff_t, std::size_t
 #include <span>       // std::span
 
-#include "gradus/core/vector.hpp"     // vector
-#include "gradus/nn/layer.hpp"        // layer_traits
-#include "gradus/nn/plan/memory_plan.hpp"  // buffer_lifetime, plan_memory
-#include "gradus/nn/plan/execution_plan.hpp"         // execution_plan, graph_description, value_lifetime
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/nn/layer.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/memory_plan.hpp"
 
 namespace gradus::nn {
 
@@ -48,7 +47,7 @@ class recompute_chooser {
   /// Writes the choice into the plan and the lifetimes.
   void choose(execution_plan& plan, std::span<value_lifetime> lifetimes) {
     std::size_t least = arena_bytes();
-    gradus::detail::vector<slot> best = slots_;
+    dynamic_array<slot> best = slots_;
     for (std::size_t longest_chain = 1; longest_chain <= 8; longest_chain *= 2) {
       drop_greedily(longest_chain);
       if (const std::size_t bytes = arena_bytes(); bytes < least) {
@@ -75,9 +74,9 @@ class recompute_chooser {
 
  private:
   struct slot {
-    gradus::detail::vector<std::size_t> writers;  // nodes, in the order in which they run
-    gradus::detail::vector<std::size_t> sources;  // slots that they read, but for this one and the input
-    bool eligible = false;                        // all writers are recomputable
+    dynamic_array<std::size_t> writers;  // nodes, in the order in which they run
+    dynamic_array<std::size_t> sources;  // slots that they read, but for this one and the input
+    bool eligible = false;               // all writers are recomputable
     bool dropped = false;
     std::size_t chain = 0;  // dropped slots from a kept one to here
     // As in value_lifetime.
@@ -151,7 +150,7 @@ class recompute_chooser {
         }
       }
     }
-    changes_ = gradus::detail::vector<std::ptrdiff_t>(2 * graph_.nodes.size() + 2);
+    changes_ = dynamic_array<std::ptrdiff_t>(2 * graph_.nodes.size() + 2);
     for_each_buffer([&](const buffer_lifetime& buffer) {
       changes_[buffer.first] += static_cast<std::ptrdiff_t>(buffer.bytes);
       changes_[buffer.last + 1] -= static_cast<std::ptrdiff_t>(buffer.bytes);
@@ -168,7 +167,7 @@ class recompute_chooser {
 
   [[nodiscard]] std::size_t arena_bytes() {
     measure();
-    gradus::detail::vector<buffer_lifetime> buffers;
+    dynamic_array<buffer_lifetime> buffers;
     for_each_buffer([&](const buffer_lifetime& buffer) { buffers.push_back(buffer); });
     return plan_memory(buffers).bytes;
   }
@@ -190,8 +189,8 @@ class recompute_chooser {
   const graph_description& graph_;
   std::span<const value_lifetime> values_;
   std::span<const buffer_lifetime> others_;
-  gradus::detail::vector<slot> slots_;
-  gradus::detail::vector<std::ptrdiff_t> changes_;  // of the bytes in use, at every time
+  dynamic_array<slot> slots_;
+  dynamic_array<std::ptrdiff_t> changes_;  // of the bytes in use, at every time
 };
 
 inline void choose_recomputed(const graph_description& graph, execution_plan& plan, std::span<value_lifetime> lifetimes,
@@ -203,8 +202,8 @@ inline void choose_recomputed(const graph_description& graph, execution_plan& pl
 
 /// Whether cheap values are computed again in the backward pass instead of being kept for it: true or false.
 ///
-/// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalisation with what is
-/// fused into it, ReLU, sums, concatenation, pooling, local response normalisation, dropout. One that is dropped after
+/// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalization with what is
+/// fused into it, ReLU, sums, concatenation, pooling, local response normalization, dropout. One that is dropped after
 /// its last reader in the forward pass is computed again, once, just before the first backward pass that reads it, from
 /// values that are kept or that are dropped and computed again themselves, and then stays until its last reader. In the
 /// order of the layers, a value is dropped when that lowers the number of bytes in use at the busiest time of a step,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Layers that run side by side: which may, and how the lanes of a device run them.
-// Module: nn. Depends on: kernels.
+// Layers that run side by side: which may, and how the streams of a device run them.
 #pragma once
 
 #include <algorithm>  // std::fill, std::max, std::max_element, std::min, std::min_element
@@ -12,32 +11,32 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/device/thread_pool.hpp"  // spin_pause
-#include "gradus/nn/plan/execution_plan.hpp"             // execution_plan, graph_description
-#include "gradus/nn/detail/network/region_runner.hpp"    // pass_steps, region_runner
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/device/thread_pool.hpp"
+#include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
 
 namespace gradus::nn {
 
 namespace detail {
 
-/// Finds the regions of a plan that have branches worth running side by side; see lane_schedule.
-class lane_planner {
+/// Finds the regions of a plan that have branches worth running side by side; see stream_schedule.
+class stream_planner {
  public:
   /// @param gradient_of  of each slot, the slot whose gradient memory it uses
-  GRADUS_COLD lane_planner(const graph_description& graph, const execution_plan& plan,
-                           std::span<const std::size_t> gradient_of, std::size_t lanes)
+  GRADUS_COLD stream_planner(const graph_description& graph, const execution_plan& plan,
+                             std::span<const std::size_t> gradient_of, std::size_t streams)
       : graph_{graph},
         plan_{plan},
         gradient_of_{gradient_of},
         count_{graph.nodes.size()},
-        busy_(lanes),
+        busy_(streams),
         last_access_(3 * plan.slots.size(), execution_plan::none),
         first_edge_(2 * count_ + 2),
         branch_(2 * count_ + 1) {}
 
-  GRADUS_COLD lane_schedule build() {
+  GRADUS_COLD stream_schedule build() {
     for (std::size_t time = 0; time <= 2 * count_; ++time) {
       first_edge_[time] = edges_.size();
       if (runs(time)) {
@@ -193,14 +192,14 @@ class lane_planner {
           work += time < count_ ? graph_.nodes[time].work : 2 * graph_.nodes[2 * count_ - time].work;
         }
       }
-      *std::min_element(busy_.begin(), busy_.end()) += work;  // whichever lane is free takes the next branch
+      *std::min_element(busy_.begin(), busy_.end()) += work;  // whichever stream is free takes the next branch
       all += work;
     }
-    // Alone, an operation has the threads of all lanes; they are used a little better apart.
+    // Alone, an operation has the threads of all streams; they are used a little better apart.
     if (*std::max_element(busy_.begin(), busy_.end()) > 0.75 * all) {
       return false;
     }
-    lane_schedule::region region{.first_time = first, .last_time = end - 1};
+    stream_schedule::region region{.first_time = first, .last_time = end - 1};
     region.first_branch = schedule_.branches.size();
     for (std::size_t head = first; head < end; ++head) {
       if (!runs(head) || branch_of(head) != head) {
@@ -228,69 +227,69 @@ class lane_planner {
   const execution_plan& plan_;
   std::span<const std::size_t> gradient_of_;
   std::size_t count_;
-  lane_schedule schedule_;
-  gradus::detail::vector<double> busy_;              // of each lane
-  gradus::detail::vector<access> accesses_;          // in the order of time
-  gradus::detail::vector<std::size_t> last_access_;  // of each memory
-  gradus::detail::vector<edge> edges_;               // in the order of the later step
-  gradus::detail::vector<std::size_t> first_edge_;   // to each step
-  gradus::detail::vector<std::size_t> branch_;       // of each step in a region: an earlier one of the same, or itself
+  stream_schedule schedule_;
+  dynamic_array<double> busy_;              // of each stream
+  dynamic_array<access> accesses_;          // in the order of time
+  dynamic_array<std::size_t> last_access_;  // of each memory
+  dynamic_array<edge> edges_;               // in the order of the later step
+  dynamic_array<std::size_t> first_edge_;   // to each step
+  dynamic_array<std::size_t> branch_;       // of each step in a region: an earlier one of the same, or itself
 };
 
-GRADUS_COLD inline lane_schedule plan_lanes(const graph_description& graph, const execution_plan& plan,
-                                            std::span<const std::size_t> gradient_of, std::size_t lanes) {
-  return lane_planner{graph, plan, gradient_of, lanes}.build();
+GRADUS_COLD inline stream_schedule plan_streams(const graph_description& graph, const execution_plan& plan,
+                                                std::span<const std::size_t> gradient_of, std::size_t streams) {
+  return stream_planner{graph, plan, gradient_of, streams}.build();
 }
 
-/// Runs the branches of a region. The lanes take them in their order, and a step waits only for steps of branches that
-/// were taken before, so that every wait ends whatever the number of threads is.
-class lane_runner final : public region_runner {
+/// Runs the branches of a region. The streams take them in their order, and a step waits only for steps of branches
+/// that were taken before, so that every wait ends whatever the number of threads is.
+class stream_runner final : public region_runner {
  public:
-  explicit lane_runner(const execution_plan& plan)
-      : region_runner{[](region_runner& self, const lane_schedule::region& region, pass_steps& steps) {
-          static_cast<lane_runner&>(self).run(region, steps);
+  explicit stream_runner(const execution_plan& plan)
+      : region_runner{[](region_runner& self, const stream_schedule::region& region, pass_steps& steps) {
+          static_cast<stream_runner&>(self).run(region, steps);
         }},
         plan_{plan},
         done_(2 * plan.nodes.size() + 1) {}
 
  private:
-  void run(const lane_schedule::region& region, pass_steps& steps) {
+  void run(const stream_schedule::region& region, pass_steps& steps) {
     ++round_;
     region_ = &region;
     steps_ = &steps;
     next_.store(0, std::memory_order_relaxed);
     failed_.store(false, std::memory_order_relaxed);
-    steps.on_all_lanes([](void* self, std::size_t lane) { static_cast<lane_runner*>(self)->take_branches(lane); },
-                       this);
+    steps.on_all_streams(
+        [](void* self, std::size_t stream) { static_cast<stream_runner*>(self)->take_branches(stream); }, this);
   }
 
   static constexpr int spin_limit = 4000;
 
-  void take_branches(std::size_t lane) {
+  void take_branches(std::size_t stream) {
     for (;;) {
       const std::size_t branch = next_.fetch_add(1, std::memory_order_relaxed);
       if (branch >= region_->branches || failed_.load(std::memory_order_relaxed)) {
         return;
       }
-      const std::size_t* const begins = plan_.lanes.branches.data() + region_->first_branch + branch;
+      const std::size_t* const begins = plan_.streams.branches.data() + region_->first_branch + branch;
       std::size_t step = begins[0];
       try {
         for (; step < begins[1]; ++step) {
-          run_step(plan_.lanes.steps[step], lane);
+          run_step(plan_.streams.steps[step], stream);
         }
       } catch (...) {
         failed_.store(true, std::memory_order_release);
         for (; step < begins[1]; ++step) {  // nobody waits for what will not come
-          finish(plan_.lanes.steps[step].time);
+          finish(plan_.streams.steps[step].time);
         }
         throw;
       }
     }
   }
 
-  void run_step(const lane_schedule::step& step, std::size_t lane) {
+  void run_step(const stream_schedule::step& step, std::size_t stream) {
     for (std::size_t w = step.first_wait; w < step.first_wait + step.waits; ++w) {
-      std::atomic<std::uint32_t>& flag = done_[plan_.lanes.waits[w]];
+      std::atomic<std::uint32_t>& flag = done_[plan_.streams.waits[w]];
       std::uint32_t seen = flag.load(std::memory_order_acquire);
       for (int spins = 0; seen != round_; ++spins) {
         if (spins < spin_limit) {
@@ -303,7 +302,7 @@ class lane_runner final : public region_runner {
     }
     if (!failed_.load(std::memory_order_acquire)) {
       const std::size_t count = plan_.nodes.size();
-      steps_->run(step.time < count ? step.time : 2 * count - step.time, lane);
+      steps_->run(step.time < count ? step.time : 2 * count - step.time, stream);
     }
     finish(step.time);
   }
@@ -314,30 +313,31 @@ class lane_runner final : public region_runner {
   }
 
   const execution_plan& plan_;
-  gradus::detail::vector<std::atomic<std::uint32_t>> done_;  // of each step: the last round in which it ran
+  dynamic_array<std::atomic<std::uint32_t>> done_;  // of each step: the last round in which it ran
   std::uint32_t round_ = 0;
-  const lane_schedule::region* region_ = nullptr;
+  const stream_schedule::region* region_ = nullptr;
   pass_steps* steps_ = nullptr;
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> failed_{false};
 };
 
-[[nodiscard]] inline std::shared_ptr<region_runner> make_lane_runner(const execution_plan& plan) {
-  return std::make_shared<lane_runner>(plan);
+[[nodiscard]] inline std::shared_ptr<region_runner> make_stream_runner(const execution_plan& plan) {
+  return std::make_shared<stream_runner>(plan);
 }
 
 }  // namespace detail
 
 /// Whether branches of a network that do not depend on each other, such as those of an Inception module, run side by
-/// side on the lanes of the device (cpu_options::inter_op_threads): true or false. Without lanes it changes nothing.
+/// side on the streams of the device (cpu_options::inter_op_threads): true or false. Without streams it changes
+/// nothing.
 ///
 /// Only programs that set the option compile the code that plans and runs branches.
 struct branch_parallelism {
   branch_parallelism() = default;
   branch_parallelism(bool wanted) noexcept
-      : plan{wanted ? &detail::plan_lanes : nullptr}, make_runner{wanted ? &detail::make_lane_runner : nullptr} {}
+      : plan{wanted ? &detail::plan_streams : nullptr}, make_runner{wanted ? &detail::make_stream_runner : nullptr} {}
 
-  lane_rule plan = nullptr;  ///< null: layers run one after another
+  stream_rule plan = nullptr;  ///< null: layers run one after another
   std::shared_ptr<detail::region_runner> (*make_runner)(const execution_plan& plan) = nullptr;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Parameter servers for nodes of several workers: gradients are added on a node before they travel.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <cstddef>          // std::size_t
@@ -10,17 +9,18 @@
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
 
-#include "gradus/comm/any_communicator.hpp"                 // any_group
-#include "gradus/comm/communicator.hpp"              // communicator
-#include "gradus/core/config.hpp"                    // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                     // at_call, configuration_error, error_place, raise
-#include "gradus/core/text.hpp"                      // append
-#include "gradus/parallel/detail/parameter_server/node_exchange.hpp"  // has_nodes, node_exchange, nodes_of_ranks, whole_of, whole_type
-#include "gradus/parallel/detail/parameter_server/links.hpp"   // messages_on
-#include "gradus/parallel/detail/parameter_server/worker_group.hpp"   // worker_group
-#include "gradus/parallel/parameter_server/parameter_server.hpp"      // parameter_server, serve
-#include "gradus/parallel/parameter_server/roles.hpp"                 // roles
-#include "gradus/parallel/strategy.hpp"       // flat_parameters, synchronization
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/node_exchange.hpp"
+#include "gradus/parallel/detail/parameter_server/worker_group.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parallel/parameter_server/summary.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -49,8 +49,8 @@ struct distributed_replicated {
 
   /// Of the servers. Its `who`, if given, names all workers; overlap_forward is not for this strategy.
   parameter_server master{};
-  /// The node of each rank: nodes_of of parallel/parameter_server/hosts.hpp makes it. Empty: ranks_per_node of them after each other, or
-  /// those of the communicator, if it knows its nodes.
+  /// The node of each rank: nodes_of of parallel/parameter_server/hosts.hpp makes it. Empty: ranks_per_node of them
+  /// after each other, or those of the communicator, if it knows its nodes.
   std::vector<int> node_of_rank{};
   int ranks_per_node = 1;
 
@@ -211,7 +211,7 @@ class distributed_replicated_state {
   }
 
   /// All workers.
-  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  [[nodiscard]] comm::any_communicator& group() noexcept { return group_; }
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
   /// As parameter_server: what the first worker of a node sends and receives.
@@ -224,12 +224,11 @@ class distributed_replicated_state {
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
 
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    std::string text =
-        gradus::detail::text({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
+    std::string text = gradus::join({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
     for (const int each : who_.workers) {
-      gradus::detail::append(text, {" ", options_.node_of(each)});
+      append_text(text, {" ", options_.node_of(each)});
     }
-    gradus::detail::append(text, {"\n", master_.describe()});
+    append_text(text, {"\n", master_.describe()});
     return text;
   }
 
@@ -251,12 +250,12 @@ class distributed_replicated_state {
 
 }  // namespace detail
 
-static_assert(synchronization<distributed_replicated>);
+static_assert(strategy<distributed_replicated>);
 
 /// As serve of parameter_server, for a rank that is a server alone.
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
-                                 error_place where = error_place::current()) {
+                                 error_location where = error_location::current()) {
   return at_call(where, [&] {
     const distributed_replicated with_nodes = detail::with_nodes(options, communicator);
     auto& whole = detail::whole_of(communicator);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // On which hosts the ranks of a group run.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <algorithm>    // std::find
@@ -12,15 +11,15 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/comm/any_communicator.hpp"  // any_group
-#include "gradus/core/config.hpp"     // GRADUS_COLD
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
 
 namespace gradus::parallel {
 
 /// The names of all ranks' hosts. Called by all ranks.
 /// @param own  of this rank's host, e.g. from gethostname or MPI_Get_processor_name; 255 bytes of it count
 /// @throws communication_error if a rank fails or does not come
-[[nodiscard]] GRADUS_COLD inline std::vector<std::string> gather_host_names(comm::any_group& group,
+[[nodiscard]] GRADUS_COLD inline std::vector<std::string> gather_host_names(comm::any_communicator& group,
                                                                             std::string_view own) {
   constexpr std::size_t length = 256;
   std::vector<std::uint8_t> mine(length);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // When parameter servers apply gradients and hand out values.
-// Module: parallel. Depends on: core.
 #pragma once
 
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error, raise
-#include "gradus/core/text.hpp"    // append
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::parallel {
 
@@ -77,10 +76,10 @@ struct server_settings {
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{name_of(mode)};
     if (backup_workers > 0) {
-      gradus::detail::append(text, {" with ", backup_workers, " backup workers"});
+      append_text(text, {" with ", backup_workers, " backup workers"});
     }
     if (mode == server_mode::bounded_staleness) {
-      gradus::detail::append(text, {", at most ", staleness_bound, " steps ahead"});
+      append_text(text, {", at most ", staleness_bound, " steps ahead"});
     }
     if (mode == server_mode::compat) {
       text += " (as tf_cnn_benchmarks: a step for each worker, not the update of one process)";
@@ -88,7 +87,7 @@ struct server_settings {
     if (scale_by_staleness) {
       text += ", learning rate / (1 + staleness)";
     }
-    gradus::detail::append(text, {", parts under way: ", window});
+    append_text(text, {", parts under way: ", window});
     return text;
   }
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Data parallelism with parameter servers: variables and optimizer state live on them.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <cstddef>          // std::size_t
@@ -14,28 +13,29 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/agreement.hpp"                   // fact, require_agreement
-#include "gradus/comm/any_communicator.hpp"                   // any_group
-#include "gradus/comm/communicator.hpp"                // communicator
-#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"                     // element_name
-#include "gradus/core/error.hpp"                       // at_call, configuration_error, error_place, raise
-#include "gradus/core/index.hpp"                       // index_t
-#include "gradus/core/text.hpp"                        // append, text
-#include "gradus/optim/segment.hpp"                    // optim::segment
-#include "gradus/parallel/detail/sharded_update/segment_list.hpp"     // broadcast_text, pack, unpack_segments
-#include "gradus/parallel/detail/parameter_server/exchange.hpp"  // serve_to_the_end, server_exchange
-#include "gradus/parallel/detail/parameter_server/links.hpp"     // messages_on, server_links
-#include "gradus/parallel/detail/parameter_server/loop.hpp"      // server_loop
-#include "gradus/parallel/detail/parameter_server/messages.hpp"  // server_summary
-#include "gradus/parallel/detail/parameter_server/variable_store.hpp"   // variable_store, variables_of
-#include "gradus/parallel/detail/parameter_server/worker_group.hpp"     // worker_group
-#include "gradus/parallel/detail/parameter_server/worker_side.hpp"      // worker_side
-#include "gradus/parallel/parameter_server/placement.hpp"               // placement_options
-#include "gradus/parallel/parameter_server/roles.hpp"                   // roles, roles_of
-#include "gradus/parallel/parameter_server/mode.hpp"             // server_mode, server_settings
-#include "gradus/parallel/parameter_server/plan.hpp"             // make_server_plan, parameter_server_plan
-#include "gradus/parallel/strategy.hpp"         // flat_parameters, synchronization
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/detail/parameter_server/exchange.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/loop.hpp"
+#include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/detail/parameter_server/variable_store.hpp"
+#include "gradus/parallel/detail/parameter_server/worker_group.hpp"
+#include "gradus/parallel/detail/parameter_server/worker_side.hpp"
+#include "gradus/parallel/detail/sharded_update/segment_list.hpp"
+#include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parallel/parameter_server/plan.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
+#include "gradus/parallel/parameter_server/summary.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel {
 
@@ -57,7 +57,7 @@ class parameter_server_state;
 ///   if (servers.is_server_only(world)) {
 ///     parallel::serve<float>(world, rule, servers);
 ///   } else {
-///     data::loader loader{device, set, {.batch_size = 64}};  // the trainer shares batches among the workers
+///     data::loader loader{device, set, {.global_batch_size = 64}};  // the trainer shares batches among the workers
 ///     train::trainer trainer{net, rule, world, servers};
 ///     trainer.fit(loader, {.epochs = 5, .learning_rate = 0.05});
 ///   }
@@ -176,10 +176,9 @@ template <class Rule>
 
 [[nodiscard]] GRADUS_COLD inline std::string describe(const parameter_server& options, std::string_view communicator,
                                                       const parameter_server_plan& plan) {
-  return gradus::detail::text({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
-                               options.staged ? ", staged" : "",
-                               options.overlap_forward ? ", pulls behind forward" : "", ", placement ",
-                               name_of(options.placed.policy), "\n", plan.describe()});
+  return gradus::join({parameter_server::name, " by ", communicator, ", ", options.settings().describe(),
+                       options.staged ? ", staged" : "", options.overlap_forward ? ", pulls behind forward" : "",
+                       ", placement ", name_of(options.placed.policy), "\n", plan.describe()});
 }
 
 /// Compared by all ranks, workers and servers.
@@ -273,7 +272,7 @@ class parameter_server_state {
   void complete() { exchange_->complete(std::source_location::current()); }
 
   /// The workers.
-  [[nodiscard]] comm::any_group& group() noexcept { return group_; }
+  [[nodiscard]] comm::any_communicator& group() noexcept { return group_; }
 
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
@@ -335,7 +334,7 @@ class parameter_server_state {
 
 }  // namespace detail
 
-static_assert(synchronization<parameter_server>);
+static_assert(strategy<parameter_server>);
 
 /// Serves until all workers have left or are lost: for a rank that is a server alone, while the others train. It learns
 /// from worker 0 which parameters there are, and compares plan and rule with all ranks.
@@ -347,7 +346,7 @@ static_assert(synchronization<parameter_server>);
 ///         within twice the time limit
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
-                                 error_place where = error_place::current()) {
+                                 error_location where = error_location::current()) {
   return at_call(where, [&] {
     const roles who = options.roles_among(communicator.size());
     const int server = who.server_index(communicator.rank());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which variables, or parts of them, live on which parameter server; and how many servers a training needs.
-// Module: parallel. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::max, std::max_element, std::min, std::pop_heap, std::push_heap, std::sort
@@ -14,10 +13,10 @@
 #include <utility>      // std::pair
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"   // configuration_error
-#include "gradus/core/finite.hpp"  // is_finite
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/text.hpp"    // append, text
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::parallel {
 
@@ -177,7 +176,7 @@ namespace detail {
 [[nodiscard]] inline std::string describe(const placement& placed, int workers, double bytes_per_second) {
   std::string text;
   for (std::size_t i = 0; i < placed.server_bytes.size(); ++i) {
-    gradus::detail::append(text, {"server ", i, ": ", placed.server_bytes[i], " bytes\n"});
+    append_text(text, {"server ", i, ": ", placed.server_bytes[i], " bytes\n"});
   }
   char line[200];
   std::snprintf(line, sizeof(line),
@@ -209,7 +208,7 @@ struct server_plan {
                                               double bytes_per_second, int most_servers,
                                               const placement_options& options = {}) {
   if (workers < 1 || most_servers < 1 || !(compute_seconds >= 0) || !(bytes_per_second > 0) ||
-      !gradus::detail::is_finite(compute_seconds) || !gradus::detail::is_finite(bytes_per_second)) {
+      !is_finite(compute_seconds) || !is_finite(bytes_per_second)) {
     raise<configuration_error>(
         "parallel::plan_servers",
         "workers and most_servers of at least 1, finite compute_seconds of at least 0 and bytes_per_second above 0",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The plan of a training with parameter servers: what lives where, and in which order it is pulled.
-// Module: parallel. Depends on: optim.
 #pragma once
 
 #include <algorithm>    // std::sort
@@ -13,15 +12,15 @@
 #include <utility>      // std::move
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // configuration_error, raise
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/random.hpp"         // hash_text
-#include "gradus/core/text.hpp"           // append
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/optim/segment.hpp"       // optim::segment
-#include "gradus/parallel/parameter_server/placement.hpp"  // place, placement, placement_options, variable
-#include "gradus/parallel/parameter_server/roles.hpp"      // roles
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/parameter_server/placement.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
 
 namespace gradus::parallel {
 
@@ -54,13 +53,13 @@ struct parameter_server_plan {
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text = who.describe();
     for (std::size_t i = 0; i < placed.server_bytes.size(); ++i) {
-      gradus::detail::append(text, {"\nserver ", i, " of ", placed.server_bytes.size(), ": ", placed.server_bytes[i],
-                                    " bytes (ideal ", static_cast<index_t>(placed.ideal_bytes()), ")"});
+      append_text(text, {"\nserver ", i, " of ", placed.server_bytes.size(), ": ", placed.server_bytes[i],
+                         " bytes (ideal ", static_cast<index_t>(placed.ideal_bytes()), ")"});
     }
-    gradus::detail::append(text, {"\npulls: ", pull_order.empty() ? "as values are ready" : "in the order given"});
+    append_text(text, {"\npulls: ", pull_order.empty() ? "as values are ready" : "in the order given"});
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const std::size_t part = pull_order.empty() ? i : pull_order[i];
-      gradus::detail::append(text, {"\n", names[part], " on server ", parts[part].server});
+      append_text(text, {"\n", names[part], " on server ", parts[part].server});
     }
     return text;
   }
@@ -73,13 +72,12 @@ namespace detail {
 
 /// Segments stand in the order in which backward completes them: layers reversed, each with its parameters in order.
 /// This is the order in which they were made: layers by the name before the last point.
-[[nodiscard]] GRADUS_COLD inline gradus::detail::vector<std::size_t> creation_order(
-    std::span<const optim::segment> segments) {
+[[nodiscard]] GRADUS_COLD inline dynamic_array<std::size_t> creation_order(std::span<const optim::segment> segments) {
   const auto layer_of = [&](std::size_t i) {
     const std::string_view name = segments[i].name;
     return name.substr(0, name.rfind('.'));
   };
-  gradus::detail::vector<std::size_t> order;
+  dynamic_array<std::size_t> order;
   for (std::size_t end = segments.size(); end > 0;) {
     std::size_t begin = end - 1;
     while (begin > 0 && layer_of(begin - 1) == layer_of(end - 1)) {
@@ -98,16 +96,17 @@ namespace detail {
 /// Places the parameters of a network on servers.
 /// @param segments         in the order in which backward completes their gradients
 /// @param element_bytes    of a value and of a gradient
-/// @param pull_priorities  one a segment, the smallest is pulled first (see parallel/transfer_order/order.hpp); empty: no order
+/// @param pull_priorities  one a segment, the smallest is pulled first (see parallel/transfer_order/order.hpp); empty:
+/// no order
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline parameter_server_plan make_server_plan(std::span<const optim::segment> segments,
                                                                         index_t element_bytes, const roles& who,
                                                                         const placement_options& options,
                                                                         std::span<const std::size_t> pull_priorities) {
   if (!pull_priorities.empty() && pull_priorities.size() != segments.size()) {
-    raise<configuration_error>("parallel::parameter_server",
-                               {"one pull priority for each of ", segments.size(), " parameters, or none"},
-                               {pull_priorities.size()}, "priorities_of_parameters of parallel/transfer_order/order.hpp makes them");
+    raise<configuration_error>(
+        "parallel::parameter_server", {"one pull priority for each of ", segments.size(), " parameters, or none"},
+        {pull_priorities.size()}, "priorities_of_parameters of parallel/transfer_order/order.hpp makes them");
   }
   parameter_server_plan plan;
   plan.who = who;
@@ -119,14 +118,14 @@ namespace detail {
     variables.push_back({.name = segments[i].name, .rows = segments[i].size, .row_bytes = element_bytes});
   }
   plan.placed = place(variables, static_cast<int>(who.servers.size()), options);
-  gradus::detail::vector<const placed_part*> sorted;
+  dynamic_array<const placed_part*> sorted;
   for (const placed_part& each : plan.placed.parts) {
     sorted.push_back(&each);
   }
   std::sort(sorted.begin(), sorted.end(), [&](const placed_part* a, const placed_part* b) {
     return a->variable != b->variable ? order[a->variable] < order[b->variable] : a < b;
   });
-  gradus::detail::vector<index_t> filled(who.servers.size(), index_t{0});
+  dynamic_array<index_t> filled(who.servers.size(), index_t{0});
   for (const placed_part* const each : sorted) {
     const optim::segment& segment = segments[order[each->variable]];
     index_t& place_on_server = filled[static_cast<std::size_t>(each->server)];
@@ -138,7 +137,7 @@ namespace detail {
     place_on_server += each->rows;
     std::string name = segment.name;
     if (each->rows != segment.size) {
-      gradus::detail::append(name, {"[", each->first_row, ", ", each->first_row + each->rows, ")"});
+      append_text(name, {"[", each->first_row, ", ", each->first_row + each->rows, ")"});
     }
     plan.names.push_back(std::move(name));
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Which ranks are workers and which are parameter servers: from numbers, or from lists of hosts.
-// Module: parallel. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::count, std::find
@@ -11,9 +10,9 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // configuration_error, raise
-#include "gradus/core/text.hpp"    // append, text
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::parallel {
 
@@ -31,11 +30,11 @@ struct roles {
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text = "workers: ranks";
     for (const int each : workers) {
-      gradus::detail::append(text, {" ", each});
+      append_text(text, {" ", each});
     }
     text += ", servers: ranks";
     for (const int each : servers) {
-      gradus::detail::append(text, {" ", each});
+      append_text(text, {" ", each});
     }
     return text;
   }

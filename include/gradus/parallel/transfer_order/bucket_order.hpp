@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Buckets in the order in which the next forward pass needs them, as far as backward allows.
-// Module: parallel. Depends on: nn, comm.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -12,23 +11,23 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
-#include "gradus/comm/communicator.hpp"          // broadcast
-#include "gradus/core/error.hpp"                 // configuration_error
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/text.hpp"                  // text
-#include "gradus/nn/plan/graph.hpp"                   // nn::graph
-#include "gradus/parallel/all_reduce.hpp"        // all_reduce
-#include "gradus/parallel/bucket.hpp"            // bucket, make_buckets
-#include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
-#include "gradus/parallel/transfer_order/order.hpp"             // tac, priorities_of_parameters, transfer_priorities
-#include "gradus/parallel/transfer_order/simulated_step.hpp"    // static_issue_order, timed_bucket
-#include "gradus/parallel/transfer_order/step_graph.hpp"        // forward_graph, step_profile
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/parallel/all_reduce.hpp"
+#include "gradus/parallel/bucket.hpp"
+#include "gradus/parallel/network_segments.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
+#include "gradus/parallel/transfer_order/simulated_step.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 
 namespace gradus::parallel {
 
 /// When each part of a step is complete in backward, how long it travels, and how soon the next forward pass needs it.
 /// @param parts       of the buckets
-/// @param network     frozen
+/// @param network     compiled
 /// @param priorities  one a parameter, in the order of network.parameters(); the smallest is needed first
 /// @param ranks       of the all-reduce, of which each sends 2 (ranks - 1) / ranks of the bytes
 [[nodiscard]] inline std::vector<timed_bucket> timed_buckets(const nn::graph& network, std::span<const bucket> buckets,
@@ -67,7 +66,7 @@ namespace gradus::parallel {
   return result;
 }
 
-/// The buckets that the options make of a network's parameters. @pre the network is frozen, or was forecast
+/// The buckets that the options make of a network's parameters. @pre the network is compiled, or was forecast
 /// @throws configuration_error when options make no sense
 [[nodiscard]] inline bucket_list buckets_of(const all_reduce& options, const nn::graph& network,
                                             index_t element_bytes) {
@@ -84,7 +83,7 @@ inline constexpr double late_backward = 1.1;
 
 /// The order in which ranks issue the parts of these options when parameters have these priorities: a value for
 /// all_reduce::order. Times that were measured differ from rank to rank: let one rank find it and broadcast it.
-/// @param network     frozen
+/// @param network     compiled
 /// @param priorities  one a parameter, in the order of network.parameters()
 [[nodiscard]] inline std::vector<std::size_t> bucket_order(const all_reduce& options, const nn::graph& network,
                                                            const step_profile& profile,

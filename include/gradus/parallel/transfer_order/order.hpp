@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // In which order the transfers of a step should go: TIC, TAC, the order of the layers, a random order.
-// Module: parallel. Depends on: nn.
 #pragma once
 
 #include <algorithm>  // std::equal, std::fill, std::merge, std::sort
@@ -16,10 +15,10 @@
 #include <utility>    // std::swap
 #include <vector>     // std::vector
 
-#include "gradus/core/error.hpp"           // configuration_error
-#include "gradus/core/random.hpp"          // random_stream
-#include "gradus/core/vector.hpp"          // vector
-#include "gradus/parallel/transfer_order/step_graph.hpp"  // step_graph
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/random.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 
 namespace gradus::parallel {
 
@@ -139,7 +138,7 @@ class outstanding_transfers {
         changed_.push_back(s);
       }
     }
-    order_ = gradus::detail::vector<std::size_t>(changed_.size() + unchanged_.size());
+    order_ = dynamic_array<std::size_t>(changed_.size() + unchanged_.size());
     std::merge(changed_.begin(), changed_.end(), unchanged_.begin(), unchanged_.end(), order_.begin(),
                [this](std::size_t a, std::size_t b) { return sum_[a] < sum_[b]; });
     find_impending();
@@ -172,11 +171,11 @@ class outstanding_transfers {
   void find_sets(const step_graph& graph, const ToTicks& to_ticks) {
     const std::span<const step_graph::operation> operations = graph.operations();
     // Every operation's set, as the number of a set in `known`: the layers of a network share few.
-    gradus::detail::vector<std::uint64_t> known;
-    gradus::detail::vector<std::uint64_t> hashes;
-    gradus::detail::vector<std::size_t> set_of(operations.size(), 0);
-    gradus::detail::vector<std::uint64_t> united(words_, 0);
-    gradus::detail::vector<ticks> seconds;
+    dynamic_array<std::uint64_t> known;
+    dynamic_array<std::uint64_t> hashes;
+    dynamic_array<std::size_t> set_of(operations.size(), 0);
+    dynamic_array<std::uint64_t> united(words_, 0);
+    dynamic_array<ticks> seconds;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const step_graph::operation& each = operations[i];
       std::fill(united.begin(), united.end(), 0);
@@ -219,7 +218,7 @@ class outstanding_transfers {
   }
 
   /// Keeps the sets of computations: of one transfer their time, of several the sets themselves.
-  void keep_used(const gradus::detail::vector<std::uint64_t>& known, const gradus::detail::vector<ticks>& seconds) {
+  void keep_used(const dynamic_array<std::uint64_t>& known, const dynamic_array<ticks>& seconds) {
     std::sort(used_.begin(), used_.end());
     for (std::size_t k = 0; k < used_.size(); ++k) {
       const std::size_t s = used_[k];
@@ -252,7 +251,7 @@ class outstanding_transfers {
   /// M+: the smallest sum of a set of several that the transfer is in; the sets come by rising sums.
   void find_impending() {
     std::fill(impending_.begin(), impending_.end(), never);
-    gradus::detail::vector<std::uint64_t> open{left_};
+    dynamic_array<std::uint64_t> open{left_};
     for (const std::size_t s : order_) {
       const std::uint64_t* const bits = set(s);
       for (std::size_t w = 0; w < words_; ++w) {
@@ -266,26 +265,26 @@ class outstanding_transfers {
 
   std::size_t words_;
   // Of transfers.
-  gradus::detail::vector<ticks> own_;        // M
-  gradus::detail::vector<ticks> unlocked_;   // P
-  gradus::detail::vector<ticks> impending_;  // M+
-  gradus::detail::vector<std::size_t> need_;
-  gradus::detail::vector<std::uint64_t> left_;  // outstanding ones
+  dynamic_array<ticks> own_;        // M
+  dynamic_array<ticks> unlocked_;   // P
+  dynamic_array<ticks> impending_;  // M+
+  dynamic_array<std::size_t> need_;
+  dynamic_array<std::uint64_t> left_;  // outstanding ones
   // Of sets of several transfers that computations wait for.
-  gradus::detail::vector<std::uint64_t> bits_;  // words_ a set
-  gradus::detail::vector<ticks> sum_;           // of M
-  gradus::detail::vector<std::size_t> count_;
-  gradus::detail::vector<ticks> seconds_;      // of the computations
-  gradus::detail::vector<std::size_t> order_;  // by rising sum; those that still have several transfers
+  dynamic_array<std::uint64_t> bits_;  // words_ a set
+  dynamic_array<ticks> sum_;           // of M
+  dynamic_array<std::size_t> count_;
+  dynamic_array<ticks> seconds_;      // of the computations
+  dynamic_array<std::size_t> order_;  // by rising sum; those that still have several transfers
   // Kept for their memory.
-  gradus::detail::vector<std::size_t> used_;
-  gradus::detail::vector<std::size_t> changed_;
-  gradus::detail::vector<std::size_t> unchanged_;
+  dynamic_array<std::size_t> used_;
+  dynamic_array<std::size_t> changed_;
+  dynamic_array<std::size_t> unchanged_;
 };
 
 /// 0, 1, 2, ...: the transfers as they are counted.
-inline gradus::detail::vector<std::size_t> numbers_up_to(std::size_t count) {
-  gradus::detail::vector<std::size_t> result(count, 0);
+inline dynamic_array<std::size_t> numbers_up_to(std::size_t count) {
+  dynamic_array<std::size_t> result(count, 0);
   std::iota(result.begin(), result.end(), std::size_t{0});
   return result;
 }
@@ -308,7 +307,7 @@ struct tic_options {
 /// @returns  one priority a transfer
 inline transfer_priorities tic(const step_graph& graph, const tic_options& options = {}) {
   const detail::outstanding_transfers properties{graph, false};
-  gradus::detail::vector<std::size_t> sorted = detail::numbers_up_to(graph.transfers());
+  dynamic_array<std::size_t> sorted = detail::numbers_up_to(graph.transfers());
   std::sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
     if (properties.impending(a) != properties.impending(b)) {
       return properties.impending(a) < properties.impending(b);
@@ -348,7 +347,7 @@ inline transfer_priorities tac(const step_graph& graph) {
 /// @returns  one priority a transfer: 0, 1, ..., each once
 inline transfer_priorities layer_order(const step_graph& graph) {
   const detail::outstanding_transfers properties{graph, false};
-  gradus::detail::vector<std::size_t> sorted = detail::numbers_up_to(graph.transfers());
+  dynamic_array<std::size_t> sorted = detail::numbers_up_to(graph.transfers());
   std::sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
     return properties.need(a) != properties.need(b) ? properties.need(a) < properties.need(b) : a < b;
   });

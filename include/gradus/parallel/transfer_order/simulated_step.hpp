@@ -2,7 +2,6 @@
 //
 // What an order of transfers is worth: a simulated step and its bounds; and the one order in which all ranks issue
 // buckets.
-// Module: parallel. Depends on: nn.
 #pragma once
 
 #include <algorithm>  // std::max, std::sort
@@ -10,12 +9,12 @@
 #include <span>       // std::span
 #include <vector>     // std::vector
 
-#include "gradus/core/error.hpp"           // configuration_error
-#include "gradus/core/finite.hpp"          // is_finite
-#include "gradus/core/index.hpp"           // index_t
-#include "gradus/core/vector.hpp"          // vector
-#include "gradus/parallel/transfer_order/order.hpp"       // transfer_priorities, detail::numbers_up_to
-#include "gradus/parallel/transfer_order/step_graph.hpp"  // step_graph
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/parallel/transfer_order/order.hpp"
+#include "gradus/parallel/transfer_order/step_graph.hpp"
 
 namespace gradus::parallel {
 
@@ -63,17 +62,17 @@ inline simulated_step simulate(const step_graph& graph, const transfer_prioritie
   const std::span<const step_graph::operation> operations = graph.operations();
   simulated_step result;
   result.end = std::vector<double>(operations.size(), -1.0);
-  gradus::detail::vector<std::size_t> sorted = detail::numbers_up_to(priorities.size());
+  dynamic_array<std::size_t> sorted = detail::numbers_up_to(priorities.size());
   std::sort(sorted.begin(), sorted.end(), [&](std::size_t a, std::size_t b) {
     return priorities[a] != priorities[b] ? priorities[a] < priorities[b] : a < b;
   });
-  gradus::detail::vector<double> arrival(priorities.size(), 0.0);
+  dynamic_array<double> arrival(priorities.size(), 0.0);
   double channel = 0;
   for (const std::size_t r : sorted) {
     channel += graph.transfer(r).seconds;
     arrival[r] = channel;
   }
-  gradus::detail::vector<std::size_t> waiting;
+  dynamic_array<std::size_t> waiting;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     if (operations[i].transfer == step_graph::none) {
       waiting.push_back(i);
@@ -151,15 +150,14 @@ namespace detail {
 /// @throws configuration_error when a time is negative or not finite, or bytes are negative
 inline std::vector<std::size_t> static_issue_order(std::span<const timed_bucket> buckets, index_t credit = 1) {
   for (const timed_bucket& each : buckets) {
-    if (!gradus::detail::is_finite(each.ready) || !gradus::detail::is_finite(each.seconds) || each.ready < 0 ||
-        each.seconds < 0 || each.bytes < 0) {
+    if (!is_finite(each.ready) || !is_finite(each.seconds) || each.ready < 0 || each.seconds < 0 || each.bytes < 0) {
       raise<configuration_error>("parallel::static_issue_order", "times and bytes of at least 0",
                                  {"ready at ", each.ready, ", for ", each.seconds, " seconds, ", each.bytes, " bytes"});
     }
   }
   std::vector<std::size_t> result;
-  gradus::detail::vector<bool> issued(buckets.size(), false);
-  gradus::detail::vector<double> done;  // of the issued buckets, rising
+  dynamic_array<bool> issued(buckets.size(), false);
+  dynamic_array<double> done;  // of the issued buckets, rising
   double now = 0;
   index_t under_way = 0;
   std::size_t oldest = 0;  // of those under way

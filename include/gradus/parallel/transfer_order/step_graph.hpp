@@ -2,7 +2,6 @@
 //
 // A training step as a graph of computations and transfers with the time that each takes, and where these times come
 // from: what the order of transfers (order.hpp) is decided on.
-// Module: parallel. Depends on: nn.
 #pragma once
 
 #include <chrono>       // std::chrono::duration, std::chrono::steady_clock
@@ -12,13 +11,13 @@
 #include <string_view>  // std::string_view
 #include <vector>       // std::vector
 
-#include "gradus/core/error.hpp"        // configuration_error
-#include "gradus/core/finite.hpp"       // is_finite
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/vector.hpp"       // vector
-#include "gradus/kernels/conv2d.hpp"    // kernels::pass
-#include "gradus/nn/plan/graph.hpp"          // nn::graph
-#include "gradus/nn/step_hooks.hpp"  // nn::step_observer
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::parallel {
 
@@ -35,9 +34,9 @@ class step_graph {
 
   struct operation {
     std::string name;
-    double seconds = 0;                          ///< how long it takes, alone
-    std::size_t transfer = none;                 ///< its number among the transfers; none for a computation
-    gradus::detail::vector<std::size_t> inputs;  ///< operations that end before it begins
+    double seconds = 0;                 ///< how long it takes, alone
+    std::size_t transfer = none;        ///< its number among the transfers; none for a computation
+    dynamic_array<std::size_t> inputs;  ///< operations that end before it begins
   };
 
   /// Adds a transfer, which waits for nothing.
@@ -77,7 +76,7 @@ class step_graph {
 
  private:
   void append(std::string_view name, double seconds, std::span<const std::size_t> inputs) {
-    if (!gradus::detail::is_finite(seconds) || seconds < 0) {
+    if (!is_finite(seconds) || seconds < 0) {
       raise<configuration_error>({"step_graph, operation '", name, "'"}, "a time of at least 0 seconds",
                                  {seconds, " seconds"});
     }
@@ -89,8 +88,8 @@ class step_graph {
     }
   }
 
-  gradus::detail::vector<operation> operations_;
-  gradus::detail::vector<std::size_t> transfers_;  // the operation of each
+  dynamic_array<operation> operations_;
+  dynamic_array<std::size_t> transfers_;  // the operation of each
 };
 
 /// The time of a transfer of which nothing was measured: latency + bytes / bandwidth.
@@ -123,7 +122,7 @@ struct step_profile {
 ///   parallel::profile_recorder recorder{net.layers()};
 ///   for (int step = 0; step < 5; ++step) { net.train_step(images, labels, {}, &recorder); }
 ///   const parallel::step_profile profile = recorder.profile();
-class profile_recorder final : public nn::step_observer {
+class profile_recorder final : public nn::step_hooks {
  public:
   /// @param layers  network.layers()
   explicit profile_recorder(std::size_t layers) : layers_(layers) {}
@@ -165,12 +164,12 @@ class profile_recorder final : public nn::step_observer {
     shortest backward;
   };
 
-  gradus::detail::vector<times> layers_;
+  dynamic_array<times> layers_;
   clock::time_point begin_{};
 };
 
 /// A profile without a measurement: every layer takes its multiply-adds at one speed, backward twice as long as
-/// forward. Layers without multiply-adds (pooling, normalisation) take nothing.
+/// forward. Layers without multiply-adds (pooling, normalization) take nothing.
 /// @param examples  of a step on one rank
 inline step_profile estimated_profile(const nn::graph& network, index_t examples, double multiply_adds_per_second) {
   if (!(multiply_adds_per_second > 0)) {
@@ -204,7 +203,7 @@ inline std::vector<std::size_t> parameters_of_transfers(const nn::graph& network
 
 /// The forward pass of a network whose parameters have to arrive first: one transfer a parameter, one computation a
 /// layer, which waits for its parameters and for the layers whose outputs it reads. The transfers are counted in the
-/// order in which the layers were added. The network need not be frozen.
+/// order in which the layers were added. The network need not be compiled.
 /// @throws configuration_error when the profile is that of another network
 inline step_graph forward_graph(const nn::graph& network, const step_profile& profile) {
   const std::vector<std::size_t> parameters = parameters_of_transfers(network);
@@ -217,8 +216,8 @@ inline step_graph forward_graph(const nn::graph& network, const step_profile& pr
                                {profile.transfers.size()});
   }
   step_graph result;
-  gradus::detail::vector<std::size_t> producer(network.nodes().size() + 1, step_graph::none);  // of each value
-  gradus::detail::vector<std::size_t> inputs;
+  dynamic_array<std::size_t> producer(network.nodes().size() + 1, step_graph::none);  // of each value
+  dynamic_array<std::size_t> inputs;
   for (std::size_t i = 0; i < network.nodes().size(); ++i) {
     const nn::graph::node& layer = network.nodes()[i];
     inputs.clear();

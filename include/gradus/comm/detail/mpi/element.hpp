@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Element types and their reductions as MPI knows them.
-// Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -11,8 +10,8 @@
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/reduction.hpp"  // accumulate, reduction, transferable
-#include "gradus/core/element.hpp"    // element_name
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/element.hpp"
 
 namespace gradus::comm::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a rank has begun on an MPI channel, and what ranks that left the channel had begun when they left.
-// Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -17,11 +16,11 @@
 #include <string>     // std::string
 #include <utility>    // std::move
 
-#include "gradus/comm/call.hpp"  // call, call_kind
-#include "gradus/comm/wait.hpp"  // clock, reason_grace
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/text.hpp"         // append, text
-#include "gradus/core/vector.hpp"       // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -33,7 +32,9 @@ struct message_counts {
   std::uint32_t sent[groups];      // begun; modulo 2^32
   std::uint32_t received[groups];  // complete; modulo 2^32
 
-  [[nodiscard]] static std::size_t group_of(int tag) noexcept { return static_cast<std::size_t>(tag) % groups; }
+  [[nodiscard]] static std::size_t any_communicator_of(int tag) noexcept {
+    return static_cast<std::size_t>(tag) % groups;
+  }
 };
 
 /// What a rank that leaves a channel tells each of the others. Sent as bytes.
@@ -69,17 +70,19 @@ class mpi_membership {
 
   /// Counts an operation that this rank begins. Returns its number among the collectives, from 1, or among the messages
   /// that are sent to its peer with tags of one group.
-  std::uint64_t begin(const call& what) {
+  std::uint64_t begin(const call_description& what) {
     const bool sends = what.kind == call_kind::send;
     if (!sends && what.kind != call_kind::receive) {
       return ++collectives_;
     }
     if (messages_.empty()) {
-      messages_ = gradus::detail::vector<message_counts>(static_cast<std::size_t>(size_));
+      messages_ = dynamic_array<message_counts>(static_cast<std::size_t>(size_));
     }
-    return sends ? ++messages_of(what.peer).sent[message_counts::group_of(what.tag)] : 0;
+    return sends ? ++messages_of(what.peer).sent[message_counts::any_communicator_of(what.tag)] : 0;
   }
-  void received(const call& what) noexcept { ++messages_of(what.peer).received[message_counts::group_of(what.tag)]; }
+  void received(const call_description& what) noexcept {
+    ++messages_of(what.peer).received[message_counts::any_communicator_of(what.tag)];
+  }
 
   /// This rank leaves the collective `number`, and with it all later ones, unfinished.
   GRADUS_COLD void give_up(std::uint64_t number) noexcept { taken_part_ = std::min(taken_part_, number - 1); }
@@ -94,7 +97,7 @@ class mpi_membership {
   GRADUS_COLD void hear(const departure_notice& notice, int world_rank) {
     const std::scoped_lock lock{mutex_};
     if (left_.empty()) {
-      left_ = gradus::detail::vector<std::unique_ptr<departed>>(static_cast<std::size_t>(size_));
+      left_ = dynamic_array<std::unique_ptr<departed>>(static_cast<std::size_t>(size_));
     }
     auto& each = left_[static_cast<std::size_t>(notice.rank)];
     each = std::make_unique<departed>(departed{notice, world_rank, clock::now()});
@@ -113,7 +116,7 @@ class mpi_membership {
   /// Why an operation that is not complete cannot complete any more: the rank that has left without taking part in it.
   /// @param number  what begin() returned
   /// @param who     this rank in words
-  [[nodiscard]] GRADUS_COLD std::optional<absence> absence_from(const call& what, std::uint64_t number,
+  [[nodiscard]] GRADUS_COLD std::optional<absence> absence_from(const call_description& what, std::uint64_t number,
                                                                 const std::string& who) const {
     const std::scoped_lock lock{mutex_};
     const bool message = what.kind == call_kind::send || what.kind == call_kind::receive;
@@ -128,7 +131,7 @@ class mpi_membership {
         return std::nullopt;
       }
     } else {
-      const std::size_t group = message_counts::group_of(what.tag);
+      const std::size_t group = message_counts::any_communicator_of(what.tag);
       if (what.kind == call_kind::receive) {
         // A message that was sent before its sender left may still be on its way.
         if (messages_[static_cast<std::size_t>(what.peer)].received[group] != last.messages.sent[group]) {
@@ -148,10 +151,10 @@ class mpi_membership {
     const char* const why = last.unwinding != 0 ? " because of an exception" : " (its communicator was destroyed)";
     std::string reason{"it has left the group"};
     if (message) {
-      gradus::detail::append(reason, {why, ", but ", who, " calls ", what.describe()});
+      append_text(reason, {why, ", but ", who, " calls ", what.describe()});
     } else {
-      gradus::detail::append(reason, {" after ", last.collectives, " collectives", why, ", but ", who,
-                                      " waits for it in collective ", number, ": ", what.describe()});
+      append_text(reason, {" after ", last.collectives, " collectives", why, ", but ", who,
+                           " waits for it in collective ", number, ": ", what.describe()});
     }
     return absence{other->world_rank, std::move(reason)};
   }
@@ -171,13 +174,13 @@ class mpi_membership {
   std::uint64_t channel_;
   int rank_;
   int size_;
-  std::uint64_t collectives_ = 0;                    // begun
-  std::uint64_t taken_part_ = ~std::uint64_t{0};     // at most
-  gradus::detail::vector<message_counts> messages_;  // by peer; empty before the first message
+  std::uint64_t collectives_ = 0;                 // begun
+  std::uint64_t taken_part_ = ~std::uint64_t{0};  // at most
+  dynamic_array<message_counts> messages_;        // by peer; empty before the first message
   std::atomic<bool> some_left_{false};
-  mutable std::mutex mutex_;                                // guards what follows
-  gradus::detail::vector<std::unique_ptr<departed>> left_;  // by rank; empty before the first
-  const departed* first_ = nullptr;                         // the one that took part in the fewest collectives
+  mutable std::mutex mutex_;                       // guards what follows
+  dynamic_array<std::unique_ptr<departed>> left_;  // by rank; empty before the first
+  const departed* first_ = nullptr;                // the one that took part in the fewest collectives
 };
 
 }  // namespace gradus::comm::detail

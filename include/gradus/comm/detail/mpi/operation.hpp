@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // One communication of an MPI communicator: a few MPI requests that complete together.
-// Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -20,16 +19,16 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-#include "gradus/comm/call.hpp"            // call
-#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
-#include "gradus/comm/wait.hpp"            // backoff, clock
-#include "gradus/comm/detail/mpi/process.hpp"            // check_mpi, mpi_process
-#include "gradus/comm/detail/mpi/membership.hpp"         // mpi_membership
-#include "gradus/comm/request.hpp"                // operation
-#include "gradus/core/config.hpp"                 // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                  // communication_error
-#include "gradus/core/text.hpp"                   // text
-#include "gradus/core/vector.hpp"                 // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/membership.hpp"
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -41,7 +40,7 @@ class mpi_operation final : public operation {
   explicit mpi_operation(mpi_channel& channel) noexcept : channel_{&channel} {}
 
   /// @param number  what mpi_membership::begin says of it
-  void open(const call& what, std::chrono::milliseconds limit, std::uint64_t number) {
+  void open(const call_description& what, std::chrono::milliseconds limit, std::uint64_t number) {
     what_ = what;
     limit_ = limit;
     number_ = number;
@@ -86,12 +85,12 @@ class mpi_operation final : public operation {
   [[noreturn]] void raise_mpi_error(int code, const std::source_location& where);
 
   mpi_channel* channel_;
-  call what_{};
+  call_description what_{};
   std::chrono::milliseconds limit_{};
   std::uint64_t number_ = 0;
-  gradus::detail::vector<MPI_Request> requests_;
-  gradus::detail::vector<MPI_Status> statuses_;
-  gradus::detail::vector<int> expected_;  // of receives: elements of each part
+  dynamic_array<MPI_Request> requests_;
+  dynamic_array<MPI_Status> statuses_;
+  dynamic_array<int> expected_;  // of receives: elements of each part
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Comm new_communicator_ = MPI_COMM_NULL;
   std::vector<std::uint8_t> staging_;
@@ -138,7 +137,7 @@ class mpi_channel {
   [[nodiscard]] bool world() const noexcept { return world_; }
 
   /// An operation in which no part has begun yet. Nothing is allocated if one is idle.
-  GRADUS_COLD mpi_operation& fresh(const call& what, std::chrono::milliseconds limit) {
+  GRADUS_COLD mpi_operation& fresh(const call_description& what, std::chrono::milliseconds limit) {
     process_->look_at_unfinished();
     process_->glance_at_notices(what);
     if (process_->failed()) {
@@ -191,7 +190,7 @@ GRADUS_NEVER_INLINE inline MPI_Request* mpi_operation::next_request(int expected
 /// The last part did not begin.
 GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int code) {
   requests_.back() = MPI_REQUEST_NULL;
-  channel_->process().fail(gradus::detail::text({what_.describe(), ": ", function, ": ", mpi_error_text(code)}));
+  channel_->process().fail(gradus::join({what_.describe(), ": ", function, ": ", mpi_error_text(code)}));
   check_mpi(code, what_.describe(), function);
 }
 
@@ -199,7 +198,7 @@ GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int cod
 inline bool mpi_operation::complete(const std::source_location& where) {
   int flag = 0;
   if (statuses_.size() < requests_.size()) {
-    statuses_ = gradus::detail::vector<MPI_Status>(requests_.size());
+    statuses_ = dynamic_array<MPI_Status>(requests_.size());
   }
   const int code = channel_->process().enter(
       [&] { return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, statuses_.data()); });
@@ -213,8 +212,8 @@ inline bool mpi_operation::complete(const std::source_location& where) {
     int count = 0;
     MPI_Get_count(&statuses_[i], type_, &count);
     if (count != expected_[i]) {
-      const std::string reason = gradus::detail::text({"ranks disagree about a message: rank ", channel_->rank(),
-                                                       " calls ", what_.describe(), ", but ", count, " elements came"});
+      const std::string reason = gradus::join({"ranks disagree about a message: rank ", channel_->rank(), " calls ",
+                                               what_.describe(), ", but ", count, " elements came"});
       channel_->process().fail(reason);
       gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
     }
@@ -238,8 +237,8 @@ GRADUS_COLD inline void mpi_operation::raise_mpi_error(int code, const std::sour
       }
     }
   }
-  const std::string reason = gradus::detail::text({"MPI reports: ", mpi_error_text(code)});
-  channel_->process().fail(gradus::detail::text({what_.describe(), ": ", reason}));
+  const std::string reason = gradus::join({"MPI reports: ", mpi_error_text(code)});
+  channel_->process().fail(gradus::join({what_.describe(), ": ", reason}));
   settle(std::chrono::milliseconds{100});
   gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
 }

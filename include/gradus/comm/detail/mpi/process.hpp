@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What all MPI communicators of a process share: the first failure, ranks that leave, and the notices about both.
-// Module: comm. Depends on: core, MPI. For mpi.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -22,13 +21,13 @@
 #include <thread>           // std::this_thread
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/call.hpp"  // call
-#include "gradus/comm/wait.hpp"  // clock, ranks_text, seconds_text
-#include "gradus/core/config.hpp"       // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"        // communication_error
-#include "gradus/core/text.hpp"         // append, text
-#include "gradus/core/vector.hpp"       // vector
-#include "gradus/comm/detail/mpi/membership.hpp"  // departure_notice, mpi_membership
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/membership.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -37,7 +36,7 @@ namespace gradus::comm::detail {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
-    return gradus::detail::text({"error code ", code});
+    return gradus::join({"error code ", code});
   }
   return {text, static_cast<std::size_t>(length)};
 }
@@ -53,13 +52,13 @@ GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::str
 /// What a rank is at: a call, or something that it does at its end.
 class activity {
  public:
-  activity(const call& what) noexcept : call_{&what} {}
+  activity(const call_description& what) noexcept : call_{&what} {}
   activity(std::string_view text) noexcept : text_{text} {}
 
   [[nodiscard]] std::string describe() const { return call_ == nullptr ? std::string{text_} : call_->describe(); }
 
  private:
-  const call* call_ = nullptr;
+  const call_description* call_ = nullptr;
   std::string_view text_;
 };
 
@@ -88,9 +87,9 @@ class mpi_process {
       MPI_Comm_free(&node);
     }
     spins_ = static_cast<unsigned>(ranks_on_node) <= std::thread::hardware_concurrency() ? 2000 : 20;
-    answers_ = gradus::detail::vector<std::string>(static_cast<std::size_t>(size_));
-    ended_ = gradus::detail::vector<int>(static_cast<std::size_t>(size_));
-    notices_sent_ = gradus::detail::vector<std::int64_t>(static_cast<std::size_t>(size_));
+    answers_ = dynamic_array<std::string>(static_cast<std::size_t>(size_));
+    ended_ = dynamic_array<int>(static_cast<std::size_t>(size_));
+    notices_sent_ = dynamic_array<std::int64_t>(static_cast<std::size_t>(size_));
   }
 
   mpi_process(const mpi_process&) = delete;
@@ -134,10 +133,10 @@ class mpi_process {
 
   /// An exception has left a communication unfinished that MPI cannot take back. The reason follows by fail(); if the
   /// program goes on instead, this is the failure.
-  GRADUS_COLD void leave_unfinished(const call& what) noexcept {
+  GRADUS_COLD void leave_unfinished(const call_description& what) noexcept {
     const std::scoped_lock lock{mutex_};
     try {
-      unfinished_ = gradus::detail::text({"it left ", what.describe(), " unfinished because of an exception"});
+      unfinished_ = gradus::join({"it left ", what.describe(), " unfinished because of an exception"});
     } catch (...) {
       unfinished_ = "?";
     }
@@ -183,7 +182,7 @@ class mpi_process {
       return;
     }
     try {
-      const gradus::detail::vector<int> world_ranks = ranks_in_world(communicator, mine.size());
+      const dynamic_array<int> world_ranks = ranks_in_world(communicator, mine.size());
       for (int peer = 0; peer < mine.size(); ++peer) {
         const int other = world_ranks[static_cast<std::size_t>(peer)];
         if (peer != mine.rank() && other != MPI_UNDEFINED) {
@@ -198,7 +197,8 @@ class mpi_process {
 
   /// Fails if a rank has left without which the operation cannot complete.
   /// @param number  of the operation, see mpi_membership::begin
-  void look_for_departures(const mpi_membership& mine, const call& what, std::uint64_t number, bool ranks_of_world) {
+  void look_for_departures(const mpi_membership& mine, const call_description& what, std::uint64_t number,
+                           bool ranks_of_world) {
     if (mine.some_left() && !failed()) {
       look_who_left(mine, what, number, ranks_of_world);
     }
@@ -208,12 +208,12 @@ class mpi_process {
   /// MPI wants it before a communicator is freed. Ends early when a rank fails.
   GRADUS_COLD void meet_at_end() noexcept {
     struct counting {
-      gradus::detail::vector<std::int64_t> sent;
+      dynamic_array<std::int64_t> sent;
       std::int64_t expected = 0;
       MPI_Request request = MPI_REQUEST_NULL;
     };
     try {
-      gradus::detail::vector<std::weak_ptr<mpi_membership>> open;
+      dynamic_array<std::weak_ptr<mpi_membership>> open;
       {
         const std::scoped_lock lock{mutex_};
         open = memberships_;
@@ -262,7 +262,7 @@ class mpi_process {
   }
 
   /// Looks for notices if that was a millisecond ago.
-  void glance_at_notices(const call& waiting_for) noexcept {
+  void glance_at_notices(const call_description& waiting_for) noexcept {
     const clock::rep now = clock::now().time_since_epoch().count();
     clock::rep last = last_look_.load(std::memory_order_relaxed);
     if (now - last >= clock::duration{std::chrono::milliseconds{1}}.count() &&
@@ -307,18 +307,19 @@ class mpi_process {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise(const call& what, bool ranks_of_world, const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise(const call_description& what, bool ranks_of_world,
+                                      const std::source_location& where) {
     std::unique_lock lock{mutex_};
     const std::string reason =
-        gradus::detail::text({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
+        gradus::join({ranks_of_world ? "rank " : "world rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
     gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
   /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
-  [[noreturn]] GRADUS_COLD void raise_time_out(const call& what, std::chrono::milliseconds limit,
+  [[noreturn]] GRADUS_COLD void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
                                                const std::source_location& where) {
-    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
+    std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
     } catch (...) {
@@ -327,7 +328,7 @@ class mpi_process {
     if (failed()) {
       raise(what, true, where);  // another rank was faster
     }
-    fail(gradus::detail::text({what.describe(), ": ", reason}));
+    fail(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
@@ -417,21 +418,21 @@ class mpi_process {
     return true;
   }
 
-  GRADUS_COLD void look_who_left(const mpi_membership& mine, const call& what, std::uint64_t number,
+  GRADUS_COLD void look_who_left(const mpi_membership& mine, const call_description& what, std::uint64_t number,
                                  bool ranks_of_world) {
-    const std::string who = gradus::detail::text({ranks_of_world ? "rank " : "world rank ", rank_});
+    const std::string who = gradus::join({ranks_of_world ? "rank " : "world rank ", rank_});
     if (const auto absence = mine.absence_from(what, number, who)) {
       fail(absence->reason, absence->world_rank);
     }
   }
 
   /// The ranks of a communicator as ranks of the world.
-  [[nodiscard]] GRADUS_COLD gradus::detail::vector<int> ranks_in_world(MPI_Comm communicator, int size) {
-    gradus::detail::vector<int> own(static_cast<std::size_t>(size));
+  [[nodiscard]] GRADUS_COLD dynamic_array<int> ranks_in_world(MPI_Comm communicator, int size) {
+    dynamic_array<int> own(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
       own[static_cast<std::size_t>(rank)] = rank;
     }
-    gradus::detail::vector<int> of_world(own.size(), MPI_UNDEFINED);
+    dynamic_array<int> of_world(own.size(), MPI_UNDEFINED);
     enter([&] {
       MPI_Group from = MPI_GROUP_NULL;
       MPI_Group to = MPI_GROUP_NULL;
@@ -520,7 +521,7 @@ class mpi_process {
   }
 
   /// "; rank 2 is at barrier; no answer from ranks 1, 3"
-  GRADUS_COLD std::string ask_others(const call& waiting_for) {
+  GRADUS_COLD std::string ask_others(const call_description& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
     {
       const std::scoped_lock lock{mutex_};
@@ -534,7 +535,7 @@ class mpi_process {
       }
     }
     const clock::time_point deadline = clock::now() + patience;
-    gradus::detail::vector<int> silent;
+    dynamic_array<int> silent;
     do {
       look_for_notices(waiting_for);
       const std::scoped_lock lock{mutex_};
@@ -549,11 +550,11 @@ class mpi_process {
     std::string text;
     for (int other = 0; other < size_; ++other) {
       if (const std::string& answer = answers_[static_cast<std::size_t>(other)]; !answer.empty()) {
-        gradus::detail::append(text, {"; rank ", other, " is at ", answer});
+        append_text(text, {"; rank ", other, " is at ", answer});
       }
     }
     if (!silent.empty()) {
-      gradus::detail::append(text, {"; no answer from ", ranks_text(silent)});
+      append_text(text, {"; no answer from ", ranks_text(silent)});
     }
     return text;
   }
@@ -580,10 +581,10 @@ class mpi_process {
   int failed_rank_ = -1;
   std::string unfinished_;
   std::unique_ptr<letter> outbox_;  // those that MPI may still be sending
-  gradus::detail::vector<std::string> answers_;
-  gradus::detail::vector<int> ended_;                  // 1 where a rank has ended
-  gradus::detail::vector<std::int64_t> notices_sent_;  // to each rank
-  gradus::detail::vector<std::weak_ptr<mpi_membership>> memberships_;
+  dynamic_array<std::string> answers_;
+  dynamic_array<int> ended_;                  // 1 where a rank has ended
+  dynamic_array<std::int64_t> notices_sent_;  // to each rank
+  dynamic_array<std::weak_ptr<mpi_membership>> memberships_;
   std::atomic<std::uint64_t> channels_{0};  // of which this rank is the first
   std::atomic<std::int64_t> notices_taken_{0};
   std::atomic<clock::rep> last_look_{0};

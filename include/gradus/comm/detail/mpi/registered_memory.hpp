@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How arrays of MPI ranks of a node come to lie in memory that all of them reach.
-// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -21,12 +20,12 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/detail/mpi/process.hpp"        // check_mpi
-#include "gradus/comm/detail/mpi_shared/memory.hpp"  // mpi_shared_memory, mpi_shared_pool, page_bytes
-#include "gradus/core/config.hpp"             // GRADUS_COLD
-#include "gradus/core/error.hpp"              // communication_error
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/core/vector.hpp"             // vector
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/mpi_shared/memory.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm::detail {
 
@@ -175,7 +174,7 @@ class registered_arrays {
 
   mutable std::mutex mutex_;
   std::int64_t next_ = 1;
-  gradus::detail::vector<entry> entries_;
+  dynamic_array<entry> entries_;
 };
 
 /// Memory of a rank whose whole pages are shared; every rank has as much. A part of it, [first, last) in bytes from its
@@ -194,7 +193,7 @@ class mpi_registered_memory {
     const place own{known.number, known.next, static_cast<std::int64_t>(address(begin) % page_bytes())};
     int size = 1;
     MPI_Comm_size(ranks, &size);
-    gradus::detail::vector<place> places(static_cast<std::size_t>(size));
+    dynamic_array<place> places(static_cast<std::size_t>(size));
     check_mpi(MPI_Allgather(&own, 3, MPI_INT64_T, places.data(), 3, MPI_INT64_T, ranks), what, "MPI_Allgather");
     std::int64_t number = known.next;
     bool known_to_none = true;
@@ -271,7 +270,7 @@ class mpi_registered_memory {
   }
 
   /// Called by all ranks. False on all of them where that is not possible.
-  GRADUS_COLD bool share(MPI_Comm ranks, const gradus::detail::vector<place>& places) {
+  GRADUS_COLD bool share(MPI_Comm ranks, const dynamic_array<place>& places) {
     const index_t shift = places[static_cast<std::size_t>(rank_)].shift;
     own_ = whole_pages(shift);
     interval common = own_;
@@ -338,7 +337,7 @@ class mpi_registered_memory {
   bool shown_ = false;  // in the memory of this rank
   interval own_{};      // whole pages of this rank's memory
   interval shared_{};
-  gradus::detail::vector<std::byte*> origins_;
+  dynamic_array<std::byte*> origins_;
 };
 
 /// Memory that is registered with one communicator, until that ends.

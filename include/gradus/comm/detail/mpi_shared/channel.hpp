@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The queue of the collectives of ranks that share memory: waiting, failing, and messages beside them.
-// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -16,23 +15,23 @@
 #include <string>           // std::string
 #include <utility>          // std::move
 
-#include "gradus/comm/call.hpp"            // call
-#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
-#include "gradus/comm/wait.hpp"            // backoff, clock, ranks_text, seconds_text
-#include "gradus/comm/mpi.hpp"                    // mpi
-#include "gradus/comm/detail/mpi/process.hpp"            // mpi_process
-#include "gradus/comm/detail/mpi/registered_memory.hpp"  // mpi_registered_memory, mpi_registration
-#include "gradus/comm/detail/mpi_shared/memory.hpp"      // mpi_shared_pool, page_bytes
-#include "gradus/comm/detail/mpi_shared/steps.hpp"       // shared_collective, shared_steps, shared_task
-#include "gradus/comm/detail/mpi_shared/window.hpp"      // packed_call
-#include "gradus/comm/detail/mpi/membership.hpp"         // mpi_membership
-#include "gradus/comm/request.hpp"                // operation, request
-#include "gradus/core/config.hpp"                 // GRADUS_COLD
-#include "gradus/core/element.hpp"                // element_name
-#include "gradus/core/error.hpp"                  // communication_error
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/core/text.hpp"                   // append, text
-#include "gradus/core/vector.hpp"                 // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/membership.hpp"
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/mpi/registered_memory.hpp"
+#include "gradus/comm/detail/mpi_shared/memory.hpp"
+#include "gradus/comm/detail/mpi_shared/steps.hpp"
+#include "gradus/comm/detail/mpi_shared/window.hpp"
+#include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/mpi.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -51,7 +50,7 @@ class shared_operation final : public operation {
  private:
   friend class mpi_shared_channel;
 
-  void open(const call& what, std::chrono::milliseconds limit) noexcept {
+  void open(const call_description& what, std::chrono::milliseconds limit) noexcept {
     what_ = what;
     limit_ = limit;
     is_message_ = false;
@@ -67,7 +66,7 @@ class shared_operation final : public operation {
   }
 
   mpi_shared_channel* channel_;
-  call what_{};
+  call_description what_{};
   std::chrono::milliseconds limit_{};
   std::uint64_t number_ = 0;  // of a collective: what mpi_membership::begin says of it
   bool is_message_ = false;
@@ -102,7 +101,8 @@ class mpi_shared_channel {
   [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registration> register_memory(std::byte* begin, index_t bytes,
                                                                               std::chrono::milliseconds limit) {
     // MPI makes windows by a call that does not return until all ranks have come: so meet before it, with one size.
-    const call what{.kind = call_kind::register_memory, .count = bytes, .element = element_name<std::uint8_t>};
+    const call_description what{
+        .kind = call_kind::register_memory, .count = bytes, .element = element_name<std::uint8_t>};
     this->begin({.what = what}, limit).wait();
     if (segment_bytes() < 2 * page_bytes()) {
       return nullptr;  // no room for what lies before and after the shared pages
@@ -111,7 +111,7 @@ class mpi_shared_channel {
     if (memory == nullptr) {
       return nullptr;
     }
-    gradus::detail::vector<std::shared_ptr<mpi_registration>> in_use;
+    dynamic_array<std::shared_ptr<mpi_registration>> in_use;
     for (auto& each : registrations_) {
       if (each->memory() != nullptr) {
         in_use.push_back(std::move(each));
@@ -145,7 +145,7 @@ class mpi_shared_channel {
 
   /// @param begin  begins the message of the MPI library
   template <class Begin>
-  request begin_message(const call& what, std::chrono::milliseconds limit, const Begin& begin) {
+  request begin_message(const call_description& what, std::chrono::milliseconds limit, const Begin& begin) {
     request message = begin();
     shared_operation& mine = fresh(what, limit);
     mine.is_message_ = true;
@@ -181,7 +181,7 @@ class mpi_shared_channel {
   void wait_for(shared_operation& mine, const std::source_location& where) {
     constexpr int looks_per_clock = 16;
     constexpr int looks_per_pump = 64;
-    const call& what = mine.what_;
+    const call_description& what = mine.what_;
     backoff rest{spins()};
     clock::time_point deadline{};
     for (int looks = 1;; ++looks) {
@@ -227,7 +227,7 @@ class mpi_shared_channel {
   }
 
   /// @throws communication_error if the job has failed
-  void require_unfailed(const call& what, const std::source_location& where) {
+  void require_unfailed(const call_description& what, const std::source_location& where) {
     if (broken_ || process_->failed()) {
       raise_failure(what, where);
     }
@@ -246,7 +246,7 @@ class mpi_shared_channel {
 
   [[nodiscard]] mpi_membership& membership() const noexcept { return messages_.channel_->membership(); }
 
-  shared_operation& fresh(const call& what, std::chrono::milliseconds limit) {
+  shared_operation& fresh(const call_description& what, std::chrono::milliseconds limit) {
     shared_operation& mine = operations_.idle(*this);
     mine.open(what, limit);
     operations_.take();
@@ -273,7 +273,7 @@ class mpi_shared_channel {
     mine.packed = packed_call{task.what, place};
   }
 
-  void require_working(const call& what) {
+  void require_working(const call_description& what) {
     process_->look_at_unfinished();
     process_->glance_at_notices(what);
     require_unfailed(what, std::source_location::current());
@@ -283,21 +283,21 @@ class mpi_shared_channel {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise_failure(const call& what, const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise_failure(const call_description& what, const std::source_location& where) {
     give_up();
     process_->look_at_unfinished();
     process_->raise(what, world_, where);
   }
 
-  [[noreturn]] GRADUS_COLD void raise_time_out(const call& what, std::chrono::milliseconds limit,
+  [[noreturn]] GRADUS_COLD void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
                                                const std::source_location& where) {
-    std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
+    std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     try {
       if (head_ != nullptr) {
-        const gradus::detail::vector<int> late = steps_.late_ranks(head_->collective_);
+        const dynamic_array<int> late = steps_.late_ranks(head_->collective_);
         if (!late.empty()) {
-          gradus::detail::append(reason, {"; ", ranks_text(late), world_ ? "" : " of this communicator",
-                                          " did not come to ", head_->what_.describe()});
+          append_text(reason, {"; ", ranks_text(late), world_ ? "" : " of this communicator", " did not come to ",
+                               head_->what_.describe()});
         }
       }
       reason.append(process_->ask_others(what));
@@ -308,7 +308,7 @@ class mpi_shared_channel {
     if (process_->failed()) {
       process_->raise(what, world_, where);  // another rank was faster
     }
-    process_->fail(gradus::detail::text({what.describe(), ": ", reason}));
+    process_->fail(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
@@ -317,10 +317,9 @@ class mpi_shared_channel {
     const std::string own_text = mine.packed.describe();
     const std::string their_text = steps_.begun_by_other(mine).describe();
     const bool own_first = rank() < other;
-    const std::string reason =
-        gradus::detail::text({"ranks disagree about a collective: rank ", own_first ? rank() : other, " calls ",
-                              own_first ? own_text : their_text, ", rank ", own_first ? other : rank(), " calls ",
-                              own_first ? their_text : own_text});
+    const std::string reason = gradus::join({"ranks disagree about a collective: rank ", own_first ? rank() : other,
+                                             " calls ", own_first ? own_text : their_text, ", rank ",
+                                             own_first ? other : rank(), " calls ", own_first ? their_text : own_text});
     const std::string call_text = mine.task.what.describe();
     give_up();
     process_->fail(reason);
@@ -348,7 +347,7 @@ class mpi_shared_channel {
   bool world_;
   shared_steps steps_;
   bool broken_ = false;
-  gradus::detail::vector<std::shared_ptr<mpi_registration>> registrations_;
+  dynamic_array<std::shared_ptr<mpi_registration>> registrations_;
   shared_operation* head_ = nullptr;  // the collectives under way, in the order in which they were begun
   shared_operation* tail_ = nullptr;  // meaningful while there is a head
   operation_pool<shared_operation> operations_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Memory that the MPI ranks of a node share.
-// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -23,11 +22,11 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/detail/mpi/process.hpp"  // check_mpi
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // communication_error
-#include "gradus/core/text.hpp"         // text
-#include "gradus/core/vector.hpp"       // vector
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -86,7 +85,7 @@ GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
 #if defined(__linux__)
   struct statvfs found {};
   if (statvfs("/dev/shm", &found) == 0) {
-    return gradus::detail::text(
+    return gradus::join(
         {mebibytes_text(static_cast<double>(found.f_bavail) * static_cast<double>(found.f_frsize)), " in /dev/shm"});
   }
 #endif
@@ -118,9 +117,9 @@ class mpi_shared_memory {
     free_at_end(window);
     // Processes see the memory at different addresses: what aligns it here has to be known to the others.
     const std::uint64_t own = (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
-    gradus::detail::vector<std::uint64_t> shifts(static_cast<std::size_t>(size));
+    dynamic_array<std::uint64_t> shifts(static_cast<std::size_t>(size));
     check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, shifts.data(), 1, MPI_UINT64_T, ranks), what, "MPI_Allgather");
-    bases_ = gradus::detail::vector<std::byte*>(static_cast<std::size_t>(size));
+    bases_ = dynamic_array<std::byte*>(static_cast<std::size_t>(size));
     bool aligned = true;
     for (int other = 0; other < size; ++other) {
       MPI_Aint unused = 0;
@@ -169,7 +168,7 @@ class mpi_shared_memory {
   }
 
   std::size_t bytes_;
-  gradus::detail::vector<std::byte*> bases_;
+  dynamic_array<std::byte*> bases_;
 };
 
 /// Pieces of shared memory that are used again, as they stay until MPI_Finalize. For all duplicates of a communicator.
@@ -238,7 +237,7 @@ class mpi_shared_pool {
   }
 
   std::mutex mutex_;
-  gradus::detail::vector<piece> pieces_;
+  dynamic_array<piece> pieces_;
 };
 
 }  // namespace gradus::comm::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The collectives of ranks that share memory, step by step.
-// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -16,14 +15,14 @@
 #include <span>       // std::span
 #include <utility>    // std::move
 
-#include "gradus/comm/call.hpp"            // call, call_kind
-#include "gradus/comm/detail/mpi/registered_memory.hpp"  // mpi_registered_memory
-#include "gradus/comm/detail/mpi_shared/memory.hpp"      // mpi_shared_pool
-#include "gradus/comm/detail/mpi_shared/window.hpp"      // mpi_shared_window, packed_call
-#include "gradus/comm/reduction.hpp"              // reduce_contributions, reduction
-#include "gradus/core/config.hpp"                 // GRADUS_COLD
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/core/vector.hpp"                 // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/registered_memory.hpp"
+#include "gradus/comm/detail/mpi_shared/memory.hpp"
+#include "gradus/comm/detail/mpi_shared/window.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm::detail {
 
@@ -48,7 +47,7 @@ void reduce_shared(reduction operation, std::span<const std::byte* const> source
 
 /// What a rank hands over when it begins a collective.
 struct shared_task {
-  call what{};
+  call_description what{};
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   index_t element_bytes = 1;
@@ -100,7 +99,7 @@ class shared_steps {
   [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return window_.pool(); }
 
   /// Whether a collective is done where its data lie if they lie in registered memory.
-  [[nodiscard]] bool goes_directly(const call& what, index_t element_bytes) const noexcept {
+  [[nodiscard]] bool goes_directly(const call_description& what, index_t element_bytes) const noexcept {
     return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > direct_bytes;
   }
 
@@ -159,8 +158,8 @@ class shared_steps {
   }
 
   /// The ranks for which a collective waits.
-  [[nodiscard]] GRADUS_COLD gradus::detail::vector<int> late_ranks(const shared_collective& mine) const {
-    gradus::detail::vector<int> late;
+  [[nodiscard]] GRADUS_COLD dynamic_array<int> late_ranks(const shared_collective& mine) const {
+    dynamic_array<int> late;
     for (int other = 0; other < size_; ++other) {
       const bool came = mine.combines < mine.fills ? filled(other, mine.combines)
                         : mine.collects && mine.collects_next < mine.combines
@@ -475,8 +474,8 @@ class shared_steps {
   mpi_shared_window window_;
   int rank_;
   int size_;
-  gradus::detail::vector<const std::byte*> sources_;
-  gradus::detail::vector<std::byte*> results_;
+  dynamic_array<const std::byte*> sources_;
+  dynamic_array<std::byte*> results_;
   std::uint64_t next_step_ = 0;   // the first that no collective has
   std::uint64_t known_done_ = 0;  // steps with which all others are done, as far as this rank knows
 };

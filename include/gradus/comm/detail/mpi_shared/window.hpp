@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The memory that the ranks of a node share, and what they write there about a collective.
-// Module: comm. Depends on: core, MPI. For mpi_shared.hpp; not for use by itself.
 #pragma once
 
 #include <mpi.h>
@@ -18,15 +17,15 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/call.hpp"        // call, call_kind
-#include "gradus/comm/detail/mpi/process.hpp"        // check_mpi
-#include "gradus/comm/detail/mpi_shared/memory.hpp"  // mpi_shared_memory, mpi_shared_pool
-#include "gradus/comm/reduction.hpp"          // reduction
-#include "gradus/core/bfloat16.hpp"           // bfloat16
-#include "gradus/core/config.hpp"             // GRADUS_COLD
-#include "gradus/core/element.hpp"            // element_name
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/core/text.hpp"               // append
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/mpi_shared/memory.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -50,7 +49,7 @@ struct packed_call {
                                                             element_name<std::int64_t>,
                                                             element_name<std::uint8_t>};
 
-  explicit packed_call(const call& what, std::uint64_t in_memory = 0) noexcept
+  explicit packed_call(const call_description& what, std::uint64_t in_memory = 0) noexcept
       : count{static_cast<std::uint64_t>(what.count)}, place{in_memory} {
     std::uint64_t element = 0;
     while (element + 1 < elements.size() && elements[element] != what.element) {
@@ -63,15 +62,15 @@ struct packed_call {
       : head{first}, count{second}, place{third} {}
 
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    const call what{.kind = static_cast<call_kind>(head & 0xffU),
-                    .operation = static_cast<reduction>(head >> 8U & 0xffU),
-                    .peer = static_cast<int>(head >> 32U),
-                    .count = static_cast<index_t>(count),
-                    .element = elements[std::min<std::size_t>(head >> 16U & 0xffU, elements.size() - 1)]};
+    const call_description what{.kind = static_cast<call_kind>(head & 0xffU),
+                                .operation = static_cast<reduction>(head >> 8U & 0xffU),
+                                .peer = static_cast<int>(head >> 32U),
+                                .count = static_cast<index_t>(count),
+                                .element = elements[std::min<std::size_t>(head >> 16U & 0xffU, elements.size() - 1)]};
     std::string text = what.describe();
     if (place != 0) {
-      gradus::detail::append(text, {" at byte ", place & ((std::uint64_t{1} << offset_bits) - 1),
-                                    " of registered memory ", place >> offset_bits});
+      append_text(text, {" at byte ", place & ((std::uint64_t{1} << offset_bits) - 1), " of registered memory ",
+                         place >> offset_bits});
     }
     return text;
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a communicator of devices needs of the hosts: a first message, and news of ranks that fail.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -15,11 +14,11 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/communicator.hpp"  // broadcast, receive
-#include "gradus/comm/wait.hpp"   // clock
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // communication_error, raise
-#include "gradus/core/text.hpp"          // text
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -81,7 +80,7 @@ class host_link {
       return;
     }
     try {
-      failure_ = gradus::detail::text({"rank ", rank_, " failed: ", reason.empty() ? "no reason given" : reason});
+      failure_ = gradus::join({"rank ", rank_, " failed: ", reason.empty() ? "no reason given" : reason});
     } catch (...) {
       failure_.push_back('?');  // within the small string's own storage
     }

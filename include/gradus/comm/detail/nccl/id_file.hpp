@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The id with which ranks that have nothing else in common find each other, handed on in a shared file.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <chrono>       // std::chrono::milliseconds
@@ -15,10 +14,10 @@
 #include <string_view>  // std::string_view
 #include <thread>       // std::this_thread
 
-#include "gradus/comm/wait.hpp"  // clock, seconds_text
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // communication_error, configuration_error, format_error, raise
-#include "gradus/core/random.hpp"       // detail::hash_text
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::comm::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // An NCCL communicator and its communications under way: launched on a stream, waited for by events.
-// Module: comm. Depends on: core, device, NCCL. For nccl.hpp; not for use by itself.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaEventQuery, cudaMallocAsync, cudaMemcpyAsync, cudaPointerGetAttributes
@@ -17,17 +16,17 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::move
 
-#include "gradus/comm/call.hpp"    // call
-#include "gradus/comm/wait.hpp"    // backoff, clock, seconds_text
-#include "gradus/comm/detail/nccl/host_link.hpp"      // host_link
-#include "gradus/comm/request.hpp"        // operation
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // communication_error, raise
-#include "gradus/core/text.hpp"           // text
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/device/cuda.cuh"         // cuda
-#include "gradus/device/cuda_memory.cuh"  // pinned_memory
-#include "gradus/device/cuda_stream.cuh"  // cuda_event, cuda_stream
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/nccl/host_link.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_memory.cuh"
+#include "gradus/device/cuda_stream.cuh"
 
 namespace gradus::comm::detail {
 
@@ -47,15 +46,15 @@ class nccl_operation final : public operation {
  public:
   explicit nccl_operation(nccl_channel& channel) : channel_{&channel} {}
 
-  void open(const call& what, std::chrono::milliseconds limit) {
+  void open(const call_description& what, std::chrono::milliseconds limit) {
     what_ = what;
     limit_ = limit;
     buffers_.clear();
   }
 
-  [[nodiscard]] const call& what() const noexcept { return what_; }
+  [[nodiscard]] const call_description& what() const noexcept { return what_; }
   [[nodiscard]] std::chrono::milliseconds limit() const noexcept { return limit_; }
-  [[nodiscard]] gradus::detail::vector<nccl_buffer>& buffers() noexcept { return buffers_; }
+  [[nodiscard]] dynamic_array<nccl_buffer>& buffers() noexcept { return buffers_; }
   [[nodiscard]] const cuda_event& end() const noexcept { return end_; }
 
   /// Page-locked memory for the next buffer: a copy from or to other memory of the host would wait for the stream, and
@@ -88,11 +87,11 @@ class nccl_operation final : public operation {
   }
 
   nccl_channel* channel_;
-  call what_{};
+  call_description what_{};
   std::chrono::milliseconds limit_{};
   cuda_event end_;
-  gradus::detail::vector<nccl_buffer> buffers_;
-  gradus::detail::vector<pinned_memory> staging_;
+  dynamic_array<nccl_buffer> buffers_;
+  dynamic_array<pinned_memory> staging_;
 };
 
 /// A message that has been begun and not yet launched.
@@ -133,7 +132,7 @@ class nccl_channel {
   [[nodiscard]] int size() const noexcept { return size_; }
 
   /// An operation that has not begun. Nothing is allocated if one is idle.
-  nccl_operation& fresh(const call& what, std::chrono::milliseconds limit,
+  nccl_operation& fresh(const call_description& what, std::chrono::milliseconds limit,
                         const std::source_location& where = std::source_location::current()) {
     if (link_->look()) {
       abort();
@@ -157,7 +156,7 @@ class nccl_channel {
       return const_cast<void*>(caller);
     }
     cudaPointerAttributes attributes{};
-    gradus::detail::check_cuda(cudaPointerGetAttributes(&attributes, caller), "cudaPointerGetAttributes");
+    check_cuda(cudaPointerGetAttributes(&attributes, caller), "cudaPointerGetAttributes");
     nccl_buffer buffer{.data = const_cast<void*>(caller),
                        .caller = const_cast<void*>(caller),
                        .bytes = bytes,
@@ -165,12 +164,12 @@ class nccl_channel {
                        .copies_back = false};
     if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
       buffer.staged = operation.staging(bytes);
-      gradus::detail::check_cuda(cudaMallocAsync(&buffer.data, bytes, stream()), "cudaMallocAsync");
+      check_cuda(cudaMallocAsync(&buffer.data, bytes, stream()), "cudaMallocAsync");
       buffer.copies_back = written;
       if (read) {
         std::memcpy(buffer.staged, caller, bytes);
-        gradus::detail::check_cuda(cudaMemcpyAsync(buffer.data, buffer.staged, bytes, cudaMemcpyHostToDevice, stream()),
-                                   "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(buffer.data, buffer.staged, bytes, cudaMemcpyHostToDevice, stream()),
+                   "cudaMemcpyAsync");
       }
     }
     operation.buffers().push_back(buffer);
@@ -204,13 +203,13 @@ class nccl_channel {
     if (messages_.empty()) {
       return;
     }
-    gradus::detail::vector<nccl_message> messages;
+    dynamic_array<nccl_message> messages;
     std::swap(messages, messages_);
     stable_sort_by_tag(messages);
     const nccl_operation& last = *messages.back().operation;
     try {
       device_->activate();
-      settle(group_of(messages), last.what(), last.limit(), std::source_location::current());
+      settle(any_communicator_of(messages), last.what(), last.limit(), std::source_location::current());
       for (const nccl_message& each : messages) {
         mark_end(*each.operation);
       }
@@ -222,7 +221,7 @@ class nccl_channel {
 
   /// Waits until NCCL has ended what it does beside the stream.
   /// @throws communication_error when it failed, a rank failed, or the time limit is over
-  void settle(ncclResult_t result, const call& what, std::chrono::milliseconds limit,
+  void settle(ncclResult_t result, const call_description& what, std::chrono::milliseconds limit,
               const std::source_location& where) {
     const clock::time_point deadline = clock::now() + limit;
     backoff pauses{100};
@@ -244,7 +243,7 @@ class nccl_channel {
   }
 
   /// Looks at the errors of NCCL and of the other ranks. @throws communication_error
-  void look(const call& what, const std::source_location& where) {
+  void look(const call_description& what, const std::source_location& where) {
     if (link_->look()) {
       abort();
       link_->raise(what.describe(), where);
@@ -269,16 +268,16 @@ class nccl_channel {
     return false;
   }
 
-  [[noreturn]] GRADUS_COLD void raise_time_limit(const call& what, std::chrono::milliseconds limit,
+  [[noreturn]] GRADUS_COLD void raise_time_limit(const call_description& what, std::chrono::milliseconds limit,
                                                  const std::source_location& where) {
-    gradus::detail::vector<int> others;
+    dynamic_array<int> others;
     for (int other = 0; other < size_; ++other) {
       if (other != rank_) {
         others.push_back(other);
       }
     }
-    const std::string reason = gradus::detail::text({"not complete within ", seconds_text(limit)});
-    give_up(gradus::detail::text({what.describe(), ": ", reason}));
+    const std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
+    give_up(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {"all ranks within ", seconds_text(limit)},
                                        {"no answer of one or more of ", ranks_text(others)},
                                        "look at the output of the ranks; NCCL_DEBUG=INFO makes NCCL say what it does",
@@ -306,7 +305,7 @@ class nccl_channel {
   [[nodiscard]] static bool reached(const nccl_operation& operation) {
     const cudaError_t status = cudaEventQuery(operation.end().get());
     if (status != cudaErrorNotReady) {
-      gradus::detail::check_cuda(status, "cudaEventQuery");
+      check_cuda(status, "cudaEventQuery");
     }
     return status == cudaSuccess;
   }
@@ -315,20 +314,20 @@ class nccl_channel {
   void mark_end(nccl_operation& operation) {
     for (const nccl_buffer& each : operation.buffers()) {
       if (each.copies_back) {
-        gradus::detail::check_cuda(
-            cudaMemcpyAsync(each.staged, each.data, each.bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(each.staged, each.data, each.bytes, cudaMemcpyDeviceToHost, stream()),
+                   "cudaMemcpyAsync");
       }
       if (each.staged != nullptr) {
-        gradus::detail::check_cuda(cudaFreeAsync(each.data, stream()), "cudaFreeAsync");
+        check_cuda(cudaFreeAsync(each.data, stream()), "cudaFreeAsync");
       }
     }
     operation.end().record(stream());
   }
 
-  [[nodiscard]] ncclResult_t group_of(const gradus::detail::vector<nccl_message>& messages) {
+  [[nodiscard]] ncclResult_t any_communicator_of(const dynamic_array<nccl_message>& messages) {
     ncclResult_t first = ncclGroupStart();
     for (const nccl_message& each : messages) {
-      const call& what = each.operation->what();
+      const call_description& what = each.operation->what();
       void* const data = each.operation->buffers().empty() ? nullptr : each.operation->buffers()[0].data;
       const auto count = static_cast<std::size_t>(what.count);
       const ncclResult_t result = each.sends ? ncclSend(data, count, each.type, what.peer, communicator_, stream())
@@ -339,7 +338,7 @@ class nccl_channel {
     return first == ncclSuccess || first == ncclInProgress ? end : first;
   }
 
-  static void stable_sort_by_tag(gradus::detail::vector<nccl_message>& messages) {
+  static void stable_sort_by_tag(dynamic_array<nccl_message>& messages) {
     for (std::size_t i = 1; i < messages.size(); ++i) {  // few, and mostly in order
       for (std::size_t k = i; k > 0 && messages[k].operation->what().tag < messages[k - 1].operation->what().tag; --k) {
         std::swap(messages[k], messages[k - 1]);
@@ -347,10 +346,11 @@ class nccl_channel {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise_nccl(ncclResult_t result, const call& what, const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise_nccl(ncclResult_t result, const call_description& what,
+                                           const std::source_location& where) {
     const std::string said = communicator_ == nullptr ? "" : ncclGetLastError(communicator_);
-    const std::string reason = gradus::detail::text({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
-    give_up(gradus::detail::text({what.describe(), ": ", reason}));
+    const std::string reason = gradus::join({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
+    give_up(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {}, {"NCCL: ", reason},
                                        "NCCL_DEBUG=INFO in the environment makes NCCL say more", where);
   }
@@ -362,9 +362,9 @@ class nccl_channel {
   int size_;
   cuda_stream stream_;
   cuda_event begin_;
-  gradus::detail::vector<nccl_message> messages_;
-  gradus::detail::vector<std::unique_ptr<nccl_operation>> all_;
-  gradus::detail::vector<nccl_operation*> idle_;
+  dynamic_array<nccl_message> messages_;
+  dynamic_array<std::unique_ptr<nccl_operation>> all_;
+  dynamic_array<nccl_operation*> idle_;
 };
 
 inline bool nccl_operation::test(const std::source_location& where) {
@@ -396,7 +396,7 @@ inline void nccl_operation::abandon(bool unwinding) noexcept {
   }
   if (unwinding) {
     // NCCL cannot take back one operation: all of the communicator's end.
-    channel_->give_up(gradus::detail::text({what_.describe(), " was left because of an exception"}));
+    channel_->give_up(gradus::join({what_.describe(), " was left because of an exception"}));
     return;
   }
   try {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Checks of the arguments of a communication: one function each for all communicators and element types.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>          // std::byte, std::size_t
@@ -10,15 +9,11 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"   // configuration_error, shape_error
+#include "gradus/comm/call.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
 
-namespace gradus::comm {
-
-/// Tags of messages lie in [0, largest_tag]: what every MPI library has.
-inline constexpr int largest_tag = 32767;
-
-namespace detail {
+namespace gradus::comm::detail {
 
 /// A communicator as checks see it.
 struct caller {
@@ -95,5 +90,4 @@ GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_vie
   }
 }
 
-}  // namespace detail
-}  // namespace gradus::comm
+}  // namespace gradus::comm::detail

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Operations under way, used again and again.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <memory>   // std::make_unique, std::unique_ptr
 
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/dynamic_array.hpp"
 
 namespace gradus::comm::detail {
 
@@ -42,8 +41,8 @@ class operation_pool {
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
  private:
-  gradus::detail::vector<std::unique_ptr<Operation>> all_;
-  gradus::detail::vector<Operation*> idle_;
+  dynamic_array<std::unique_ptr<Operation>> all_;
+  dynamic_array<Operation*> idle_;
 };
 
 }  // namespace gradus::comm::detail

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Algorithms of collectives over send and receive, written down as schedules.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <bit>      // std::bit_floor
 #include <cstddef>  // std::size_t
 #include <numeric>  // std::gcd
 
-#include "gradus/comm/detail/schedule/schedule.hpp"  // arrival, element_range, part_bound, rank_group, schedule
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/vector.hpp"           // vector
+#include "gradus/comm/detail/schedule/schedule.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
 
 // With p ranks, n bytes, latency a, time b to send a byte and c to combine one (R. Thakur, R. Rabenseifner, W. Gropp,
 // Optimization of collective communication operations in MPICH, 2005):
@@ -45,8 +44,8 @@ struct ring_place {
 }
 
 /// The strides of `rings` rings through `size` ranks that share as few links as possible.
-[[nodiscard]] inline gradus::detail::vector<int> ring_strides(int size, int rings) {
-  gradus::detail::vector<int> strides;
+[[nodiscard]] inline dynamic_array<int> ring_strides(int size, int rings) {
+  dynamic_array<int> strides;
   for (int stride = 1; static_cast<int>(strides.size()) < rings; ++stride) {
     if (std::gcd(stride, size) == 1) {
       strides.push_back(size > 1 ? (stride - 1) % size + 1 : 1);
@@ -75,7 +74,7 @@ inline void add_ring_gather_step(schedule& plan, const ring_place& own, const el
 /// Reference: P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const element_range& whole, int rings = 1) {
   const int ranks = group.size();
-  const gradus::detail::vector<int> strides = ring_strides(ranks, rings);
+  const dynamic_array<int> strides = ring_strides(ranks, rings);
   for (int half = 0; half < 2; ++half) {
     for (int step = 0; step < ranks - 1; ++step) {
       for (int ring = 0; ring < rings; ++ring) {
@@ -147,7 +146,7 @@ void with_folded_group(schedule& plan, const rank_group& group, const element_ra
   const int ranks = group.size();
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
   const int folded = 2 * (ranks - power);
-  gradus::detail::vector<int> rest;
+  dynamic_array<int> rest;
   int self = 0;
   for (int position = 0; position < ranks; ++position) {
     if (position >= folded || position % 2 == 1) {
@@ -292,7 +291,7 @@ inline void add_gathered_reduce(schedule& plan, const rank_group& group, const e
 
 /// In round k every rank tells the one 2^k further on that it has come, and hears of the one 2^k before.
 ///
-/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, 1988.
+/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier strategy, 1988.
 inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
   const int ranks = group.size();
   for (int distance = 1; distance < ranks; distance *= 2) {
@@ -303,7 +302,7 @@ inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
 
 /// Ranks by nodes, in the order of the ranks.
 struct node_map {
-  gradus::detail::vector<gradus::detail::vector<int>> nodes;
+  dynamic_array<dynamic_array<int>> nodes;
   int own_node = 0;
   int own_place = 0;  ///< in the node
 
@@ -324,7 +323,7 @@ inline void add_hierarchical(schedule& plan, const node_map& map, const element_
   const auto& node = map.nodes[static_cast<std::size_t>(map.own_node)];
   const rank_group local{{node.data(), node.size()}, map.own_place};
   const auto between = [&](int place, const element_range& range) {
-    gradus::detail::vector<int> ranks;
+    dynamic_array<int> ranks;
     for (const auto& each : map.nodes) {
       ranks.push_back(each[static_cast<std::size_t>(place)]);
     }

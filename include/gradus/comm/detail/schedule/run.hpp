@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Carries out schedules of messages: collectives over the send and receive of a communicator.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>        // std::clamp, std::max, std::min
@@ -17,17 +16,17 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/communicator.hpp"           // largest_tag
-#include "gradus/comm/call.hpp"            // call
-#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
-#include "gradus/comm/detail/schedule/schedule.hpp"        // arrival, schedule, scheduled_receive, scheduled_send
-#include "gradus/comm/wait.hpp"            // backoff, clock, ranks_text, seconds_text
-#include "gradus/comm/reduction.hpp"              // accumulate, reduction
-#include "gradus/comm/request.hpp"                // operation, request
-#include "gradus/core/error.hpp"                  // communication_error
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/core/text.hpp"                   // append, text
-#include "gradus/core/vector.hpp"                 // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/detail/schedule/schedule.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -113,7 +112,7 @@ class schedule_runs {
   byte_channel* channel_;
   int tag_ = -1;
   operation_pool<schedule_run> runs_;
-  gradus::detail::vector<schedule_run*> active_;  // in the order in which they began
+  dynamic_array<schedule_run*> active_;  // in the order in which they began
 };
 
 /// One collective under way.
@@ -124,12 +123,12 @@ class schedule_run final : public operation {
   /// Memory of the collective's own, at least so many bytes.
   std::byte* staging(std::size_t bytes) {
     if (staging_.size() < bytes) {
-      staging_ = gradus::detail::vector<std::byte>(bytes);
+      staging_ = dynamic_array<std::byte>(bytes);
     }
     return staging_.data();
   }
 
-  request begin(const call& what, std::shared_ptr<const schedule> plan, std::byte* data,
+  request begin(const call_description& what, std::shared_ptr<const schedule> plan, std::byte* data,
                 const element_arithmetic& element, std::chrono::milliseconds limit, const final_copy& result) {
     what_ = what;
     plan_ = std::move(plan);
@@ -147,17 +146,17 @@ class schedule_run final : public operation {
     owner_->activate(*this);
     request pending{*this};
     if (sends_.size() < plan_->sends().size()) {
-      sends_ = gradus::detail::vector<request>(plan_->sends().size());
+      sends_ = dynamic_array<request>(plan_->sends().size());
     }
     // What comes before its receive is posted is copied twice: many receives are posted.
     slot_ = (plan_->longest_receive() * element.bytes + 63) / 64 * 64;
     window_ = std::clamp<index_t>(most_scratch / std::max<index_t>(slot_, 1), 4, 256);
     const index_t used = std::min(window_, all_receives());
     if (static_cast<index_t>(receives_.size()) < used) {
-      receives_ = gradus::detail::vector<request>(at(used));
+      receives_ = dynamic_array<request>(at(used));
     }
     if (static_cast<index_t>(scratch_.size()) < used * slot_) {
-      scratch_ = gradus::detail::vector<std::byte>(at(used * slot_));
+      scratch_ = dynamic_array<std::byte>(at(used * slot_));
     }
     advance();
     return pending;
@@ -176,8 +175,8 @@ class schedule_run final : public operation {
     const clock::time_point deadline = clock::now() + limit_;
     while (!test(where)) {
       if (clock::now() > deadline) {
-        const std::string reason = gradus::detail::text({"no progress ", missing(), " within ", seconds_text(limit_)});
-        owner_->channel().fail(gradus::detail::text({what_.describe(), ": ", reason}));
+        const std::string reason = gradus::join({"no progress ", missing(), " within ", seconds_text(limit_)});
+        owner_->channel().fail(gradus::join({what_.describe(), ": ", reason}));
         drop_messages();
         gradus::raise<communication_error>(what_.describe(), {}, reason, "set_time_limit allows longer waits", where);
       }
@@ -276,10 +275,10 @@ class schedule_run final : public operation {
   [[nodiscard]] std::string missing() const {
     std::string text;
     if (consumed_ < all_receives()) {
-      gradus::detail::append(text, {"from ", ranks_text({plan_->receives()[at(consumed_)].peer})});
+      append_text(text, {"from ", ranks_text({plan_->receives()[at(consumed_)].peer})});
     }
     if (sent_ < begun_) {
-      gradus::detail::append(text, {text.empty() ? "to " : " or to ", ranks_text({plan_->sends()[at(sent_)].peer})});
+      append_text(text, {text.empty() ? "to " : " or to ", ranks_text({plan_->sends()[at(sent_)].peer})});
     }
     return text;
   }
@@ -296,7 +295,7 @@ class schedule_run final : public operation {
   static constexpr std::size_t at(index_t i) noexcept { return static_cast<std::size_t>(i); }
 
   schedule_runs* owner_;
-  call what_{};
+  call_description what_{};
   std::shared_ptr<const schedule> plan_;
   std::byte* data_ = nullptr;
   element_arithmetic element_{};
@@ -309,12 +308,12 @@ class schedule_run final : public operation {
   index_t consumed_ = 0;  // receives dealt with
   bool over_ = false;
   std::exception_ptr failure_;
-  gradus::detail::vector<request> sends_;
+  dynamic_array<request> sends_;
   index_t window_ = 0;  // receives under way at most
   index_t slot_ = 0;    // bytes for each of them
-  gradus::detail::vector<request> receives_;
-  gradus::detail::vector<std::byte> scratch_;
-  gradus::detail::vector<std::byte> staging_;
+  dynamic_array<request> receives_;
+  dynamic_array<std::byte> scratch_;
+  dynamic_array<std::byte> staging_;
 };
 
 inline schedule_run& schedule_runs::idle() {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The messages of one collective on one rank, as data.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
 #include <cstddef>    // std::size_t
 #include <span>       // std::span
 
-#include "gradus/core/index.hpp"   // index_t
-#include "gradus/core/vector.hpp"  // vector
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm::detail {
 
@@ -115,8 +114,8 @@ class schedule {
 
   index_t segment_ = 1;
   index_t longest_ = 0;
-  gradus::detail::vector<scheduled_send> sends_;
-  gradus::detail::vector<scheduled_receive> receives_;
+  dynamic_array<scheduled_send> sends_;
+  dynamic_array<scheduled_receive> receives_;
 };
 
 /// The ranks that take part in (a part of) a collective, and which of them this one is.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // All-reduces in two levels under way: three stages a segment, the levels at work at the same time.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>        // std::max, std::min
@@ -10,13 +9,13 @@
 #include <source_location>  // std::source_location
 #include <utility>          // std::move
 
-#include "gradus/comm/detail/request/operation_pool.hpp"  // operation_pool
-#include "gradus/comm/wait.hpp"            // backoff
-#include "gradus/comm/reduction.hpp"              // reduction
-#include "gradus/comm/request.hpp"                // operation, request
-#include "gradus/core/error.hpp"                  // communication_error
-#include "gradus/core/index.hpp"                  // index_t
-#include "gradus/core/vector.hpp"                 // vector
+#include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::comm::detail {
 
@@ -57,7 +56,7 @@ class two_level_run final : public operation {
   static constexpr index_t slots = 3;  // segments under way
 
   struct slot {
-    gradus::detail::vector<std::byte> block;
+    dynamic_array<std::byte> block;
     request in;
     request across;
     request out;
@@ -132,7 +131,7 @@ class two_level_queue {
       const auto bytes = static_cast<std::size_t>(run.segment_elements_ / blocks * task.element_bytes);
       for (two_level_run::slot& each : run.slots_) {
         if (each.block.size() < bytes) {
-          each.block = gradus::detail::vector<std::byte>(bytes);
+          each.block = dynamic_array<std::byte>(bytes);
         }
       }
     }

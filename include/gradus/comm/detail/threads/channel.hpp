@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A channel of thread ranks: where collectives meet and messages find their receivers.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <atomic>           // std::atomic
@@ -17,15 +16,15 @@
 #include <thread>           // std::this_thread
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/call.hpp"               // call
-#include "gradus/comm/detail/threads/collective.hpp"  // thread_collective
-#include "gradus/comm/detail/threads/world.hpp"       // thread_world
-#include "gradus/comm/request.hpp"                   // operation, request
-#include "gradus/comm/thread_window.hpp"             // window_arrays
-#include "gradus/core/config.hpp"                    // GRADUS_COLD
-#include "gradus/core/error.hpp"                     // communication_error
-#include "gradus/core/text.hpp"                      // text
-#include "gradus/core/vector.hpp"                    // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/threads/collective.hpp"
+#include "gradus/comm/detail/threads/world.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/comm/thread_window.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -37,7 +36,7 @@ class thread_message {
     thread_message* message = nullptr;
     bool posted = false;
     int rank = 0;
-    call what{};
+    call_description what{};
     std::size_t bytes = 0;
     std::chrono::milliseconds limit{};
 
@@ -57,7 +56,7 @@ class thread_message {
   end sender;
   end receiver;
 
-  thread_message(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed, std::mutex& pool_mutex,
+  thread_message(thread_world& world, const dynamic_array<std::atomic<bool>>& departed, std::mutex& pool_mutex,
                  thread_message*& pool)
       : world_{&world}, departed_{&departed}, pool_mutex_{&pool_mutex}, pool_{&pool} {
     sender.message = this;
@@ -66,8 +65,8 @@ class thread_message {
 
   /// Joins one end to the message in the box that waits for it, or puts `fresh()` there.
   template <class Fresh>
-  static request post(mailbox& box, bool sending, int rank, const call& what, const void* data, std::size_t bytes,
-                      std::chrono::milliseconds limit, Fresh&& fresh) {
+  static request post(mailbox& box, bool sending, int rank, const call_description& what, const void* data,
+                      std::size_t bytes, std::chrono::milliseconds limit, Fresh&& fresh) {
     std::unique_lock lock{box.mutex};
     thread_message* before = nullptr;
     thread_message* message = box.first;
@@ -131,9 +130,9 @@ class thread_message {
   void match() {
     constexpr std::size_t small_bytes = 8 * 1024;
     if (sender.what.count != receiver.what.count || sender.what.element != receiver.what.element) {
-      world_->fail(receiver.rank, gradus::detail::text({"ranks disagree about a message: rank ", sender.rank, " calls ",
-                                                        sender.what.describe(), ", rank ", receiver.rank, " calls ",
-                                                        receiver.what.describe()}));
+      world_->fail(receiver.rank, gradus::join({"ranks disagree about a message: rank ", sender.rank, " calls ",
+                                                sender.what.describe(), ", rank ", receiver.rank, " calls ",
+                                                receiver.what.describe()}));
       stage_.store(stage::broken, std::memory_order_seq_cst);
     } else {
       stage_.store(stage::matched, std::memory_order_seq_cst);
@@ -178,8 +177,8 @@ class thread_message {
       if (!alone) {
         return false;
       }
-      world_->fail(mine.what.peer, gradus::detail::text({"it has left the group, but rank ", mine.rank, " calls ",
-                                                         mine.what.describe()}));
+      world_->fail(mine.what.peer,
+                   gradus::join({"it has left the group, but rank ", mine.rank, " calls ", mine.what.describe()}));
     }
     if (!withdraw()) {
       return true;
@@ -201,8 +200,8 @@ class thread_message {
       return;
     }
     const std::string reason =
-        gradus::detail::text({"rank ", mine.what.peer, " did not arrive within ", seconds_text(mine.limit)});
-    world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
+        gradus::join({"rank ", mine.what.peer, " did not arrive within ", seconds_text(mine.limit)});
+    world_->fail(mine.rank, gradus::join({mine.what.describe(), ": ", reason}));
     gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
@@ -233,8 +232,8 @@ class thread_message {
   void abandon(end& mine, bool unwinding) noexcept {
     if (unwinding) {
       try {
-        world_->suspect(
-            mine.rank, gradus::detail::text({"it left ", mine.what.describe(), " unfinished because of an exception"}));
+        world_->suspect(mine.rank,
+                        gradus::join({"it left ", mine.what.describe(), " unfinished because of an exception"}));
       } catch (...) {
         world_->suspect(mine.rank, {});
       }
@@ -257,7 +256,7 @@ class thread_message {
   }
 
   thread_world* world_;
-  const gradus::detail::vector<std::atomic<bool>>* departed_;
+  const dynamic_array<std::atomic<bool>>* departed_;
   std::mutex* pool_mutex_;
   thread_message** pool_;
   mailbox* box_ = nullptr;
@@ -289,15 +288,16 @@ class thread_channel {
   [[nodiscard]] thread_world& world() noexcept { return *world_; }
 
   /// Begins a collective for one rank. `input` and `output` may be the same.
-  request collective(int rank, const call& what, const void* input, void* output, thread_collective::kernel work,
-                     index_t elements, index_t element_bytes, std::chrono::milliseconds limit) {
+  request collective(int rank, const call_description& what, const void* input, void* output,
+                     thread_collective::kernel work, index_t elements, index_t element_bytes,
+                     std::chrono::milliseconds limit) {
     return request{arrive(rank, what, input, output, work, elements, element_bytes, limit)};
   }
 
   /// A new channel of the same world, the same for all ranks.
   GRADUS_COLD std::shared_ptr<thread_channel> duplicate(int rank, std::chrono::milliseconds limit) {
     thread_collective::entry& mine =
-        arrive(rank, call{.kind = call_kind::duplicate}, nullptr, nullptr, nullptr, 0, 1, limit);
+        arrive(rank, call_description{.kind = call_kind::duplicate}, nullptr, nullptr, nullptr, 0, 1, limit);
     struct taker {
       thread_collective::entry& entry;
       std::shared_ptr<thread_channel> channel{};
@@ -323,7 +323,8 @@ class thread_channel {
   }
 
   /// Begins one end of a message.
-  request message(int rank, const call& what, const void* data, std::size_t bytes, std::chrono::milliseconds limit) {
+  request message(int rank, const call_description& what, const void* data, std::size_t bytes,
+                  std::chrono::milliseconds limit) {
     require_working(what);
     const bool sending = what.kind == call_kind::send;
     const auto from = static_cast<std::size_t>(sending ? rank : what.peer);
@@ -351,14 +352,14 @@ class thread_channel {
     int ranks = 0;  // that have them
   };
 
-  void require_working(const call& what) {
+  void require_working(const call_description& what) {
     world_->look_at_suspicion();
     if (world_->failed()) {
       world_->raise(what, std::source_location::current());
     }
   }
 
-  GRADUS_COLD thread_collective::entry& arrive(int rank, const call& what, const void* input, void* output,
+  GRADUS_COLD thread_collective::entry& arrive(int rank, const call_description& what, const void* input, void* output,
                                                thread_collective::kernel work, index_t elements, index_t element_bytes,
                                                std::chrono::milliseconds limit) {
     require_working(what);
@@ -438,15 +439,15 @@ class thread_channel {
   }
 
   std::shared_ptr<thread_world> world_;
-  gradus::detail::vector<std::atomic<bool>> departed_;
-  gradus::detail::vector<position> positions_;
-  gradus::detail::vector<thread_message::mailbox> boxes_;
+  dynamic_array<std::atomic<bool>> departed_;
+  dynamic_array<position> positions_;
+  dynamic_array<thread_message::mailbox> boxes_;
   std::mutex places_mutex_;
-  gradus::detail::vector<std::unique_ptr<thread_collective>> places_;
+  dynamic_array<std::unique_ptr<thread_collective>> places_;
   std::mutex windows_mutex_;
-  gradus::detail::vector<meeting_window> windows_;
+  dynamic_array<meeting_window> windows_;
   std::mutex pool_mutex_;
-  gradus::detail::vector<std::unique_ptr<thread_message>> messages_;
+  dynamic_array<std::unique_ptr<thread_message>> messages_;
   thread_message* pool_ = nullptr;
 };
 

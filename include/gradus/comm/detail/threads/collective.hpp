@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // One collective of thread ranks: the ranks put down their pointers, and whoever waits does the work.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>        // std::clamp, std::max, std::min
@@ -15,15 +14,15 @@
 #include <string>           // std::string
 #include <thread>           // std::this_thread
 
-#include "gradus/comm/call.hpp"          // call
-#include "gradus/comm/detail/threads/world.hpp"  // thread_world, wait_in
-#include "gradus/comm/reduction.hpp"            // reduce_contributions
-#include "gradus/comm/request.hpp"              // operation
-#include "gradus/core/config.hpp"               // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                // communication_error
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/core/text.hpp"                 // text
-#include "gradus/core/vector.hpp"               // vector
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/threads/world.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -45,7 +44,7 @@ class thread_collective {
     thread_collective* meeting = nullptr;
     int rank = 0;
     std::atomic<std::uint64_t> arrived_at{0};  // the number of the last collective in which the rank arrived here
-    call what{};
+    call_description what{};
     const void* input = nullptr;
     void* output = nullptr;
     kernel work = nullptr;
@@ -60,7 +59,7 @@ class thread_collective {
     void release() noexcept override { meeting->left_.fetch_add(1, std::memory_order_acq_rel); }
   };
 
-  thread_collective(thread_world& world, const gradus::detail::vector<std::atomic<bool>>& departed)
+  thread_collective(thread_world& world, const dynamic_array<std::atomic<bool>>& departed)
       : world_{&world},
         departed_{&departed},
         entries_(static_cast<std::size_t>(world.size())),
@@ -125,8 +124,8 @@ class thread_collective {
 
   /// Rank `other` calls another collective than rank 0.
   GRADUS_COLD void refuse(int other) {
-    world_->fail(other, gradus::detail::text({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(),
-                                              ", rank ", other, " calls ", at(other).what.describe()}));
+    world_->fail(other, gradus::join({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(),
+                                      ", rank ", other, " calls ", at(other).what.describe()}));
     state_.fetch_or(broken, std::memory_order_seq_cst);
     world_->wake();
   }
@@ -207,8 +206,8 @@ class thread_collective {
       if (gone < 0) {
         return false;
       }
-      world_->fail(gone, gradus::detail::text({"it has left the group, but rank ", mine.rank, " waits for it in ",
-                                               mine.what.describe()}));
+      world_->fail(gone, gradus::join({"it has left the group, but rank ", mine.rank, " waits for it in ",
+                                       mine.what.describe()}));
     }
     if (!withdraw(mine)) {
       return true;
@@ -238,16 +237,16 @@ class thread_collective {
   }
 
   [[noreturn]] GRADUS_COLD void raise_time_out(const entry& mine, const std::source_location& where) {
-    gradus::detail::vector<int> missing;
+    dynamic_array<int> missing;
     for (int rank = 0; rank < ranks(); ++rank) {
       if (!arrived(rank)) {
         missing.push_back(rank);
       }
     }
-    const std::string reason = gradus::detail::text(
-        {missing.empty() ? "nothing in " : gradus::detail::text({ranks_text(missing), " did not arrive within "}),
-         seconds_text(mine.limit)});
-    world_->fail(mine.rank, gradus::detail::text({mine.what.describe(), ": ", reason}));
+    const std::string reason =
+        gradus::join({missing.empty() ? "nothing in " : gradus::join({ranks_text(missing), " did not arrive within "}),
+                      seconds_text(mine.limit)});
+    world_->fail(mine.rank, gradus::join({mine.what.describe(), ": ", reason}));
     gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
@@ -273,8 +272,8 @@ class thread_collective {
   GRADUS_COLD void abandon(entry& mine, bool unwinding) noexcept {
     if (unwinding) {
       try {
-        world_->suspect(
-            mine.rank, gradus::detail::text({"it left ", mine.what.describe(), " unfinished because of an exception"}));
+        world_->suspect(mine.rank,
+                        gradus::join({"it left ", mine.what.describe(), " unfinished because of an exception"}));
       } catch (...) {
         world_->suspect(mine.rank, {});
       }
@@ -289,8 +288,8 @@ class thread_collective {
   }
 
   thread_world* world_;
-  const gradus::detail::vector<std::atomic<bool>>* departed_;
-  gradus::detail::vector<entry> entries_;
+  const dynamic_array<std::atomic<bool>>* departed_;
+  dynamic_array<entry> entries_;
   index_t chunk_ = 1;   // elements
   index_t chunks_ = 0;  //
   std::atomic<std::uint64_t> number_{0};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What all communicators of one group of thread ranks share: the first failure, sleeping and waking.
-// Module: comm. Depends on: core.
 #pragma once
 
 #include <algorithm>           // std::min
@@ -14,11 +13,11 @@
 #include <string_view>         // std::string_view
 #include <thread>              // std::this_thread, std::thread::hardware_concurrency
 
-#include "gradus/comm/call.hpp"  // call
-#include "gradus/comm/wait.hpp"  // clock, reason_grace
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // communication_error
-#include "gradus/core/text.hpp"         // text
+#include "gradus/comm/call.hpp"
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
 
 namespace gradus::comm::detail {
 
@@ -84,9 +83,9 @@ class thread_world {
     }
   }
 
-  [[noreturn]] GRADUS_COLD void raise(const call& what, const std::source_location& where) {
+  [[noreturn]] GRADUS_COLD void raise(const call_description& what, const std::source_location& where) {
     std::unique_lock lock{mutex_};
-    const std::string reason = gradus::detail::text({"rank ", failed_rank_, " failed: ", failure_});
+    const std::string reason = gradus::join({"rank ", failed_rank_, " failed: ", failure_});
     lock.unlock();
     gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }

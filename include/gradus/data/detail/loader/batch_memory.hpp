@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The memory of a loader's batches, and how images get into it; the same for all layouts.
-// Module: data. Depends on: tensor.
 #pragma once
 
 #include <array>        // std::array
@@ -12,16 +11,16 @@
 #include <type_traits>  // std::is_same_v
 #include <vector>       // std::vector
 
-#include "gradus/core/config.hpp"              // GRADUS_COLD
-#include "gradus/core/element.hpp"             // parameter_element_t
-#include "gradus/core/extents.hpp"             // image_extents, extents
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/core/vector.hpp"              // vector
-#include "gradus/data/dataset.hpp"             // explain_dataset
-#include "gradus/data/detail/loader/loader_base.hpp"  // loader_base, loader_options, set_facts
-#include "gradus/data/sampler.hpp"             // sample
-#include "gradus/device/cpu.hpp"               // cpu
-#include "gradus/tensor/tensor.hpp"            // tensor
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/data/dataset.hpp"
+#include "gradus/data/detail/loader/loader_base.hpp"
+#include "gradus/data/sampler.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::data::detail {
 
@@ -184,8 +183,8 @@ class batch_memory : public loader_base {
   batch_strides strides_;
   tensor<Element, 2> images_;         // (slots, elements of the largest batch and padding)
   std::vector<std::int32_t> labels_;  // of slot after slot
-  gradus::detail::vector<filled_batch<Element>> filled_;
-  gradus::detail::vector<plane_element> planes_;  // the producer's: one image, before it is reordered or rounded
+  dynamic_array<filled_batch<Element>> filled_;
+  dynamic_array<plane_element> planes_;  // the producer's: one image, before it is reordered or rounded
 };
 
 }  // namespace gradus::data::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A hash of large data, by which ranks compare what they have read.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -10,8 +9,8 @@
 #include <span>     // std::span
 #include <string>   // std::string
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/random.hpp"  // mix_bits
+#include "gradus/core/config.hpp"
+#include "gradus/core/random.hpp"
 
 namespace gradus::data::detail {
 

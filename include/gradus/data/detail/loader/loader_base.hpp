@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a loader is without its element type and layout: the order of batches, and the thread that prepares them.
-// Module: data. Depends on: core.
 #pragma once
 
 #include <chrono>              // std::chrono::steady_clock
@@ -14,30 +13,17 @@
 #include <thread>              // std::thread
 #include <utility>             // std::move
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/core/error.hpp"        // configuration_error, format_error
-#include "gradus/core/extents.hpp"      // image_extents
-#include "gradus/core/index.hpp"        // index_t
-#include "gradus/core/text.hpp"         // text
-#include "gradus/core/thread.hpp"       // start_thread
-#include "gradus/data/detail/loader/hash.hpp"  // hexadecimal
-#include "gradus/data/sampler.hpp"      // sampler, shard
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/core/thread.hpp"
+#include "gradus/data/detail/loader/hash.hpp"
+#include "gradus/data/loader_options.hpp"
+#include "gradus/data/sampler.hpp"
 
-namespace gradus::data {
-
-/// How a loader makes batches.
-struct loader_options {
-  index_t batch_size = 0;  ///< examples of a step, over all ranks; must be given
-  bool shuffle = true;     ///< a new order for each epoch, or always the order of the set
-  std::uint64_t seed = 0;  ///< of the orders; the same on all ranks
-  /// Which part of each batch is ours. Without ranks the trainer says so: that of its rank among those that train. Said
-  /// here, the loader keeps memory for that part alone, and a trainer refuses a loader of another part than its own.
-  data::shard shard = {.rank = 0, .ranks = 0};
-  bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
-  int prefetch = 2;        ///< batches prepared ahead, besides the one in use; 1 to 1024
-};
-
-namespace detail {
+namespace gradus::data::detail {
 
 /// What a loader says of its data set.
 struct set_facts {
@@ -71,7 +57,7 @@ class loader_base {
   /// Takes a part of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks that
   /// train; without a trainer and a shard in its options, the loader gives whole batches.
   /// @throws configuration_error when the loader was made for another part, or there is no such part
-  GRADUS_COLD void take_shard(const data::shard& part, error_place where = error_place::current()) {
+  GRADUS_COLD void take_shard(const data::shard& part, error_location where = error_location::current()) {
     if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
@@ -88,9 +74,9 @@ class loader_base {
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
   /// Examples of an epoch, over all ranks.
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
-  /// The most images that a batch of any rank has: ceil(batch_size / ranks).
+  /// The most images that a batch of any rank has: ceil(global_batch_size / ranks).
   [[nodiscard]] index_t local_batch_size() const noexcept {
-    return share_of(batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
+    return share_of(global_batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
   }
   /// The number of ranks that share each batch.
   [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
@@ -99,7 +85,7 @@ class loader_base {
   [[nodiscard]] int classes() const noexcept { return set_.classes; }
   /// All that the ranks must agree on: size, shape, classes and hash of the set, batch size, order, number of ranks.
   [[nodiscard]] GRADUS_COLD std::string description() const {
-    return gradus::detail::text({description_, ", shared by ", shard_.ranks, shard_.ranks == 1 ? " rank" : " ranks"});
+    return gradus::join({description_, ", shared by ", shard_.ranks, shard_.ranks == 1 ? " rank" : " ranks"});
   }
   /// How long next() has waited for the producer since construction: what the input costs the training.
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
@@ -107,11 +93,11 @@ class loader_base {
  protected:
   GRADUS_COLD loader_base(const set_facts& set, const loader_options& options)
       : set_{set},
-        batch_size_{options.batch_size},
+        global_batch_size_{options.global_batch_size},
         fixed_shard_{options.shard != loader_options{}.shard},
         shard_{fixed_shard_ ? options.shard : data::shard{}},
         sampler_{set.size,
-                 {.batch_size = options.batch_size,
+                 {.global_batch_size = options.global_batch_size,
                   .shuffle = options.shuffle,
                   .seed = options.seed,
                   .shard = shard_,
@@ -131,7 +117,7 @@ class loader_base {
 
   void start(fill_function fill) {
     fill_ = fill;
-    producer_ = gradus::detail::start_thread(
+    producer_ = start_thread(
         "gradus loader", [](void* self) { static_cast<loader_base*>(self)->produce(); }, this);
   }
 
@@ -183,16 +169,16 @@ class loader_base {
  private:
   /// "rank 1 of 4"
   GRADUS_COLD static std::string shard_text(const data::shard& part) {
-    return gradus::detail::text({"rank ", part.rank, " of ", part.ranks});
+    return gradus::join({"rank ", part.rank, " of ", part.ranks});
   }
 
   GRADUS_COLD static std::string describe(const set_facts& set, const loader_options& options) {
     const image_extents& one = set.example;
     std::string text =
-        gradus::detail::text({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
-                              " classes (content ", hexadecimal(set.hash), "), batches of ", options.batch_size});
+        gradus::join({set.size, " examples of ", one.c, "x", one.h, "x", one.w, " in ", set.classes,
+                      " classes (content ", hexadecimal(set.hash), "), batches of ", options.global_batch_size});
     if (options.shuffle) {
-      gradus::detail::append(text, {", shuffled with seed ", options.seed});
+      append_text(text, {", shuffled with seed ", options.seed});
     } else {
       text.append(", in the order of the set");
     }
@@ -260,7 +246,7 @@ class loader_base {
   }
 
   set_facts set_;
-  index_t batch_size_;
+  index_t global_batch_size_;
   bool fixed_shard_;       // by the options
   data::shard shard_;      // written by the consumer alone, under the mutex once the producer runs
   data::sampler sampler_;  // the producer's, once it runs; but for what does not change
@@ -285,5 +271,4 @@ class loader_base {
   std::thread producer_;  // last: it uses all of the above
 };
 
-}  // namespace detail
-}  // namespace gradus::data
+}  // namespace gradus::data::detail

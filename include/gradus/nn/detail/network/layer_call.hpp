@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What a network hands to a layer when a pass comes to it, whatever the layout is.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
 #include <span>     // std::span
 
-#include "gradus/core/element.hpp"    // parameter_element_t
-#include "gradus/core/extents.hpp"    // extents
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/kernels/conv2d.hpp"  // backward_epilogue
-#include "gradus/nn/layer.hpp"        // parameter_memory, step_context
+#include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/layer.hpp"
 
 namespace gradus::nn::detail {
 
@@ -36,7 +35,7 @@ template <class Element, class Device>
 struct layer_call {
   Device& device;
   void* layer;        ///< graph::node::passes
-  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the lanes
+  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the streams
   std::span<const image_memory<const Element>> inputs;
   image_memory<Element> output;
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Who runs the branches of a region, as a pass sees it.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/nn/plan/execution_plan.hpp"  // execution_plan, lane_schedule
+#include "gradus/nn/plan/execution_plan.hpp"
 
 namespace gradus::nn::detail {
 
@@ -19,10 +18,10 @@ class pass_steps {
 
   static constexpr std::size_t alone = execution_plan::none;
 
-  /// Runs one layer on a lane, or `alone`.
-  virtual void run(std::size_t layer, std::size_t lane) = 0;
-  /// Calls body(object, i) once for each lane i, at the same time as far as there are threads.
-  virtual void on_all_lanes(void (*body)(void* object, std::size_t lane), void* object) = 0;
+  /// Runs one layer on a stream, or `alone`.
+  virtual void run(std::size_t layer, std::size_t stream) = 0;
+  /// Calls body(object, i) once for each stream i, at the same time as far as there are threads.
+  virtual void on_all_streams(void (*body)(void* object, std::size_t stream), void* object) = 0;
 
  protected:
   ~pass_steps() = default;
@@ -35,11 +34,11 @@ class region_runner {
   region_runner(const region_runner&) = delete;
   region_runner& operator=(const region_runner&) = delete;
 
-  /// @throws what the first layer that fails throws, when no lane runs any more
-  void run(const lane_schedule::region& region, pass_steps& steps) { run_(*this, region, steps); }
+  /// @throws what the first layer that fails throws, when no stream runs any more
+  void run(const stream_schedule::region& region, pass_steps& steps) { run_(*this, region, steps); }
 
  protected:
-  using function = void (*)(region_runner& self, const lane_schedule::region& region, pass_steps& steps);
+  using function = void (*)(region_runner& self, const stream_schedule::region& region, pass_steps& steps);
 
   explicit region_runner(function body) noexcept : run_{body} {}
   ~region_runner() = default;

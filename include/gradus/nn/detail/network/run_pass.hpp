@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How a pass runs the layers of a network: one after another, but for regions whose branches run side by side.
-// Module: nn. Depends on: kernels.
 #pragma once
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/config.hpp"       // GRADUS_COLD
-#include "gradus/kernels/conv2d.hpp"    // kernels::pass
-#include "gradus/nn/plan/graph.hpp"          // graph
-#include "gradus/nn/plan/execution_plan.hpp"           // execution_plan, lane_schedule
-#include "gradus/nn/detail/network/region_runner.hpp"  // pass_steps, region_runner
-#include "gradus/nn/step_hooks.hpp"  // step_observer
+#include "gradus/core/config.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/plan/execution_plan.hpp"
+#include "gradus/nn/plan/graph.hpp"
+#include "gradus/nn/step_hooks.hpp"
 
 namespace gradus::nn::detail {
 
 /// Runs all layers forward, or all backward, and tells the observer in the order of the layers: of those that run side
 /// by side, before all of them what is about to run, and afterwards what has.
 GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions,
-                                 kernels::pass which, pass_steps& steps, step_observer* observer) {
+                                 kernels::pass which, pass_steps& steps, step_hooks* observer) {
   const std::size_t count = plan.nodes.size();
   const bool forward = which == kernels::pass::forward;
   const std::size_t end = forward ? count : 2 * count + 1;
-  const lane_schedule::region* region = plan.lanes.regions.begin();
+  const stream_schedule::region* region = plan.streams.regions.begin();
   std::size_t apart_until = 0;  // the end of the region that ran last
   const auto layer_at = [&](std::size_t time) { return forward ? time : 2 * count - time; };
   const auto runs_at = [&](std::size_t time) {
@@ -30,10 +29,10 @@ GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, r
     return forward ? node.forward : node.backward;
   };
   for (std::size_t time = forward ? 0 : count + 1; time < end; ++time) {
-    while (region != plan.lanes.regions.end() && region->first_time < time) {
+    while (region != plan.streams.regions.end() && region->first_time < time) {
       ++region;
     }
-    if (region != plan.lanes.regions.end() && region->first_time == time) {
+    if (region != plan.streams.regions.end() && region->first_time == time) {
       apart_until = region->last_time + 1;
       for (std::size_t inside = time; inside < apart_until && observer != nullptr; ++inside) {
         if (runs_at(inside)) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Short texts that tell one rule or schedule from another.
-// Module: optim. Depends on: std.
 #pragma once
 
 #include <cstdio>            // std::snprintf
@@ -10,7 +9,7 @@
 #include <string>            // std::string
 #include <string_view>       // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/config.hpp"
 
 namespace gradus::optim::detail {
 

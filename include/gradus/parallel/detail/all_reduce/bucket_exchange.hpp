@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Reduces the buckets of a step over the ranks behind the rest of backward.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>        // std::clamp
@@ -17,14 +16,14 @@
 #include <thread>           // std::thread, std::this_thread
 #include <utility>          // std::exchange, std::move
 
-#include "gradus/comm/request.hpp"     // request
-#include "gradus/core/config.hpp"      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"       // configuration_error, error
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/core/thread.hpp"      // start_thread
-#include "gradus/core/vector.hpp"      // vector
-#include "gradus/optim/segment.hpp"    // optim::segment
-#include "gradus/parallel/bucket.hpp"  // bucket, bucket_list, describe
+#include "gradus/comm/request.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/thread.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/bucket.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -61,7 +60,7 @@ class bucket_exchange {
         options_{options},
         under_way_(parts_.size()) {
     if (options_.overlap && !buckets_.empty()) {
-      poller_ = gradus::detail::start_thread(
+      poller_ = start_thread(
           "gradus buckets", [](void* self) { static_cast<bucket_exchange*>(self)->poll(); }, this);
     }
   }
@@ -255,16 +254,16 @@ class bucket_exchange {
   bucket_list buckets_;
   part_list parts_;  // in the order in which they travel
   settings options_;
-  std::atomic<std::size_t> ready_{0};                // segments
-  std::size_t next_complete_ = 0;                    // bucket; of the computing thread
-  bool all_taken_ = false;                           // since the last segments were ready; of the computing thread
-  std::mutex mutex_;                                 // guards the channel and what follows
-  gradus::detail::vector<comm::request> under_way_;  // of the parts
-  index_t elements_under_way_ = 0;                   // of the parts from done_ to begun_
-  std::size_t begun_ = 0;                            // parts
-  std::size_t done_ = 0;                             // parts that are complete, and all before them
-  std::size_t taken_ = 0;                            // parts
-  clock::time_point changed_{};                      // when the last part began or was complete
+  std::atomic<std::size_t> ready_{0};       // segments
+  std::size_t next_complete_ = 0;           // bucket; of the computing thread
+  bool all_taken_ = false;                  // since the last segments were ready; of the computing thread
+  std::mutex mutex_;                        // guards the channel and what follows
+  dynamic_array<comm::request> under_way_;  // of the parts
+  index_t elements_under_way_ = 0;          // of the parts from done_ to begun_
+  std::size_t begun_ = 0;                   // parts
+  std::size_t done_ = 0;                    // parts that are complete, and all before them
+  std::size_t taken_ = 0;                   // parts
+  clock::time_point changed_{};             // when the last part began or was complete
   std::exception_ptr failure_;
   clock::duration pause_{};  // of the thread: as long as the last part has been under way
   std::atomic<std::uint32_t> calls_{0};

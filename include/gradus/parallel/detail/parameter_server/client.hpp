@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // One worker as a parameter server sees it: where its round stands, and what is to be sent to it.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint64_t, std::uint8_t
 #include <span>     // std::span
 
-#include "gradus/comm/wait.hpp"                 // clock
-#include "gradus/core/vector.hpp"                      // vector
-#include "gradus/parallel/detail/parameter_server/links.hpp"     // transfer
-#include "gradus/parallel/detail/parameter_server/messages.hpp"  // round_end, round_header, server_summary
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/parameter_server/summary.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -29,41 +29,41 @@ struct server_client {
   int rank = 0;
   phase stage = phase::idle;
   bool lost = false;  ///< silent for too long; until it is heard of again
-  comm::detail::clock::time_point heard{};
+  comm::clock::time_point heard{};
 
   // What comes.
   transfer header_transfer;
   transfer end_transfer;
   round_header header;
   round_end end;
-  bool ended = false;                         ///< the end of the round has come
-  std::size_t arrived = 0;                    ///< parts of the round
-  gradus::detail::vector<transfer> incoming;  ///< by part
-  gradus::detail::vector<std::uint8_t> has;   ///< by part: a gradient that has not been applied
-  std::size_t unused = 0;                     ///< such parts
-  std::uint64_t pushes = 0;                   ///< that were taken
+  bool ended = false;                ///< the end of the round has come
+  std::size_t arrived = 0;           ///< parts of the round
+  dynamic_array<transfer> incoming;  ///< by part
+  dynamic_array<std::uint8_t> has;   ///< by part: a gradient that has not been applied
+  std::size_t unused = 0;            ///< such parts
+  std::uint64_t pushes = 0;          ///< that were taken
 
   // What goes out.
   transfer summary_transfer;
   server_summary report;
-  gradus::detail::vector<transfer> outgoing;           ///< by part
-  gradus::detail::vector<std::uint8_t> due;            ///< by part: to be sent
-  gradus::detail::vector<std::size_t> queue;           ///< parts in the order in which they became due
-  std::size_t queued = 0;                              ///< of this round
-  std::size_t begun = 0;                               ///< sends of this round
-  std::size_t sent = 0;                                ///< sends that are complete
-  gradus::detail::vector<std::uint64_t> given;         ///< by part: version last sent
-  gradus::detail::vector<std::uint64_t> given_before;  ///< and the one before that
-  std::uint64_t round = 0;                             ///< the server's steps when values were last made due
+  dynamic_array<transfer> outgoing;           ///< by part
+  dynamic_array<std::uint8_t> due;            ///< by part: to be sent
+  dynamic_array<std::size_t> queue;           ///< parts in the order in which they became due
+  std::size_t queued = 0;                     ///< of this round
+  std::size_t begun = 0;                      ///< sends of this round
+  std::size_t sent = 0;                       ///< sends that are complete
+  dynamic_array<std::uint64_t> given;         ///< by part: version last sent
+  dynamic_array<std::uint64_t> given_before;  ///< and the one before that
+  std::uint64_t round = 0;                    ///< the server's steps when values were last made due
 
   void set_parts(std::size_t parts) {
-    incoming = gradus::detail::vector<transfer>(parts);
-    has = gradus::detail::vector<std::uint8_t>(parts);
-    outgoing = gradus::detail::vector<transfer>(parts);
-    due = gradus::detail::vector<std::uint8_t>(parts);
-    queue = gradus::detail::vector<std::size_t>(parts);
-    given = gradus::detail::vector<std::uint64_t>(parts);
-    given_before = gradus::detail::vector<std::uint64_t>(parts);
+    incoming = dynamic_array<transfer>(parts);
+    has = dynamic_array<std::uint8_t>(parts);
+    outgoing = dynamic_array<transfer>(parts);
+    due = dynamic_array<std::uint8_t>(parts);
+    queue = dynamic_array<std::size_t>(parts);
+    given = dynamic_array<std::uint64_t>(parts);
+    given_before = dynamic_array<std::uint64_t>(parts);
   }
 
   /// A round has begun and its values are not all there yet.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The thread of a rank that carries its messages to and from parameter servers, and serves if the rank is a server.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <atomic>              // std::atomic
@@ -18,14 +17,14 @@
 #include <thread>              // std::thread, std::this_thread
 #include <utility>             // std::move
 
-#include "gradus/comm/wait.hpp"                 // clock, seconds_text
-#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                       // communication_error, raise
-#include "gradus/core/text.hpp"                        // text
-#include "gradus/parallel/detail/parameter_server/links.hpp"     // server_links
-#include "gradus/parallel/detail/parameter_server/loop.hpp"      // server_loop
-#include "gradus/parallel/detail/parameter_server/messages.hpp"  // round_kind
-#include "gradus/parallel/detail/parameter_server/worker_side.hpp"      // flat_bytes, worker_side
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/loop.hpp"
+#include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/detail/parameter_server/worker_side.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -57,10 +56,10 @@ GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& cha
         rest.moved();
         continue;
       }
-      if (comm::detail::clock::now() - loop.moved_at() > channel.time_limit() * 2) {
+      if (comm::clock::now() - loop.moved_at() > channel.time_limit() * 2) {
         raise<communication_error>(
             "parameter_server.serve", {},
-            {"no worker has been heard of within ", comm::detail::seconds_text(channel.time_limit() * 2)},
+            {"no worker has been heard of within ", comm::seconds_text(channel.time_limit() * 2)},
             "set_time_limit allows longer waits");
       }
       rest.pause();
@@ -172,7 +171,7 @@ class server_exchange {
   }
 
  private:
-  using clock = comm::detail::clock;
+  using clock = comm::clock;
 
   /// The program has asked for something that the thread has not begun. @pre the mutex is held
   [[nodiscard]] bool asked() const noexcept { return finished_.load(std::memory_order_acquire); }
@@ -188,9 +187,9 @@ class server_exchange {
         seen = moves_;
         deadline = clock::now() + limit_;
       } else if (clock::now() >= deadline) {
-        const std::string reason = gradus::detail::text(
-            {worker_->describe_missing(), ": it did not answer within ", comm::detail::seconds_text(limit_)});
-        links_->channel().fail(gradus::detail::text({what, ": ", reason}));
+        const std::string reason =
+            gradus::join({worker_->describe_missing(), ": it did not answer within ", comm::seconds_text(limit_)});
+        links_->channel().fail(gradus::join({what, ": ", reason}));
         ended_ = true;
         raise<communication_error>(what, {}, reason, "set_time_limit allows longer waits", where);
       }

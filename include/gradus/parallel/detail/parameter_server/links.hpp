@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Messages of bytes between workers and servers; a worker and a server of one rank exchange them too.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <chrono>       // std::chrono::milliseconds
@@ -12,9 +11,9 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/communicator.hpp"  // receive, request, send
-#include "gradus/core/error.hpp"         // configuration_error, raise
-#include "gradus/core/vector.hpp"        // vector
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -157,7 +156,7 @@ class server_links {
   }
 
   message_channel* channel_;
-  gradus::detail::vector<local_message> local_;  // by tag
+  dynamic_array<local_message> local_;  // by tag
 };
 
 }  // namespace gradus::parallel::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What one parameter server does: takes gradients, updates its variables, hands out values.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>  // std::min, std::none_of
@@ -12,18 +11,19 @@
 #include <limits>     // std::numeric_limits
 #include <span>       // std::span
 
-#include "gradus/comm/wait.hpp"                 // clock, ranks_text, seconds_text
-#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/error.hpp"                       // communication_error, raise
-#include "gradus/core/text.hpp"                        // text_piece
-#include "gradus/core/vector.hpp"                      // vector
-#include "gradus/parallel/detail/parameter_server/missing_workers.hpp"  // find_missing
-#include "gradus/parallel/detail/parameter_server/client.hpp"    // server_client
-#include "gradus/parallel/detail/parameter_server/links.hpp"     // server_links
-#include "gradus/parallel/detail/parameter_server/messages.hpp"  // round_header, round_end, message_tag
-#include "gradus/parallel/detail/parameter_server/variable_store.hpp"   // variable_store
-#include "gradus/parallel/parameter_server/mode.hpp"             // server_mode, server_settings
-#include "gradus/parallel/parameter_server/plan.hpp"             // parameter_server_plan
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/detail/parameter_server/client.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/detail/parameter_server/missing_workers.hpp"
+#include "gradus/parallel/detail/parameter_server/variable_store.hpp"
+#include "gradus/parallel/parameter_server/mode.hpp"
+#include "gradus/parallel/parameter_server/plan.hpp"
+#include "gradus/parallel/parameter_server/summary.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -54,7 +54,7 @@ class server_loop {
         }
       }
     }
-    versions_ = gradus::detail::vector<std::uint64_t>(parts());
+    versions_ = dynamic_array<std::uint64_t>(parts());
     summary_.variable_bytes = static_cast<std::uint64_t>(plan.placed.server_bytes[static_cast<std::size_t>(server)]);
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       server_client& each = clients_[i];
@@ -101,11 +101,11 @@ class server_loop {
   }
 
   /// Since when nothing moved.
-  [[nodiscard]] comm::detail::clock::time_point moved_at() const noexcept { return moved_at_; }
+  [[nodiscard]] comm::clock::time_point moved_at() const noexcept { return moved_at_; }
   [[nodiscard]] const server_summary& summary() const noexcept { return summary_; }
 
  private:
-  using clock = comm::detail::clock;
+  using clock = comm::clock;
   using phase = server_client::phase;
 
   [[nodiscard]] std::size_t parts() const noexcept { return part_numbers_.size(); }
@@ -198,7 +198,7 @@ class server_loop {
         }
       }
       from.forget_gradients();
-      initialised_ = true;
+      initialized_ = true;
     } else if (from.header.kind == round_kind::push) {
       ++from.pushes;
     }
@@ -207,7 +207,7 @@ class server_loop {
   bool update_what_can_be() {
     bool moved = false;
     for (server_client& each : clients_) {  // first values
-      if (each.stage == phase::waiting && each.header.kind != round_kind::push && initialised_) {
+      if (each.stage == phase::waiting && each.header.kind != round_kind::push && initialized_) {
         hand_out_all(each);
         moved = true;
       }
@@ -467,14 +467,14 @@ class server_loop {
   [[noreturn]] GRADUS_COLD void raise_missing() const {
     const missing_workers who = find_missing({clients_.data(), clients_.size()}, parts());
     const bool nothing = parts() == 0;
-    raise<communication_error>(
-        {"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",
-         nothing ? "no variable" : plan_->names[part_numbers_[who.part]], "', step ",
-         nothing ? round_ : versions_[who.part]},
-        {}, {comm::detail::ranks_text(who.ranks), " did not arrive within ", comm::detail::seconds_text(patience_)},
-        settings_.mode == server_mode::synchronous
-            ? "backup_workers lets a step go on without some; set_time_limit allows longer waits"
-            : "set_time_limit allows longer waits");
+    raise<communication_error>({"parameter_server: ", who.pull ? "pull of the values" : "push of the gradient", " of '",
+                                nothing ? "no variable" : plan_->names[part_numbers_[who.part]], "', step ",
+                                nothing ? round_ : versions_[who.part]},
+                               {},
+                               {comm::ranks_text(who.ranks), " did not arrive within ", comm::seconds_text(patience_)},
+                               settings_.mode == server_mode::synchronous
+                                   ? "backup_workers lets a step go on without some; set_time_limit allows longer waits"
+                                   : "set_time_limit allows longer waits");
   }
 
   server_links* links_;
@@ -482,13 +482,13 @@ class server_loop {
   server_settings settings_;
   variable_store* store_;
   std::chrono::milliseconds patience_;
-  gradus::detail::vector<server_client> clients_;     // by worker
-  gradus::detail::vector<std::uint8_t> contributes_;  // by worker
-  gradus::detail::vector<std::size_t> part_numbers_;  // of this server's parts, in the plan
-  gradus::detail::vector<std::size_t> order_;         // of pulls, parts of this server
-  gradus::detail::vector<std::uint64_t> versions_;    // by part
-  std::uint64_t round_ = 0;                           // steps with backup workers
-  bool initialised_ = false;
+  dynamic_array<server_client> clients_;     // by worker
+  dynamic_array<std::uint8_t> contributes_;  // by worker
+  dynamic_array<std::size_t> part_numbers_;  // of this server's parts, in the plan
+  dynamic_array<std::size_t> order_;         // of pulls, parts of this server
+  dynamic_array<std::uint64_t> versions_;    // by part
+  std::uint64_t round_ = 0;                  // steps with backup workers
+  bool initialized_ = false;
   clock::time_point now_{};
   clock::time_point moved_at_{};
   server_summary summary_;

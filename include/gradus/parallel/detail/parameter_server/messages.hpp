@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What workers and servers say to each other: kinds of messages, their tags and headers, and a server's summary.
-// Module: parallel. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,52 +9,11 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/text.hpp"    // append, text
+#include "gradus/core/config.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/parameter_server/summary.hpp"
 
-namespace gradus::parallel {
-
-/// Bins of a histogram of staleness; the last one counts all that is older.
-inline constexpr std::size_t staleness_bins = 64;
-
-/// What a server has done. Bytes are those of gradients and values, its own rank's worker included.
-struct server_summary {
-  std::uint64_t variable_bytes = 0;  ///< of the values that live on it
-  std::uint64_t received_bytes = 0;
-  std::uint64_t sent_bytes = 0;
-  std::uint64_t updates = 0;       ///< optimizer steps of single parts
-  std::uint64_t dropped = 0;       ///< whole pushes that came too late, or were left unfinished
-  std::uint64_t lost_workers = 0;  ///< silent for longer than the time limit
-  std::uint64_t left_workers = 0;  ///< ended their training
-  /// Pushes of parts by the number of updates that their values had missed.
-  std::uint64_t staleness[staleness_bins] = {};
-
-  friend bool operator==(const server_summary&, const server_summary&) = default;
-};
-
-/// "13 bytes of variables, 26 received, 39 sent, 6 updates; pushes of parts by staleness: 0: 4, 1: 2", and what was
-/// dropped or lost.
-[[nodiscard]] GRADUS_COLD inline std::string describe(const server_summary& done) {
-  std::string text =
-      gradus::detail::text({done.variable_bytes, " bytes of variables, ", done.received_bytes, " received, ",
-                            done.sent_bytes, " sent, ", done.updates, " updates; pushes of parts by staleness"});
-  std::string_view before = ": ";
-  for (std::size_t bin = 0; bin < staleness_bins; ++bin) {
-    if (done.staleness[bin] != 0) {
-      gradus::detail::append(text, {before, bin, bin + 1 == staleness_bins ? " or more: " : ": ", done.staleness[bin]});
-      before = ", ";
-    }
-  }
-  if (done.dropped != 0) {
-    gradus::detail::append(text, {"; pushes dropped: ", done.dropped});
-  }
-  if (done.lost_workers != 0) {
-    gradus::detail::append(text, {"; workers lost: ", done.lost_workers});
-  }
-  return text;
-}
-
-namespace detail {
+namespace gradus::parallel::detail {
 
 /// A round is what a worker begins: header, parts, end of the round; then the server's values come.
 enum class round_kind : std::uint64_t {
@@ -104,5 +62,4 @@ template <class Message>
   return {reinterpret_cast<std::uint8_t*>(&message), sizeof(message)};
 }
 
-}  // namespace detail
-}  // namespace gradus::parallel
+}  // namespace gradus::parallel::detail

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Who keeps a parameter server from going on, and with which variable.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <cstddef>  // std::size_t
 #include <span>     // std::span
 
-#include "gradus/comm/wait.hpp"               // ranks_text
-#include "gradus/core/config.hpp"                    // GRADUS_COLD
-#include "gradus/core/vector.hpp"                    // vector
-#include "gradus/parallel/detail/parameter_server/client.hpp"  // server_client
+#include "gradus/comm/wait.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/parallel/detail/parameter_server/client.hpp"
 
 namespace gradus::parallel::detail {
 
 struct missing_workers {
-  gradus::detail::vector<int> ranks;
+  dynamic_array<int> ranks;
   std::size_t part = 0;  ///< the first that cannot go on
   bool pull = false;     ///< they do not take values; otherwise their gradients have not come
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The workers of a node: their gradients are added, and the first of them hands values to the others.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -14,11 +13,11 @@
 #include <utility>          // std::declval
 #include <vector>           // std::vector
 
-#include "gradus/comm/communicator.hpp"  // all_gather, all_reduce, broadcast, receive, send
-#include "gradus/comm/reduction.hpp"     // detail::accumulate
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/vector.hpp"        // vector
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -74,7 +73,7 @@ class node_exchange {
       mates_.push_back(each);
     }
     if (leads_ && mates_.size() > 1) {
-      incoming_ = gradus::detail::vector<Element>(elements);
+      incoming_ = dynamic_array<Element>(elements);
     }
     set_limit(channel_, leads_);
   }
@@ -116,8 +115,8 @@ class node_exchange {
 
  private:
   Communicator channel_;
-  gradus::detail::vector<int> mates_;
-  gradus::detail::vector<Element> incoming_;  // another worker's gradients
+  dynamic_array<int> mates_;
+  dynamic_array<Element> incoming_;  // another worker's gradients
   bool leads_;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The variables of one server: values, optimizer state, and the gradients that have come.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -13,14 +12,14 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/reduction.hpp"        // detail::accumulate
-#include "gradus/core/error.hpp"            // configuration_error, raise
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/vector.hpp"           // vector
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/optim/segment.hpp"         // optim::segment
-#include "gradus/optim/update_rule.hpp"     // optim::elementwise_update_rule
-#include "gradus/parallel/parameter_server/plan.hpp"  // parameter_server_plan, server_part
+#include "gradus/comm/reduction.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/parallel/parameter_server/plan.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -66,7 +65,7 @@ class variables_of final : public variable_store {
                         .size = part.size,
                         .decay = segments[part.segment].decay});
     }
-    updates_ = gradus::detail::vector<std::uint64_t>(parts_.size());
+    updates_ = dynamic_array<std::uint64_t>(parts_.size());
   }
 
   std::span<std::uint8_t> values(std::size_t part) noexcept override { return bytes(values_.data(), part); }
@@ -110,11 +109,11 @@ class variables_of final : public variable_store {
 
   cpu device_;
   index_t elements_;
-  gradus::detail::vector<Element> values_;    // (elements)
-  gradus::detail::vector<Element> sum_;       // (elements)
-  gradus::detail::vector<Element> incoming_;  // (workers, elements)
-  gradus::detail::vector<optim::segment> parts_;
-  gradus::detail::vector<std::uint64_t> updates_;  // of each part
+  dynamic_array<Element> values_;    // (elements)
+  dynamic_array<Element> sum_;       // (elements)
+  dynamic_array<Element> incoming_;  // (workers, elements)
+  dynamic_array<optim::segment> parts_;
+  dynamic_array<std::uint64_t> updates_;  // of each part
   typename Rule::template state<Element, cpu> rule_;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The workers among the ranks of a communicator, for checks and sums of a few numbers.
-// Module: parallel. Depends on: comm.
 #pragma once
 
 #include <cstddef>          // std::byte, std::size_t
@@ -11,20 +10,20 @@
 #include <span>             // std::span
 #include <string_view>      // std::string_view
 
-#include "gradus/comm/any_communicator.hpp"                // any_group
-#include "gradus/core/config.hpp"                   // GRADUS_NEVER_INLINE
-#include "gradus/core/vector.hpp"                   // vector
-#include "gradus/parallel/detail/parameter_server/links.hpp"  // message_channel
-#include "gradus/parallel/parameter_server/roles.hpp"                // roles
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/parameter_server/roles.hpp"
 
 namespace gradus::parallel::detail {
 
 /// A star around worker 0: for few bytes, seldom. Sums are added in the order of the workers.
-class worker_group final : public comm::any_group {
+class worker_group final : public comm::any_communicator {
  public:
   /// @pre the channel outlives it and is used by nobody else
   worker_group(message_channel& channel, const roles& who)
-      : any_group{who.worker_index(channel.rank()), static_cast<int>(who.workers.size())}, channel_{&channel} {
+      : any_communicator{who.worker_index(channel.rank()), static_cast<int>(who.workers.size())}, channel_{&channel} {
     for (const int each : who.workers) {
       ranks_.push_back(each);
     }
@@ -62,7 +61,7 @@ class worker_group final : public comm::any_group {
     }
     const std::size_t bytes = values.size_bytes();
     if (rank() == 0) {
-      gradus::detail::vector<double> other(values.size());
+      dynamic_array<double> other(values.size());
       for (std::size_t i = 1; i < ranks_.size(); ++i) {
         channel_->receive(ranks_[i], {reinterpret_cast<std::uint8_t*>(other.data()), bytes}, 0).wait(where);
         for (std::size_t k = 0; k < values.size(); ++k) {
@@ -95,7 +94,7 @@ class worker_group final : public comm::any_group {
   }
 
   message_channel* channel_;
-  gradus::detail::vector<int> ranks_;
+  dynamic_array<int> ranks_;
   bool independent_ = false;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What one worker says to all parameter servers: rounds of gradients out and values in.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>    // std::copy
@@ -11,13 +10,14 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"                      // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"                       // index_t
-#include "gradus/core/text.hpp"                        // text
-#include "gradus/core/vector.hpp"                      // vector
-#include "gradus/parallel/detail/parameter_server/links.hpp"     // server_links, transfer
-#include "gradus/parallel/detail/parameter_server/messages.hpp"  // round_header, round_end, message_tag
-#include "gradus/parallel/parameter_server/plan.hpp"             // parameter_server_plan
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/parallel/detail/parameter_server/links.hpp"
+#include "gradus/parallel/detail/parameter_server/messages.hpp"
+#include "gradus/parallel/parameter_server/plan.hpp"
+#include "gradus/parallel/parameter_server/summary.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -109,7 +109,7 @@ class worker_side {
   GRADUS_NEVER_INLINE bool poll() {
     bool moved = false;
     unsent_ = 0;
-    for (gradus::detail::vector<transfer>* const list : {&headers_, &ends_, &reports_}) {
+    for (dynamic_array<transfer>* const list : {&headers_, &ends_, &reports_}) {
       for (transfer& each : *list) {
         moved = links_->arrived(each) || moved;
         unsent_ += each.active() ? 1U : 0U;
@@ -184,21 +184,20 @@ class worker_side {
 
   /// What is missing: "pull of 'conv1.weights' from server 0 (rank 3)".
   [[nodiscard]] GRADUS_COLD std::string describe_missing() const {
-    using gradus::detail::text;
-    const auto server = [&](std::size_t i) { return text({" server ", i, " (rank ", plan_->who.servers[i], ")"}); };
+    const auto server = [&](std::size_t i) { return join({" server ", i, " (rank ", plan_->who.servers[i], ")"}); };
     for (std::size_t i = 0; i < pushes_.size(); ++i) {
       if (pushes_[i].active()) {
-        return text({"push of '", plan_->names[i], "' to", server(static_cast<std::size_t>(plan_->parts[i].server))});
+        return join({"push of '", plan_->names[i], "' to", server(static_cast<std::size_t>(plan_->parts[i].server))});
       }
     }
     for (std::size_t i = 0; i < pulls_.size(); ++i) {
       if (pulls_[i].active()) {
-        return text({"pull of '", plan_->names[i], "' from", server(static_cast<std::size_t>(plan_->parts[i].server))});
+        return join({"pull of '", plan_->names[i], "' from", server(static_cast<std::size_t>(plan_->parts[i].server))});
       }
     }
     for (std::size_t i = 0; i < headers_.size(); ++i) {
       if (headers_[i].active() || ends_[i].active() || reports_[i].active()) {
-        return text({"a message to", server(i)});
+        return join({"a message to", server(i)});
       }
     }
     return "a message";
@@ -207,7 +206,7 @@ class worker_side {
  private:
   /// The parts of one server in the order in which they are sent.
   struct push_queue {
-    gradus::detail::vector<std::size_t> parts;
+    dynamic_array<std::size_t> parts;
     std::size_t begun = 0;
     std::size_t done = 0;
 
@@ -244,17 +243,17 @@ class worker_side {
   const parameter_server_plan* plan_;
   flat_bytes buffers_;
   std::size_t window_;
-  gradus::detail::vector<std::uint8_t> staged_;
+  dynamic_array<std::uint8_t> staged_;
   round_header header_;
   round_end end_;
-  gradus::detail::vector<transfer> headers_;  // by server
-  gradus::detail::vector<transfer> ends_;     // by server
-  gradus::detail::vector<transfer> reports_;  // by server
-  gradus::detail::vector<server_summary> summaries_;
-  gradus::detail::vector<transfer> pushes_;    // by part
-  gradus::detail::vector<transfer> pulls_;     // by part
-  gradus::detail::vector<std::uint8_t> here_;  // by part: its values have come
-  gradus::detail::vector<push_queue> queues_;  // by server
+  dynamic_array<transfer> headers_;  // by server
+  dynamic_array<transfer> ends_;     // by server
+  dynamic_array<transfer> reports_;  // by server
+  dynamic_array<server_summary> summaries_;
+  dynamic_array<transfer> pushes_;    // by part
+  dynamic_array<transfer> pulls_;     // by part
+  dynamic_array<std::uint8_t> here_;  // by part: its values have come
+  dynamic_array<push_queue> queues_;  // by server
   std::span<const std::uint8_t> source_;
   std::size_t segments_ = 0;  // whose parts may be sent in this round
   std::size_t unsent_ = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Runs of the flat buffers in equal blocks, one for each rank.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -9,11 +8,11 @@
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 
-#include "gradus/comm/communicator.hpp"  // all_gather, broadcast
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/vector.hpp"        // vector
-#include "gradus/optim/segment.hpp"      // optim::segment
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -42,9 +41,8 @@ struct parameter_blocks {
 }
 
 /// Appends what lies in [begin, end) of the segments, in pieces of at most `most` elements.
-GRADUS_COLD inline void append_pieces(gradus::detail::vector<optim::segment>& pieces,
-                                      std::span<const optim::segment> segments, index_t begin, index_t end,
-                                      index_t most) {
+GRADUS_COLD inline void append_pieces(dynamic_array<optim::segment>& pieces, std::span<const optim::segment> segments,
+                                      index_t begin, index_t end, index_t most) {
   for (const optim::segment& each : segments) {
     const index_t to = std::min(end, each.offset + each.size);
     for (index_t from = std::max(begin, each.offset); from < to; from += most) {

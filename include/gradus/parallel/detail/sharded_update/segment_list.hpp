@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The parameters of a network as bytes: servers learn from worker 0 what they have to keep.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <charconv>      // std::from_chars
@@ -14,20 +13,20 @@
 #include <utility>       // std::move
 #include <vector>        // std::vector
 
-#include "gradus/comm/communicator.hpp"  // broadcast
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // format_error, raise
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/text.hpp"          // append
-#include "gradus/core/vector.hpp"        // vector
-#include "gradus/optim/segment.hpp"      // optim::segment
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel::detail {
 
 /// Parameters, and the priorities of their pulls if there are any.
 struct segment_list {
-  gradus::detail::vector<optim::segment> segments;
-  gradus::detail::vector<std::size_t> pull_priorities;
+  dynamic_array<optim::segment> segments;
+  dynamic_array<std::size_t> pull_priorities;
 };
 
 /// A line each: offset, size, decay, priority, name.
@@ -35,9 +34,9 @@ struct segment_list {
                                                   std::span<const std::size_t> pull_priorities) {
   std::string text;
   for (std::size_t i = 0; i < segments.size(); ++i) {
-    gradus::detail::append(text, {segments[i].offset, " ", segments[i].size, " ", segments[i].decay ? 1 : 0, " "});
-    gradus::detail::append(text, {i < pull_priorities.size() ? static_cast<long long>(pull_priorities[i]) : -1LL, " ",
-                                  segments[i].name, "\n"});
+    append_text(text, {segments[i].offset, " ", segments[i].size, " ", segments[i].decay ? 1 : 0, " "});
+    append_text(text, {i < pull_priorities.size() ? static_cast<long long>(pull_priorities[i]) : -1LL, " ",
+                       segments[i].name, "\n"});
   }
   return text;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A sharded update of ranks that reach each other's memory: sums, steps and new values in one pass.
-// Module: parallel. Depends on: optim, comm.
 #pragma once
 
 #include <algorithm>        // std::max, std::min
@@ -15,17 +14,17 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::declval, std::pair
 
-#include "gradus/comm/communicator.hpp"                 // all_reduce, barrier, broadcast
-#include "gradus/comm/reduction.hpp"                    // reduce_contributions, reduction
-#include "gradus/comm/request.hpp"                      // request
-#include "gradus/core/config.hpp"                       // GRADUS_COLD
-#include "gradus/core/error.hpp"                        // error
-#include "gradus/core/index.hpp"                        // index_t
-#include "gradus/core/text.hpp"                         // append, text
-#include "gradus/core/vector.hpp"                       // vector
-#include "gradus/optim/segment.hpp"                     // optim::segment
-#include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"  // append_pieces, parameter_blocks
-#include "gradus/parallel/strategy.hpp"          // flat_parameters
+#include "gradus/comm/communicator.hpp"
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"
+#include "gradus/parallel/strategy.hpp"
 
 namespace gradus::parallel::detail {
 
@@ -130,10 +129,10 @@ class shared_memory_update {
 
   /// The plan.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
-    std::string result = gradus::detail::text({"sharded_update by ", Communicator::name, " in shared memory, ",
-                                               blocks_.block, " of ", elements_, " elements on each rank"});
+    std::string result = gradus::join({"sharded_update by ", Communicator::name, " in shared memory, ", blocks_.block,
+                                       " of ", elements_, " elements on each rank"});
     if (!beside_.empty()) {
-      gradus::detail::append(result, {", ", elements_ - (blocks_.end - blocks_.begin), " on all by all_reduce"});
+      append_text(result, {", ", elements_ - (blocks_.end - blocks_.begin), " on all by all_reduce"});
     }
     return result;
   }
@@ -196,7 +195,7 @@ class shared_memory_update {
     try {
       wait();
     } catch (error& failure) {
-      failure.add_context(gradus::detail::text({"sharded_update, waiting for ", what}), where);
+      failure.add_context(gradus::join({"sharded_update, waiting for ", what}), where);
       throw;
     }
   }
@@ -296,12 +295,12 @@ class shared_memory_update {
   flat_parameters<Element> parameters_;
   index_t elements_;
   parameter_blocks blocks_{0, 0, 1, sizeof(Element)};  // where all windows reach
-  gradus::detail::vector<optim::segment> pieces_;      // of this rank
-  gradus::detail::vector<optim::segment> beside_;      // the blocks, of all ranks
+  dynamic_array<optim::segment> pieces_;               // of this rank
+  dynamic_array<optim::segment> beside_;               // the blocks, of all ranks
   newest_state newest_ = newest_state::everywhere;
   shared_array values_;
-  gradus::detail::vector<shared_array> state_;  // of the rule
-  window_of<Element> gradients_;                // the last member: see update_own
+  dynamic_array<shared_array> state_;  // of the rule
+  window_of<Element> gradients_;       // the last member: see update_own
 };
 
 }  // namespace gradus::parallel::detail

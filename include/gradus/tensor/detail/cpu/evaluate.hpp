@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Evaluation of expressions on the CPU: one pass in memory order, in packets, split over the device's threads.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::internal::pstoreu
@@ -10,11 +9,11 @@
 #include <concepts>    // std::same_as
 #include <cstddef>     // std::size_t
 
-#include "gradus/core/config.hpp"        // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/tensor/expression.hpp"  // row_length
-#include "gradus/tensor/detail/packet/packet.hpp"      // packet_of
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/tensor/detail/packet/packet.hpp"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

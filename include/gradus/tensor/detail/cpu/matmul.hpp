@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Matrix products and copies in another order of the axes on the CPU.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::Map
@@ -10,9 +9,9 @@
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/device/cpu.hpp"         // cpu
-#include "gradus/tensor/expression.hpp"  // leaf
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Reductions on the CPU: in blocks that do not depend on the number of threads, combined in their order.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::max, std::min
@@ -11,13 +10,13 @@
 #include <type_traits>  // std::is_trivially_copyable_v
 #include <utility>      // std::move
 
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/cpu.hpp"            // cpu
-#include "gradus/layout/mapping.hpp"        // memory_order
-#include "gradus/tensor/broadcast.hpp"      // extents_of, all_axes
-#include "gradus/tensor/detail/cpu/evaluate.hpp"   // write_range, evaluation_grain
-#include "gradus/tensor/expression.hpp"     // temporary
-#include "gradus/tensor/detail/expression/shared_buffer.hpp"  // shared_buffer
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/broadcast.hpp"
+#include "gradus/tensor/detail/cpu/evaluate.hpp"
+#include "gradus/tensor/detail/expression/shared_buffer.hpp"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Computing expressions: assign, evaluate.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -9,9 +8,9 @@
 #include <type_traits>  // std::remove_cvref_t
 #include <utility>      // std::move
 
-#include "gradus/core/error.hpp"           // shape_error
-#include "gradus/tensor/detail/cpu/evaluate.hpp"  // evaluate_to
-#include "gradus/tensor/expression.hpp"    // leaf, temporary
+#include "gradus/core/error.hpp"
+#include "gradus/tensor/detail/cpu/evaluate.hpp"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

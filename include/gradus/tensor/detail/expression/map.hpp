@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Element-wise nodes, and how operands of other kinds (tensors, scalars, vectors) enter them.
-// Module: tensor. Depends on: layout, device.
 #pragma once
 
 #include <algorithm>    // std::all_of, std::find, std::max, std::max_element
@@ -13,11 +12,11 @@
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
 #include <utility>      // std::forward, std::index_sequence, std::index_sequence_for, std::move
 
-#include "gradus/core/config.hpp"        // GRADUS_ALWAYS_INLINE
-#include "gradus/core/error.hpp"         // shape_error
-#include "gradus/tensor/broadcast.hpp"   // detail::broadcast, along_vector
-#include "gradus/tensor/expression.hpp"  // leaf, constant
-#include "gradus/tensor/operand.hpp"     // as_node
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/tensor/broadcast.hpp"
+#include "gradus/tensor/expression.hpp"
+#include "gradus/tensor/operand.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The element-wise operations: on one element, on a packet, and their derivatives.
-// Module: tensor. Depends on: core.
 //
 // derivative<K>(adjoint, self, operands...) is the adjoint of operand K as an expression; self is the operation's own
 // value. Operations without `derivative` are not differentiable. `compared` is how many of the operands, from the first
@@ -19,9 +18,9 @@
 #include <string_view>  // std::string_view
 #include <type_traits>  // std::remove_cvref_t
 
-#include "gradus/core/config.hpp"              // GRADUS_HOST_DEVICE
-#include "gradus/core/element.hpp"             // real_element
-#include "gradus/tensor/detail/packet/functions.hpp"  // exp_packet, log_packet, sqrt_packet
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/tensor/detail/packet/functions.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Memory that the copies of an expression share: of temporaries and of tensors that were moved into it.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <array>     // std::array
@@ -12,7 +11,7 @@
 #include <new>       // operator new
 #include <utility>   // std::exchange, std::swap
 
-#include "gradus/device/cpu.hpp"  // cpu
+#include "gradus/device/cpu.hpp"
 
 namespace gradus::detail {
 
@@ -72,7 +71,7 @@ class shared_buffer {
  public:
   shared_buffer() noexcept = default;
 
-  /// New memory, not initialised. @throws device_error when there is not enough
+  /// New memory, not initialized. @throws device_error when there is not enough
   shared_buffer(Device& device, std::size_t bytes) {
     if constexpr (std::same_as<Device, cpu>) {
       if (bytes <= block_cache::block_bytes - block_cache::alignment) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Functions of packets, also where Eigen's leave the range that they are made for.
-// Module: tensor. Depends on: core.
 //
 // Eigen's exp stops at the smallest and largest numbers (exp(-inf) is not 0, and with AVX exp(88.5F) is infinite), its
 // log takes numbers below the smallest normal one for that, and its sqrt of float on x86 is an estimate: not a number
@@ -15,8 +14,8 @@
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"    // GRADUS_ALWAYS_INLINE, GRADUS_COLD
-#include "gradus/tensor/detail/packet/packet.hpp"  // set_packet
+#include "gradus/core/config.hpp"
+#include "gradus/tensor/detail/packet/packet.hpp"
 
 namespace gradus::detail {
 

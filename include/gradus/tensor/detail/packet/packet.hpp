@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Vectors of elements: Eigen's packets and what expressions need of them.
-// Module: tensor. Depends on: core.
 //
 // The width is that of the compiler's target: plain -O2 on x86-64 means SSE2, four floats; -march=native more.
 #pragma once
@@ -11,9 +10,9 @@
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE
-#include "gradus/core/element.hpp"  // real_element
-#include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Evaluation of expressions with Thrust: one launch for an expression, in packs of 16 bytes where the memory allows.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <thrust/for_each.h>                    // thrust::for_each_n
@@ -14,11 +13,11 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::remove_const_t
 
-#include "gradus/core/config.hpp"           // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
-#include "gradus/core/error.hpp"            // device_error, raise
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/thrust_device.cuh"  // thrust_device
-#include "gradus/tensor/detail/thrust/values.cuh"  // values_of
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/thrust_device.cuh"
+#include "gradus/tensor/detail/thrust/values.cuh"
 
 namespace gradus::detail {
 

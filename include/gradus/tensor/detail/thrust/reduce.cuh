@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Reductions with Thrust: items fold a part each, then parts are folded; the shape alone sets the order.
-// Module: tensor. Depends on: device.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -11,13 +10,13 @@
 #include <type_traits>  // std::is_trivially_copyable_v
 #include <utility>      // std::move
 
-#include "gradus/core/config.hpp"             // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
-#include "gradus/core/index.hpp"              // index_t
-#include "gradus/tensor/broadcast.hpp"        // extents_of, all_axes
-#include "gradus/tensor/detail/cpu/reduce.hpp"       // make_reduction_loop
-#include "gradus/tensor/expression.hpp"       // temporary
-#include "gradus/tensor/detail/expression/shared_buffer.hpp"    // shared_buffer
-#include "gradus/tensor/detail/thrust/evaluate.cuh"  // thrust_for_each
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/tensor/broadcast.hpp"
+#include "gradus/tensor/detail/cpu/reduce.hpp"
+#include "gradus/tensor/detail/expression/shared_buffer.hpp"
+#include "gradus/tensor/detail/thrust/evaluate.cuh"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

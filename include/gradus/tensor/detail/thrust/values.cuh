@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Expressions as a GPU reads them: small structures without owners, which a kernel takes by value.
-// Module: tensor. Depends on: device.
 //
 // values_of(node) is the form of a node: load<Width>(i) gives the elements i .. i + Width - 1 in memory order, and
 // reads_packs(Width) says whether it may be asked for more than one at a time.
@@ -17,13 +16,13 @@
 #include <limits>     // std::numeric_limits
 #include <utility>    // std::index_sequence, std::index_sequence_for
 
-#include "gradus/core/config.hpp"         // GRADUS_HOST_DEVICE, GRADUS_KEEP_LOOP
-#include "gradus/core/extents.hpp"        // extents
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/layout/mapping.hpp"      // memory_order
-#include "gradus/tensor/broadcast.hpp"    // broadcast
-#include "gradus/tensor/detail/expression/map.hpp"  // map
-#include "gradus/tensor/expression.hpp"   // leaf, constant
+#include "gradus/core/config.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/layout/mapping.hpp"
+#include "gradus/tensor/broadcast.hpp"
+#include "gradus/tensor/detail/expression/map.hpp"
+#include "gradus/tensor/expression.hpp"
 
 namespace gradus::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Writes pieces of JSON to a sink: texts are escaped, times are exact.
-// Module: trace. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,24 +9,9 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // the compilers that will do
+#include "gradus/trace/text_sink.hpp"
 
-namespace gradus::trace {
-
-/// Where the text of a trace goes.
-class text_sink {
- public:
-  /// @throws device_error when it cannot be written
-  virtual void write(std::string_view text) = 0;
-
- protected:
-  text_sink() = default;
-  text_sink(const text_sink&) = default;
-  text_sink& operator=(const text_sink&) = default;
-  ~text_sink() = default;
-};
-
-namespace detail {
+namespace gradus::trace::detail {
 
 /// The length of the UTF-8 character at the beginning of a text, or 0 if there is none (RFC 3629).
 [[nodiscard]] inline std::size_t utf8_length(std::string_view text) noexcept {
@@ -123,5 +107,4 @@ class json_writer {
   std::string buffer_;
 };
 
-}  // namespace detail
-}  // namespace gradus::trace
+}  // namespace gradus::trace::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A rank's recording as bytes, on its way to rank 0.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <cstddef>        // std::size_t
@@ -13,9 +12,9 @@
 #include <unordered_map>  // std::unordered_map
 #include <vector>         // std::vector
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/core/error.hpp"   // format_error, raise
-#include "gradus/trace/span.hpp"   // name, span
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace::detail {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The clock of a recorder: the processor's time stamp counter where the system trusts it.
-// Module: trace. Depends on: std.
 #pragma once
 
 #include <chrono>   // std::chrono::steady_clock
 #include <cstdint>  // std::int64_t
 #include <cstdio>   // std::FILE, std::fgets, std::fopen
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
+#include "gradus/core/config.hpp"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <x86intrin.h>  // __rdtsc

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Keeps the names of a trace that are not literals.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <functional>   // std::less
@@ -9,8 +8,8 @@
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
-#include "gradus/core/config.hpp"  // GRADUS_COLD
-#include "gradus/trace/span.hpp"   // name
+#include "gradus/core/config.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace::detail {
 

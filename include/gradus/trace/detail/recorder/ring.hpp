@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The spans of one thread: a ring that keeps the newest.
-// Module: trace. Depends on: comm.
 #pragma once
 
 #include <array>    // std::array
@@ -11,8 +10,8 @@
 #include <cstdint>  // std::uint64_t
 #include <vector>   // std::vector
 
-#include "gradus/core/vector.hpp"  // vector
-#include "gradus/trace/span.hpp"   // span
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/trace/span.hpp"
 
 namespace gradus::trace::detail {
 
@@ -66,7 +65,7 @@ class ring {
   };
 
   // Made full of zeros, so that recording touches no new page.
-  gradus::detail::vector<slot> slots_;
+  dynamic_array<slot> slots_;
   std::size_t mask_;
   alignas(64) std::atomic<std::uint64_t> begun_{0};
   std::atomic<std::uint64_t> complete_{0};

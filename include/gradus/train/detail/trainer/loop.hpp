@@ -2,7 +2,6 @@
 //
 // The loops of training and evaluation. They are compiled once: what depends on element types, layouts, communicators
 // and callbacks stands behind small interfaces that are called once a step.
-// Module: train. Depends on: parallel, data.
 #pragma once
 
 #include <chrono>            // std::chrono::steady_clock
@@ -13,21 +12,21 @@
 #include <span>              // std::span
 #include <string>            // std::string
 
-#include "gradus/comm/agreement.hpp"     // require_agreement
-#include "gradus/comm/any_communicator.hpp"     // comm::any_group
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/error.hpp"         // at_call, configuration_error, error_place, numeric_error
-#include "gradus/core/finite.hpp"        // is_finite
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/loss_scale.hpp"    // loss_scale
-#include "gradus/core/text.hpp"          // text
-#include "gradus/data/sampler.hpp"       // data::shard
-#include "gradus/kernels/softmax.hpp"    // loss_sums
-#include "gradus/nn/step_hooks.hpp"   // step_observer
-#include "gradus/nn/step_options.hpp"    // step_options
-#include "gradus/optim/schedule.hpp"     // optim::schedule
-#include "gradus/optim/update_step.hpp"  // optim::update_step
-#include "gradus/train/report.hpp"       // epoch_report, evaluation_report, run_information, step_report
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/finite.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/data/sampler.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/optim/schedule.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train::detail {
 
@@ -55,7 +54,7 @@ class batches {
   /// Goes to the next batch; false after the last.
   [[nodiscard]] virtual bool next(batch_facts& batch) = 0;
   [[nodiscard]] virtual kernels::loss_sums evaluate() = 0;
-  virtual kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) = 0;
+  virtual kernels::loss_sums train_step(const nn::step_options& place, nn::step_hooks& observer) = 0;
   /// Where the batch first makes something that is not finite.
   [[nodiscard]] virtual std::string first_not_finite(const nn::step_options& place) = 0;
 
@@ -64,7 +63,7 @@ class batches {
 };
 
 /// Brings gradients together as backward completes them, and updates the parameters.
-class synchronized_update : public nn::step_observer {
+class strategy_update : public nn::step_hooks {
  public:
   /// What the loss of the next step is to be multiplied by.
   [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
@@ -75,7 +74,7 @@ class synchronized_update : public nn::step_observer {
   virtual void end_epoch(epoch_report& report) = 0;
 
  protected:
-  ~synchronized_update() = default;
+  ~strategy_update() = default;
 };
 
 /// A callback; members that its type lacks do nothing.
@@ -114,8 +113,8 @@ struct sums {
 };
 
 /// Calls take(loader, part) with the part of each batch that belongs to this rank of `group`.
-GRADUS_COLD inline void take_shard(comm::any_group& group, void (*take)(void* loader, const data::shard& part),
-                                   void* loader, error_place where) {
+GRADUS_COLD inline void take_shard(comm::any_communicator& group, void (*take)(void* loader, const data::shard& part),
+                                   void* loader, error_location where) {
   try {
     at_call(where, [&] { take(loader, {.rank = group.rank(), .ranks = group.size()}); });
   } catch (const std::exception& failure) {
@@ -125,7 +124,8 @@ GRADUS_COLD inline void take_shard(comm::any_group& group, void (*take)(void* lo
 }
 
 /// @param statistics  of the network; all ranks take over those of rank 0
-GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_group& group, std::span<std::byte> statistics) {
+GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_communicator& group,
+                                              std::span<std::byte> statistics) {
   const auto began = clock::now();
   const bool shared = group.size() > 1;
   if (shared && !statistics.empty()) {
@@ -151,15 +151,15 @@ struct fit_facts {
   run_information run;
   const optim::schedule& learning_rate;
   const std::string& loader;  // its description
-  error_place where;
+  error_location where;
 };
 
 /// @throws configuration_error when options make no sense or ranks differ
-GRADUS_COLD inline void require_same_fit(comm::any_group& group, const fit_facts& fit) {
+GRADUS_COLD inline void require_same_fit(comm::any_communicator& group, const fit_facts& fit) {
   if (fit.run.epochs < 0) {
     raise<configuration_error>("trainer.fit", "epochs of at least 0", {fit.run.epochs});
   }
-  const comm::fact facts[] = {{"epochs", gradus::detail::text({fit.run.epochs})},
+  const comm::fact facts[] = {{"epochs", gradus::join({fit.run.epochs})},
                               {"learning rate", fit.learning_rate.description()},
                               {"loader", fit.loader}};
   comm::require_agreement(group, "trainer.fit", facts);
@@ -172,7 +172,7 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
   /// @throws configuration_error when options make no sense or ranks differ
-  GRADUS_COLD void fit(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
+  GRADUS_COLD void fit(batches& data, strategy_update& update, comm::any_communicator& group, const fit_facts& fit,
                        callback_list callbacks) {
     require_same_fit(group, fit);
     try {
@@ -184,8 +184,8 @@ class loop {
   }
 
  private:
-  GRADUS_COLD void run_epochs(batches& data, synchronized_update& update, comm::any_group& group, const fit_facts& fit,
-                              callback_list callbacks) {
+  GRADUS_COLD void run_epochs(batches& data, strategy_update& update, comm::any_communicator& group,
+                              const fit_facts& fit, callback_list callbacks) {
     for (any_callback* const each : callbacks) {
       each->on_start(fit.run);
     }
@@ -205,7 +205,7 @@ class loop {
     }
   }
 
-  GRADUS_COLD epoch_report run_epoch(batches& data, synchronized_update& update, comm::any_group& group,
+  GRADUS_COLD epoch_report run_epoch(batches& data, strategy_update& update, comm::any_communicator& group,
                                      const fit_facts& fit, int epoch, callback_list callbacks) {
     const auto began = clock::now();
     const run_information& run = fit.run;
@@ -228,12 +228,12 @@ class loop {
                                    .global_examples = batch.global_examples,
                                    .loss_scale = update.scale_of_loss()};
       const kernels::loss_sums part = data.train_step(place, update);
-      if (!gradus::detail::is_finite(part.loss)) {
+      if (!is_finite(part.loss)) {
         throw_not_finite(data.first_not_finite(place), place, group.rank(), epoch, part.loss, rate);
       }
-      const auto before_synchronization = clock::now();
+      const auto before_exchange = clock::now();
       update.update({rate, steps_done_});
-      report.synchronization_seconds += seconds_since(before_synchronization);
+      report.synchronization_seconds += seconds_since(before_exchange);
       total.add(part, batch.examples);
       const step_report step{.epoch = epoch,
                              .step_in_epoch = report.steps,
@@ -270,7 +270,7 @@ class loop {
   }
 
   /// Whether a rank says so; every rank gets the same answer.
-  static bool any_rank(comm::any_group& group, bool says_so) {
+  static bool any_rank(comm::any_communicator& group, bool says_so) {
     if (group.size() == 1) {
       return says_so;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The typed parts of a training behind the interfaces of its loops.
-// Module: train. Depends on: parallel, data.
 #pragma once
 
 #include <cstdint>      // std::uint64_t
@@ -10,18 +9,18 @@
 #include <type_traits>  // std::is_class_v, std::is_const_v, std::is_convertible_v, std::is_lvalue_reference_v, ...
 #include <utility>      // std::declval
 
-#include "gradus/comm/agreement.hpp"     // require_agreement
-#include "gradus/comm/any_communicator.hpp"     // any_group
-#include "gradus/comm/communicator.hpp"  // has_ranks
-#include "gradus/core/config.hpp"        // GRADUS_COLD
-#include "gradus/core/index.hpp"         // index_t
-#include "gradus/core/reference.hpp"     // is_const_argument
-#include "gradus/core/text.hpp"          // text
-#include "gradus/kernels/softmax.hpp"    // loss_sums
-#include "gradus/nn/step_hooks.hpp"   // step_observer
-#include "gradus/nn/step_options.hpp"    // step_options
-#include "gradus/train/detail/trainer/loop.hpp"  // any_callback, batch_facts, batches
-#include "gradus/train/report.hpp"       // epoch_report, flow, run_information, step_report
+#include "gradus/comm/agreement.hpp"
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/reference.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/report.hpp"
 
 namespace gradus::train::detail {
 
@@ -44,7 +43,7 @@ class batches_of final : public batches {
 
   kernels::loss_sums evaluate() override { return network_->evaluate(batch_->images, batch_->labels); }
 
-  kernels::loss_sums train_step(const nn::step_options& place, nn::step_observer& observer) override {
+  kernels::loss_sums train_step(const nn::step_options& place, nn::step_hooks& observer) override {
     return network_->train_step(batch_->images, batch_->labels, place, &observer);
   }
 
@@ -80,7 +79,7 @@ template <class Loader, class Network>
 consteval bool explain_loader() {
   static_assert(gives_batches<Loader>,
                 "gradus: not a loader: fit and evaluate take batches, as of data::loader<float, nhwc> loader{device, "
-                "images, {.batch_size = 64}};");
+                "images, {.global_batch_size = 64}};");
   if constexpr (gives_batches<Loader>) {
     using images = images_of<Loader>;
     using view = typename Network::const_view;
@@ -101,9 +100,8 @@ consteval bool explain_loader() {
 
 /// A network or a communicator that is const, or gone when the trainer has been made.
 template <class Network, class Communicator>
-concept not_kept_by_trainer =
-    !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator> ||
-    gradus::detail::is_const_argument<Network> || gradus::detail::is_const_argument<Communicator>;
+concept not_kept_by_trainer = !std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Communicator> ||
+                              is_const_argument<Network> || is_const_argument<Communicator>;
 
 /// Says which argument of a trainer is of the wrong kind. Always true when it compiles.
 template <class Network, class Update, class Communicator>
@@ -129,9 +127,9 @@ consteval bool explain_trainer_arguments() {
 /// Says which of them. Always true when it compiles.
 template <class Network, class Communicator>
 consteval bool explain_kept_by_trainer() {
-  static_assert(!gradus::detail::is_const_argument<Network>,
+  static_assert(!is_const_argument<Network>,
                 "gradus: the network is const, but training changes it: write auto& net, not const auto& net");
-  static_assert(!gradus::detail::is_const_argument<Communicator>,
+  static_assert(!is_const_argument<Communicator>,
                 "gradus: the communicator is const, but every operation changes it: write auto& world (or "
                 "comm::threads& world), not const auto& world");
   static_assert(std::is_lvalue_reference_v<Network>,
@@ -273,16 +271,16 @@ struct composition {
   std::string_view layout;
   std::uint64_t seed;
   std::string rule;
-  std::string synchronization;
+  std::string strategy;
 };
 
-GRADUS_COLD inline void require_same_composition(comm::any_group& group, const composition& own) {
+GRADUS_COLD inline void require_same_composition(comm::any_communicator& group, const composition& own) {
   const comm::fact facts[] = {{"network", own.network},
                               {"element type", std::string{own.element}},
                               {"layout", std::string{own.layout}},
-                              {"seed", gradus::detail::text({own.seed})},
+                              {"seed", gradus::join({own.seed})},
                               {"update rule", own.rule},
-                              {"synchronization", own.synchronization}};
+                              {"strategy", own.strategy}};
   comm::require_agreement(group, "trainer", facts);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Work on a batch that is recorded once on a GPU and launched as a graph.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -10,22 +9,22 @@
 #include <span>         // std::span
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"           // GRADUS_COLD
-#include "gradus/core/error.hpp"            // configuration_error, error_place, raise
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/core/loss_scale.hpp"       // loss_scale
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/device/cuda_graph.cuh"     // cuda_graph
-#include "gradus/device/cuda_step.cuh"      // recorded_numbers
-#include "gradus/kernels/cuda/softmax.cuh"  // loss_memory
-#include "gradus/nn/step_options.hpp"       // step_options
-#include "gradus/tensor/tensor.hpp"         // tensor
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/device/cuda_graph.cuh"
+#include "gradus/device/cuda_step.cuh"
+#include "gradus/kernels/cuda/softmax.cuh"
+#include "gradus/nn/step_options.hpp"
+#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::train::detail {
 
 /// A graph of work on a full batch of a network, and the memory that it reads the batch from.
 template <class Network>
-class step_recording {
+class step_capture {
   static_assert(std::is_same_v<typename Network::device_type, cuda>, "gradus: steps are recorded on gradus::cuda");
   using element = typename Network::element_type;
 
@@ -33,17 +32,17 @@ class step_recording {
   using const_view = typename Network::const_view;
   using label_list = std::span<const std::int32_t>;
 
-  /// @throws configuration_error when the network is not frozen
-  GRADUS_COLD step_recording(Network& network, error_place where)
+  /// @throws configuration_error when the network is not compiled
+  GRADUS_COLD step_capture(Network& network, error_location where)
       : device_{&checked(network, where).device()},
-        images_{*device_, network.input_shape().batch(network.batch_size())},
-        labels_{*device_, {network.batch_size()}},
-        in_parts_{network.structure().examples_at_once() < network.batch_size()} {}
+        images_{*device_, network.input_shape().batch(network.max_batch_size())},
+        labels_{*device_, {network.max_batch_size()}},
+        in_parts_{network.structure().examples_at_once() < network.max_batch_size()} {}
 
   /// Whether the batch is one for launch. The first full batch is not: when it is done, memory is taken and algorithms
   /// are chosen. Smaller batches are not, nor are those with another number of global examples than was recorded, nor
   /// with another loss scale (the object, not the number, which lies on the device), nor any of a network that takes
-  /// them in parts (freeze_options::micro_batch_size), whose losses the host adds.
+  /// them in parts (compile_options::micro_batch_size), whose losses the host adds.
   [[nodiscard]] bool takes(const const_view& images, label_list labels, const nn::step_options& place) noexcept {
     if (in_parts_ || images.extents() != images_.extents() || static_cast<index_t>(labels.size()) != images.extent(0)) {
       return false;
@@ -61,9 +60,9 @@ class step_recording {
   template <class Work>
   kernels::loss_sums launch(const const_view& images, label_list labels, double learning_rate,
                             const nn::step_options& place, const Work& work) {
-    auto& numbers = device_->context<gradus::detail::recorded_numbers>();
+    auto& numbers = device_->context<captured_numbers>();
     if (graph_ == nullptr) {
-      const gradus::detail::recorded_numbers::recording scope{numbers};
+      const captured_numbers::recording scope{numbers};
       graph_ = std::make_unique<cuda_graph>(*device_, [&] {
         work(const_view{*device_, images_.data(), images_.extents()},
              label_list{labels_.data(), static_cast<std::size_t>(labels_.size())});
@@ -82,10 +81,10 @@ class step_recording {
   [[nodiscard]] bool recorded() const noexcept { return graph_ != nullptr; }
 
  private:
-  static Network& checked(Network& network, error_place where) {
-    if (!network.frozen()) {
-      raise<configuration_error>("recorded step", "a frozen network", "one that is still being built",
-                                 "call freeze({.batch_size = ...}) first", where);
+  static Network& checked(Network& network, error_location where) {
+    if (!network.compiled()) {
+      raise<configuration_error>("recorded step", "a compiled network", "one that is still being built",
+                                 "call compile({.max_batch_size = ...}) first", where);
     }
     return network;
   }

@@ -2,7 +2,6 @@
 //
 // What ends a training step: gradients brought together and parameters updated. It depends on neither the network's
 // layout nor its layers, so that it is compiled once for both layouts.
-// Module: train. Depends on: parallel.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -10,21 +9,21 @@
 #include <string>   // std::string
 #include <utility>  // std::declval, std::move
 
-#include "gradus/comm/any_communicator.hpp"             // group_of
-#include "gradus/comm/watch_rule.hpp"     // rule_watch_of
-#include "gradus/core/config.hpp"                // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/element.hpp"               // parameter_element_t
-#include "gradus/core/error.hpp"                 // configuration_error
-#include "gradus/core/index.hpp"                 // index_t
-#include "gradus/core/loss_scale.hpp"            // loss_scale
-#include "gradus/core/vector.hpp"                // vector
-#include "gradus/kernels/conv2d.hpp"             // kernels::pass
-#include "gradus/nn/network_base.hpp"            // network_base, parameter_range
-#include "gradus/optim/segment.hpp"              // optim::segment
-#include "gradus/optim/update_rule.hpp"          // optim::elementwise_update_rule, has_update_rule_buffers, scales_loss
-#include "gradus/optim/update_step.hpp"          // optim::update_step
-#include "gradus/parallel/network_segments.hpp"  // segment_list, segments_of
-#include "gradus/train/detail/trainer/loop.hpp"          // epoch_report, synchronized_update
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/watch.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/parallel/network_segments.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
 
 namespace gradus::train::detail {
 
@@ -47,16 +46,16 @@ struct trained_parameters {
   std::span<Element> values;
   std::span<Element> gradients;
   parallel::segment_list segments;
-  gradus::detail::vector<nn::parameter_range> of_layer;
+  dynamic_array<nn::parameter_range> of_layer;
 };
 
-/// @throws configuration_error when the network is not frozen
+/// @throws configuration_error when the network is not compiled
 template <class Element, class Device>
 [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE trained_parameters<parameter_element_t<Element>> trained_parameters_of(
     nn::network_base<Element, Device>& network) {
-  if (!network.frozen()) {
-    raise<configuration_error>("trainer", "a frozen network", "one that is still being built",
-                               "call freeze({.batch_size = ...}) first");
+  if (!network.compiled()) {
+    raise<configuration_error>("trainer", "a compiled network", "one that is still being built",
+                               "call compile({.max_batch_size = ...}) first");
   }
   trained_parameters<parameter_element_t<Element>> result{.values = network.values(),
                                                           .gradients = network.gradients(),
@@ -68,82 +67,80 @@ template <class Element, class Device>
   return result;
 }
 
-template <class Element, class Device, class Update, class Communicator, class Synchronization>
-class step_update final : public synchronized_update {
+template <class Element, class Device, class Update, class Communicator, class Strategy>
+class step_update final : public strategy_update {
  public:
   using rule_state = typename Update::template state<Element, Device>;
-  using synchronization_state = typename Synchronization::template state<Element, Communicator>;
-  static constexpr bool elsewhere = updates_elsewhere<synchronization_state, Update>;
+  using strategy_state = typename Strategy::template state<Element, Communicator>;
+  static constexpr bool elsewhere = updates_elsewhere<strategy_state, Update>;
   static constexpr bool scales = optim::scales_loss<Update>;
   static constexpr bool has_buffers = optim::has_update_rule_buffers<Update, Element, Device>;
   static_assert(!(elsewhere && scales),
                 "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
                 "parallel::all_reduce, not with parameter servers");
   static_assert(
-      !updates_parts<synchronization_state> || optim::elementwise_update_rule<Update>,
+      !updates_parts<strategy_state> || optim::elementwise_update_rule<Update>,
       "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
       "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
       "constexpr bool elementwise = true): train with parallel::all_reduce");
 
   GRADUS_COLD step_update(Device& device, trained_parameters<Element> parameters, const Update& rule,
-                          Communicator& communicator, const Synchronization& options)
+                          Communicator& communicator, const Strategy& options)
       : device_{&device},
         communicator_{&communicator},
         group_{communicator},
-        rule_watch_{comm::detail::rule_watch_of(communicator)},
+        rule_watch_{comm::rule_watch_of(communicator)},
         parameters_{std::move(parameters)},
         rule_{device, rule, elsewhere ? index_t{0} : static_cast<index_t>(parameters_.values.size())},
-        synchronization_{
+        strategy_{
             options,
             communicator,
             {parameters_.values, parameters_.gradients, {parameters_.segments.data(), parameters_.segments.size()}}} {
     if constexpr (elsewhere) {
-      synchronization_.use_rule(rule);
+      strategy_.use_rule(rule);
     }
-    if constexpr (has_buffers && requires { synchronization_.share_state(rule_); }) {
-      synchronization_.share_state(rule_);
+    if constexpr (has_buffers && requires { strategy_.share_state(rule_); }) {
+      strategy_.share_state(rule_);
     }
   }
 
-  step_update(const step_update&) = delete;  // the synchronization refers to the segments
+  step_update(const step_update&) = delete;  // the strategy refers to the segments
   step_update& operator=(const step_update&) = delete;
   GRADUS_COLD ~step_update() = default;
 
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// The ranks that train.
-  [[nodiscard]] comm::any_group& group() noexcept {
-    if constexpr (requires { synchronization_.group(); }) {
-      return synchronization_.group();
+  [[nodiscard]] comm::any_communicator& group() noexcept {
+    if constexpr (requires { strategy_.group(); }) {
+      return strategy_.group();
     } else {
       return group_;
     }
   }
   /// The rule's state, whole where that takes no other rank's help.
   [[nodiscard]] rule_state& state() {
-    if constexpr (has_buffers && requires { synchronization_.fetch_state(); }) {
-      synchronization_.fetch_state();
+    if constexpr (has_buffers && requires { strategy_.fetch_state(); }) {
+      strategy_.fetch_state();
     }
     return rule_;
   }
-  [[nodiscard]] synchronization_state& synchronization() noexcept { return synchronization_; }
-  [[nodiscard]] std::string description() const { return synchronization_.describe(); }
+  [[nodiscard]] strategy_state& strategy() noexcept { return strategy_; }
+  [[nodiscard]] std::string description() const { return strategy_.describe(); }
 
   /// Whether updates are put off until the next forward pass comes to their layer. Not where the loss is scaled: the
   /// next step needs the scale of this one.
   [[nodiscard]] bool may_be_late() const noexcept {
-    if constexpr (!scales && requires { synchronization_.may_be_late(); }) {
-      return synchronization_.may_be_late();
+    if constexpr (!scales && requires { strategy_.may_be_late(); }) {
+      return strategy_.may_be_late();
     } else {
       return false;
     }
   }
 
   /// Makes the values those of rank 0.
-  void start() { synchronization_.start(); }
+  void start() { strategy_.start(); }
 
-  void gradients_ready(std::size_t first, std::size_t count) override {
-    synchronization_.gradients_ready(first, count);
-  }
+  void gradients_ready(std::size_t first, std::size_t count) override { strategy_.gradients_ready(first, count); }
 
   void before_layer(std::size_t layer, kernels::pass which) override {
     if (late_ && which == kernels::pass::forward) {
@@ -164,7 +161,7 @@ class step_update final : public synchronized_update {
     step_ = step;
     late_ = true;
     if constexpr (elsewhere) {
-      synchronization_.end_of_step(step.learning_rate);
+      strategy_.end_of_step(step.learning_rate);
     }
     if (!may_be_late()) {  // else before_layer goes on
       update_rest();
@@ -173,14 +170,14 @@ class step_update final : public synchronized_update {
 
   void complete_update() override {
     update_rest();
-    if constexpr (requires { synchronization_.complete(); }) {
-      synchronization_.complete();
+    if constexpr (requires { strategy_.complete(); }) {
+      strategy_.complete();
     }
   }
 
   void end_epoch([[maybe_unused]] epoch_report& report) override {
-    if constexpr (has_buffers && requires { synchronization_.gather_state(rule_); }) {
-      synchronization_.gather_state(rule_);
+    if constexpr (has_buffers && requires { strategy_.gather_state(rule_); }) {
+      strategy_.gather_state(rule_);
     }
     if constexpr (scales) {
       report.loss_scale = rule_.report();
@@ -188,7 +185,7 @@ class step_update final : public synchronized_update {
   }
 
  private:
-  /// What a synchronization calls for parameters whose gradients have arrived.
+  /// What a strategy calls for parameters whose gradients have arrived.
   struct applied_update {
     step_update* self;
 
@@ -215,11 +212,11 @@ class step_update final : public synchronized_update {
 
   GRADUS_NEVER_INLINE void update_until(std::size_t first, std::size_t count) {
     const applied_update apply{this};
-    if constexpr (requires { synchronization_.finish_until(first, count, apply); }) {
-      late_ = !synchronization_.finish_until(first, count, apply);
+    if constexpr (requires { strategy_.finish_until(first, count, apply); }) {
+      late_ = !strategy_.finish_until(first, count, apply);
     } else {
       late_ = false;
-      synchronization_.finish(apply);
+      strategy_.finish(apply);
     }
   }
 
@@ -236,11 +233,11 @@ class step_update final : public synchronized_update {
 
   Device* device_;
   Communicator* communicator_;
-  comm::group_of<Communicator> group_;
-  decltype(comm::detail::rule_watch_of(std::declval<Communicator&>())) rule_watch_;
+  comm::any_communicator_of<Communicator> group_;
+  decltype(comm::rule_watch_of(std::declval<Communicator&>())) rule_watch_;
   trained_parameters<Element> parameters_;
   rule_state rule_;
-  synchronization_state synchronization_;
+  strategy_state strategy_;
   optim::update_step step_{0};  // of the last update
   bool late_ = false;           // the last update has not been completed
   std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where the loss is scaled

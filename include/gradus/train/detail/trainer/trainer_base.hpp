@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a trainer is without its communicator, its synchronization and its update rule.
-// Module: train. Depends on: parallel, data.
+// What a trainer is without its communicator, its strategy and its update rule.
 #pragma once
 
 #include <cstdint>      // std::uint64_t
@@ -9,27 +8,17 @@
 #include <string>       // std::string
 #include <type_traits>  // std::is_convertible_v
 
-#include "gradus/comm/any_communicator.hpp"      // any_group
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/element.hpp"        // element_name
-#include "gradus/core/error.hpp"          // error_place
-#include "gradus/optim/schedule.hpp"      // optim::schedule
-#include "gradus/train/detail/trainer/loop.hpp"   // evaluate, loop, synchronized_update
-#include "gradus/train/detail/trainer/parts.hpp"  // batches_of, require_same_composition
-#include "gradus/train/report.hpp"        // evaluation_report, run_information
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/optim/schedule.hpp"
+#include "gradus/train/detail/trainer/loop.hpp"
+#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/train/fit_options.hpp"
+#include "gradus/train/report.hpp"
 
-namespace gradus::train {
-
-/// How long and how fast to train.
-struct fit_options {
-  int epochs = 1;
-  optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
-  /// The line that messages of fit name: the one that writes the options in braces, as a call of fit does. (Options
-  /// that are declared without braces have no line of the program.)
-  error_place where = error_place::current();
-};
-
-namespace detail {
+namespace gradus::train::detail {
 
 /// Whether the arguments of fit behind the loader begin with options.
 template <class... Arguments>
@@ -38,7 +27,7 @@ template <class First, class... Others>
 inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertible_v<First, const fit_options&>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
-///   made(state)                                                   when the synchronization is ready;
+///   made(state)                                                   when the strategy is ready;
 ///   fit(network, update, loader, first_step, callbacks, fit)      which calls fit(update, loader, callbacks);
 ///   evaluation()                                                  the result lives as long as an evaluation takes.
 template <class Recorder>
@@ -68,26 +57,26 @@ class trainer_base {
   ~trainer_base() = default;
 
   /// @throws configuration_error when ranks differ
-  GRADUS_COLD void require_same(comm::any_group& group, const std::string& rule, const std::string& synchronization) {
+  GRADUS_COLD void require_same(comm::any_communicator& group, const std::string& rule, const std::string& strategy) {
     require_same_composition(group, {.network = network_->describe(),
                                      .element = element_name<typename Network::element_type>,
                                      .layout = Network::layout_type::name,
                                      .seed = network_->seed(),
                                      .rule = rule,
-                                     .synchronization = synchronization});
+                                     .strategy = strategy});
   }
 
   /// Gives the loader this rank's part of each batch. If it is another one, the other ranks hear of it.
   /// @throws configuration_error when the loader was made for another part
   template <class Loader>
-  GRADUS_COLD static void share_batches(comm::any_group& group, Loader& loader, error_place where) {
+  GRADUS_COLD static void share_batches(comm::any_communicator& group, Loader& loader, error_location where) {
     take_shard(
         group, [](void* erased, const data::shard& part) { static_cast<Loader*>(erased)->take_shard(part); }, &loader,
         where);
   }
 
   template <class Loader>
-  GRADUS_COLD void fit_on(comm::any_group& group, synchronized_update& update, Loader& loader,
+  GRADUS_COLD void fit_on(comm::any_communicator& group, strategy_update& update, Loader& loader,
                           const fit_options& options, callback_list callbacks) {
     batches_of<Network, Loader> data{*network_, loader};
     loop_.fit(data, update, group,
@@ -104,7 +93,7 @@ class trainer_base {
   }
 
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_group& group, Loader& loader) {
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader) {
     batches_of<Network, Loader> data{*network_, loader};
     return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()));
   }
@@ -114,5 +103,4 @@ class trainer_base {
   loop loop_;
 };
 
-}  // namespace detail
-}  // namespace gradus::train
+}  // namespace gradus::train::detail

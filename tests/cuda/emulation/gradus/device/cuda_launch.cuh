@@ -9,7 +9,7 @@
 #include "gradus/device/cuda.cuh"
 #include "gradus/device/cuda_error.cuh"
 
-namespace gradus::detail {
+namespace gradus {
 
 template <class... Parameters>
 void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
@@ -19,4 +19,4 @@ void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void
   check_cuda(cudaGetLastError(), name);
 }
 
-}  // namespace gradus::detail
+}  // namespace gradus

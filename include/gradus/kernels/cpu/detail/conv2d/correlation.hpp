@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A convolution and its backward pass to the data as the same thing: correlations of one image batch into another.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <array>        // std::array
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"              // GRADUS_COLD
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/kernels/conv2d.hpp"           // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"  // pack_panel, next_panel_width, next_tile_rows
-#include "gradus/layout/layouts.hpp"           // nchw, nhwc
-#include "gradus/layout/mapping.hpp"           // dense_strides
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
 
 namespace gradus::kernels::detail {
 

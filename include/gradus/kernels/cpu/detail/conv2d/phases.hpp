@@ -2,20 +2,19 @@
 //
 // What runs the correlations of a pass, whichever tiles they are made of: weights are packed, then blocks of results
 // are tasks.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::max
 #include <cstddef>    // std::byte, std::size_t
 #include <utility>    // std::exchange
 
-#include "gradus/core/config.hpp"                            // GRADUS_COLD
-#include "gradus/core/element.hpp"                           // real_element
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/device/cpu.hpp"                             // cpu
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation, result_blocks
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // scratch, for_each_task
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

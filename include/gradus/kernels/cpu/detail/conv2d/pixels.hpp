@@ -2,7 +2,6 @@
 //
 // Correlations by tiles of pixels x output channels. The input is read where it is (nhwc), or from a strip of a few
 // rows with the channels last and the padding written out; a row of taps is one run of memory.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -10,11 +9,11 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"       // correlations
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // multiply_rows, read_run, rows_collide, scratch
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -356,7 +355,7 @@ class pixel_correlations final : public correlations<Element> {
     }
     const term_blocks terms = blocks_of_terms(c);
     const index_t step = group_columns(c);
-    const bool turned = turns_sums(c, output);
+    const bool transposed = turns_sums(c, output);
     const bool fetches = most.direct && c.taps_height * c.taps_width == 1 && c.step_width == 1;
     for (index_t result = 0; result < c.results; result += step) {
       panel_rows<real> panel;
@@ -371,7 +370,7 @@ class pixel_correlations final : public correlations<Element> {
       }
       tile_output<Element> finished = stored;  // by the tiles
       if constexpr (std::is_same_v<Element, real>) {
-        if (turned) {
+        if (transposed) {
           for (index_t p = 0; p < pixels; ++p) {
             m.sum_row[p] = p * panel_width;
           }
@@ -388,7 +387,7 @@ class pixel_correlations final : public correlations<Element> {
         call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);
         panel.terms = part.terms;
         panel.first = i == 0;
-        panel.last = (channels_last() || turned) && i + 1 == terms.count();
+        panel.last = (channels_last() || transposed) && i + 1 == terms.count();
         index_t pixel = 0;
         for (index_t b = 0; b < bands; ++b) {
           const band& some = m.bands[b];
@@ -407,20 +406,20 @@ class pixel_correlations final : public correlations<Element> {
         }
       }
       if (!channels_last()) {
-        store_panel(c, block, m, panel.columns, turned, stored);
+        store_panel(c, block, m, panel.columns, transposed, stored);
       }
     }
   }
 
-  /// Whether tiles do all that is done to the sums of an output in nchw, which then are only turned. The pixels of an
-  /// image in a block follow one another in the planes of the output: dense() rows are as long as its own.
+  /// Whether tiles do all that is done to the sums of an output in nchw, which then are only transposed. The pixels of
+  /// an image in a block follow one another in the planes of the output: dense() rows are as long as its own.
   [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
     return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
   }
   /// Stores the sums of a panel in nchw.
-  /// @param turned  the tiles have done the rest
+  /// @param transposed  the tiles have done the rest
   void store_panel(const correlation& c, const result_block& block, const worker_memory& m, index_t columns,
-                   [[maybe_unused]] bool turned, tile_output<Element> output) const {
+                   [[maybe_unused]] bool transposed, tile_output<Element> output) const {
     const index_t width = next_panel_width(kernels_, columns);
     std::array<index_t, 64> planes{};
     for (index_t j = 0; j < columns; ++j) {
@@ -431,7 +430,7 @@ class pixel_correlations final : public correlations<Element> {
     for (index_t image = 0; image < block.images; ++image) {
       const real* const sums = m.sums + image * pixels * width;
       if constexpr (std::is_same_v<Element, real>) {
-        if (turned) {
+        if (transposed) {
           kernels_.transpose(sums, width, pixels, columns, channel_step(c), output.c + m.c_row[image * pixels]);
           continue;
         }

@@ -2,7 +2,6 @@
 //
 // Correlations in nchw: tiles of output channels x adjacent pixels. The pixels of a term are adjacent where they are,
 // or in a strip of some rows with the padding written out, so nothing is packed but the weights.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -11,13 +10,13 @@
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                            // GRADUS_COLD
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"       // correlations
-#include "gradus/kernels/cpu/detail/conv2d/strip.hpp"        // copy_strip_row, spread_strip
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // next_tile_rows, read_run, scratch
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/strip.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -2,19 +2,18 @@
 //
 // Convolutions whose groups are narrower than a vector, depthwise ones among them: vectors of channels of several
 // groups are correlated at a time.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation, result_blocks, store_planes
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"       // correlations
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // scratch, shifted
-#include "gradus/kernels/cpu/detail/simd/storage.hpp"               // read_rows, read_transposed, round_run, store_rows
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -24,7 +23,7 @@ namespace gradus::kernels::detail {
 /// the terms are spread; depthwise loops end at the last channel. Not with one tap, so that no phase fills others
 /// (first_phase_fills).
 template <class Real>
-[[nodiscard]] bool has_narrow_groups(const tile_kernels<Real>& kernels, const conv2d_geometry& g) noexcept {
+[[nodiscard]] bool has_small_groups(const tile_kernels<Real>& kernels, const conv2d_geometry& g) noexcept {
   const index_t group = g.in_channels / g.groups;
   const bool several_taps = g.kernel_height * g.kernel_width > 1;
   if (g.groups == 1 || g.in_channels != g.out_channels || !several_taps) {
@@ -99,15 +98,15 @@ class spread_rows_of_groups {
 /// convolutions for all channels at once. Rows of taps outside the source are left out (rows_inside), so rows [first,
 /// last) are all that a block reads; columns outside are zeros of spread rows, or left out too (columns_inside).
 template <class Element>
-class narrow_group_correlations final : public correlations<Element> {
+class small_group_correlations final : public correlations<Element> {
   using base = correlations<Element>;
   using base::batch_, base::kernels_, base::order_, base::threads_;
   using typename base::real;
 
  public:
   /// @param batch  images at most
-  narrow_group_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
-                            pass which, index_t threads, index_t batch)
+  small_group_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
+                           index_t threads, index_t batch)
       : base{kernels, g, order, which, threads, batch, true}, group_{g.in_channels / g.groups} {}
 
  private:

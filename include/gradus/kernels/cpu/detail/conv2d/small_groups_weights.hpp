@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Gradients of the weights of convolutions whose groups are narrower than a vector.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                              // GRADUS_COLD
-#include "gradus/core/index.hpp"                               // index_t
-#include "gradus/device/cpu.hpp"                               // cpu
-#include "gradus/kernels/conv2d.hpp"                           // conv2d_geometry
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"    // correlation, forward_correlation
-#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"  // spread_rows_of_groups, with_channels_last
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                  // for_each_task, part_begin, scratch
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/small_groups.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 
 /// Chunks of rows of the batch are summed by themselves, then added in their order: the same bits for any number of
-/// threads. Of the shapes of has_narrow_groups(): taps that lie outside the source are left out or meet zeros, as in
-/// narrow_group_correlations.
+/// threads. Of the shapes of has_small_groups(): taps that lie outside the source are left out or meet zeros, as in
+/// small_group_correlations.
 template <class Element>
-class narrow_group_weight_gradients {
+class small_group_weight_gradients {
   using real = computed<Element>;
 
  public:
   /// @param batch  images at most
-  narrow_group_weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
-                                index_t batch, index_t threads)
+  small_group_weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
+                               index_t batch, index_t threads)
       : kernels_{kernels},
         c_{forward_correlation(g, order)},
         order_{order},
@@ -141,11 +140,11 @@ class narrow_group_weight_gradients {
     const real* const source =
         with_channels_last(kernels_, order_, x + image * source_plane * channels_, channels_, source_plane,
                            first * c_.source_width, (last - first) * c_.source_width, m.x);
-    const real* const slopes = with_channels_last(kernels_, order_, dy + image * plane * channels_, channels_, plane,
-                                                  row * c_.columns, rows * c_.columns, m.dy);
+    const real* const gradients = with_channels_last(kernels_, order_, dy + image * plane * channels_, channels_, plane,
+                                                     row * c_.columns, rows * c_.columns, m.dy);
     if (group_ == 1) {
       for (index_t t = 0; t < rows; ++t) {
-        add_depthwise_row(row + t, source, first, slopes + t * c_.columns * channels_, sums);
+        add_depthwise_row(row + t, source, first, gradients + t * c_.columns * channels_, sums);
       }
     } else {
       const spread_rows_of_groups<Element> groups{kernels_, c_, group_, channels_};
@@ -153,15 +152,15 @@ class narrow_group_weight_gradients {
         const index_t count = std::min(width_, channels_ - channel);
         groups.write(source, last - first, channel, count, m.spread);
         for (index_t t = 0; t < rows; ++t) {
-          add_row(groups, row + t, first, slopes + t * c_.columns * channels_ + channel, count, sums + channel * taps_,
-                  m);
+          add_row(groups, row + t, first, gradients + t * c_.columns * channels_ + channel, count,
+                  sums + channel * taps_, m);
         }
       }
     }
-    kernels_.add_rows(m.ones, slopes, channels_, rows * c_.columns, channels_, sums + bias_place());
+    kernels_.add_rows(m.ones, gradients, channels_, rows * c_.columns, channels_, sums + bias_place());
   }
 
-  void add_depthwise_row(index_t row, const real* source, index_t first, const real* slope, real* sums) const {
+  void add_depthwise_row(index_t row, const real* source, index_t first, const real* gradient, real* sums) const {
     const correlation::tap_range inside = c_.rows_inside(row);
     for (index_t r = inside.begin; r < inside.end; ++r) {
       const real* const from =
@@ -174,7 +173,7 @@ class narrow_group_weight_gradients {
                                 : index_t{0};
         if (u < end) {
           kernels_.add_products(from + (left + u * c_.step_width) * channels_, c_.step_width * channels_,
-                                slope + u * channels_, channels_, end - u, channels_,
+                                gradient + u * channels_, channels_, end - u, channels_,
                                 sums + (r * c_.taps_width + s) * channels_);
         }
       }
@@ -182,23 +181,23 @@ class narrow_group_weight_gradients {
   }
 
   /// The same of the channels of a vector, whose spread rows begin with row `first`.
-  /// @param slope  of these channels
-  void add_row(const spread_rows_of_groups<Element>& groups, index_t row, index_t first, const real* slope,
+  /// @param gradient  of these channels
+  void add_row(const spread_rows_of_groups<Element>& groups, index_t row, index_t first, const real* gradient,
                index_t count, real* sums, const worker_memory& m) const {
-    index_t slope_step = channels_;
+    index_t gradient_step = channels_;
     if (count < width_) {
       std::fill_n(m.few, c_.columns * width_, real{});
       for (index_t u = 0; u < c_.columns; ++u) {
-        std::copy_n(slope + u * channels_, count, m.few + u * width_);
+        std::copy_n(gradient + u * channels_, count, m.few + u * width_);
       }
-      slope = m.few;
-      slope_step = width_;
+      gradient = m.few;
+      gradient_step = width_;
     }
     const correlation::tap_range inside = c_.rows_inside(row);
     const index_t taps = c_.taps_width * group_;  // of a row of taps
     for (index_t r = inside.begin; r < inside.end; ++r) {
       kernels_.add_tap_products(m.spread + (c_.origin_height + row * c_.step_height + r - first) * groups.row(),
-                                c_.step_width * groups.pixel(), slope, slope_step, c_.columns, taps,
+                                c_.step_width * groups.pixel(), gradient, gradient_step, c_.columns, taps,
                                 sums + r * taps * width_);
     }
   }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Strips of planes in nchw: rows of the source with the padding written out, so that tiles meet adjacent pixels.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                            // GRADUS_SHUFFLE
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // ceil_div
-#include "gradus/kernels/cpu/detail/simd/storage.hpp"               // computed, read_every, read_run
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The gradient of a convolution's weights: tiles of (tap, input channel) x output channels, summed over pixels.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                                 // GRADUS_COLD, GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"                                  // index_t
-#include "gradus/device/cpu.hpp"                                  // cpu
-#include "gradus/kernels/conv2d.hpp"                              // conv2d_geometry
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"       // correlation
-#include "gradus/kernels/cpu/detail/conv2d/strip.hpp"             // copy_pixels_and_ones
-#include "gradus/kernels/cpu/detail/conv2d/winograd_weights.hpp"  // winograd_weight_sums
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                     // multiply_rows, read_run, scratch, for_each_task
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/strip.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd_weights.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Correlations by minimal filtering: tiles of results from fewer products than their sums have terms.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/index.hpp"                                // index_t
-#include "gradus/kernels/conv2d.hpp"                            // conv2d_geometry, pass
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"     // correlation
-#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"          // correlations
-#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"  // winograd_tiles
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                   // multiply_rows, scratch
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/phases.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The tiles of minimal filtering: which convolutions gain by them, where they lie and what they read.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::max, std::min
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/index.hpp"                             // index_t
-#include "gradus/kernels/conv2d.hpp"                         // conv2d_geometry
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"  // correlation, result_block
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                // ceil_div, round_up
-#include "gradus/kernels/cpu/detail/simd/winograd.hpp"              // winograd_transforms_for
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
+#include "gradus/kernels/cpu/detail/simd/winograd.hpp"
 
 namespace gradus::kernels::detail {
 

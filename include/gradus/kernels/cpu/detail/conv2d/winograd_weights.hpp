@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The gradient of a convolution's weights by minimal filtering.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
 #include <array>      // std::array
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/index.hpp"                                // index_t
-#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"     // correlation, result_block
-#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"  // winograd_tiles, winograd_image
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"                   // multiply_rows, scratch
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/correlation.hpp"
+#include "gradus/kernels/cpu/detail/conv2d/winograd_tiles.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 
 /// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied place by place, added over
-/// the tiles, and turned into gradients of taps.
+/// the tiles, and transposed into gradients of taps.
 class winograd_weight_sums {
  public:
   /// @param channels  input channels of a block at most

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Short vectors of elements for the passes that wait for memory.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <array>        // std::array
@@ -15,9 +14,9 @@
 #include <emmintrin.h>  // bytes to lanes and back
 #endif
 
-#include "gradus/core/config.hpp"   // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
-#include "gradus/core/element.hpp"  // parameter_element_t, storage_element, storage_lanes
-#include "gradus/core/index.hpp"    // index_t
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Products of a matrix with a few vectors: the matrix is read once, where it is.
-// Module: kernels. Depends on: device.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -9,9 +8,9 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/index.hpp"               // index_t
-#include "gradus/device/cpu.hpp"               // cpu
-#include "gradus/kernels/cpu/detail/simd/panels.hpp"  // for_each_task, scratch, store_scattered
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/simd/panels.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -27,15 +26,15 @@ struct product_side {
 /// of terms meet rows of terms as dot products, or rows of columns as sums of multiples of rows. How the work is cut
 /// depends on the shape alone, so the sums do not depend on the number of threads.
 template <class Element>
-class thin_product {
+class matrix_vector_product {
   using real = computed<Element>;  // of sums, and of what is multiplied
 
  public:
   static constexpr index_t most_vectors = 6;  ///< with more, tiles are faster
   static constexpr index_t least_terms = 64;  ///< with fewer, the sum of a vector's lanes costs too much
 
-  thin_product(const tile_kernels<real>& kernels, const product_side& vectors, const product_side& matrix,
-               index_t terms)
+  matrix_vector_product(const tile_kernels<real>& kernels, const product_side& vectors, const product_side& matrix,
+                        index_t terms)
       : kernels_{kernels}, vectors_{vectors}, matrix_{matrix}, terms_{terms} {
     blocks_ = ceil_div(matrix.count, matrix.term_step == 1 ? most_rows : most_columns);
     if (matrix.term_step != 1) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The loops of batch normalisation over runs of adjacent elements, on the CPU.
-// Module: kernels. Depends on: core.
+// The loops of batch normalization over runs of adjacent elements, on the CPU.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::min
@@ -9,8 +8,8 @@
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::bool_constant
 
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -152,35 +151,35 @@ void sum_rows(index_t rows, index_t channels, const Element* x, const Element* s
 
 /// g = dy, or 0 where y is not above 0; first += sum of g, second += sum of g * (x - mean)
 template <bool Relu, class Element>
-void sum_slopes_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y, const Element* dy,
-                     computed<Element> mean, double& first, double& second) noexcept {
+void sum_gradients_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y,
+                        const Element* dy, computed<Element> mean, double& first, double& second) noexcept {
   sum_terms<Element>(runs, count, first, second, [=]<class Packet>(Packet, index_t run, index_t place) {
     const index_t i = run * stride + place;
-    auto slope = Packet::load(dy + i);
+    auto gradient = Packet::load(dy + i);
     if constexpr (Relu) {
-      slope = Packet::where_positive(Packet::load(y + i), slope);
+      gradient = Packet::where_positive(Packet::load(y + i), gradient);
     }
-    return lane_sums<Packet>{slope, slope * (Packet::load(x + i) - mean)};
+    return lane_sums<Packet>{gradient, gradient * (Packet::load(x + i) - mean)};
   });
 }
 
 /// The same for rows of adjacent channels.
 template <bool Relu, class Element>
-void sum_slopes_rows(index_t rows, index_t channels, const Element* x, const Element* y, const Element* dy,
-                     const computed<Element>* mean, double* first, double* second) noexcept {
+void sum_gradients_rows(index_t rows, index_t channels, const Element* x, const Element* y, const Element* dy,
+                        const computed<Element>* mean, double* first, double* second) noexcept {
   sum_rows_of_terms<Element>(rows, channels, first, second, [=]<class Packet>(Packet, index_t row, index_t c) {
     const index_t i = row * channels + c;
-    auto slope = Packet::load(dy + i);
+    auto gradient = Packet::load(dy + i);
     if constexpr (Relu) {
-      slope = Packet::where_positive(Packet::load(y + i), slope);
+      gradient = Packet::where_positive(Packet::load(y + i), gradient);
     }
-    return lane_sums<Packet>{slope, slope * (Packet::load(x + i) - Packet::load(mean + c))};
+    return lane_sums<Packet>{gradient, gradient * (Packet::load(x + i) - Packet::load(mean + c))};
   });
 }
 
 /// y = act((x - mean) * scale + shift + residual); coefficients are (mean, scale, shift), `channels` apart.
 template <bool PerLane, bool Residual, bool Relu, class Element>
-void normalise_run(index_t count, const Element* x, Element* y, const Element* residual,
+void normalize_run(index_t count, const Element* x, Element* y, const Element* residual,
                    const computed<Element>* coefficients, index_t channels) noexcept {
   const auto part = [=]<class Packet>(Packet, index_t i) {
     auto value = (Packet::load(x + i) - coefficient<PerLane, Packet>(coefficients, i)) *
@@ -199,7 +198,7 @@ void normalise_run(index_t count, const Element* x, Element* y, const Element* r
 
 /// One run of the second backward pass.
 template <class Element>
-struct slopes_run {
+struct gradients_run {
   const Element* x = nullptr;
   const Element* y = nullptr;  ///< null: no ReLU
   const Element* dy = nullptr;
@@ -216,22 +215,23 @@ struct slopes_run {
 /// dx = scale * (g - mean of g) - factor * (x - mean), and the residual's gradient g. With Plain, only dx is written,
 /// without an epilogue. Where a channel has one value, g and x are their means to the last bit, and dx is 0.
 template <bool PerLane, bool Relu, bool Plain, class Element>
-void differentiate_run(index_t count, const slopes_run<Element> run) noexcept {
+void differentiate_run(index_t count, const gradients_run<Element> run) noexcept {
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {
-    auto slope = Packet::load(run.dy + i);
+    auto gradient = Packet::load(run.dy + i);
     if constexpr (Relu) {
-      slope = Packet::where_positive(Packet::load(run.y + i), slope);
+      gradient = Packet::where_positive(Packet::load(run.y + i), gradient);
     }
     if constexpr (!Plain) {
       if (run.dresidual != nullptr) {
-        Packet::store(run.dresidual + i, run.accumulate_residual ? Packet::load(run.dresidual + i) + slope : slope);
+        Packet::store(run.dresidual + i,
+                      run.accumulate_residual ? Packet::load(run.dresidual + i) + gradient : gradient);
       }
       if (run.dx == nullptr) {
         return;
       }
     }
     auto value = coefficient<PerLane, Packet>(run.coefficients, i) *
-                     (slope - coefficient<PerLane, Packet>(run.coefficients + run.channels, i)) -
+                     (gradient - coefficient<PerLane, Packet>(run.coefficients + run.channels, i)) -
                  coefficient<PerLane, Packet>(run.coefficients + 2 * run.channels, i) *
                      (Packet::load(run.x + i) - coefficient<PerLane, Packet>(run.mean, i));
     if constexpr (!Plain) {

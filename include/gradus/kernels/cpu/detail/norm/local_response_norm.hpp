@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The loops of local response normalisation: over the channels of a pixel, and over the pixels of planes.
-// Module: kernels. Depends on: core.
+// The loops of local response normalization: over the channels of a pixel, and over the pixels of planes.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::max, std::min
@@ -15,10 +14,10 @@
 #include <emmintrin.h>  // square roots of vectors
 #endif
 
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/local_response_norm.hpp"     // local_response_norm_parameters
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/local_response_norm.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -132,9 +131,9 @@ struct response_buffers {
 
 /// One pixel whose channels are adjacent; needs response_fits_pixel.
 template <class Element>
-void respond_slopes_pixel(const response<computed<Element>>& rule, index_t channels, const Element* x,
-                          const Element* dy, Element* dx, const backward_epilogue<Element>& epilogue, index_t offset,
-                          response_buffers<computed<Element>>& buffers) noexcept {
+void respond_gradients_pixel(const response<computed<Element>>& rule, index_t channels, const Element* x,
+                             const Element* dy, Element* dx, const backward_epilogue<Element>& epilogue, index_t offset,
+                             response_buffers<computed<Element>>& buffers) noexcept {
   square_pixel(channels, rule.radius, x, buffers.squares.data());
   computed<Element>* const terms = buffers.terms.data();
   std::fill_n(terms, rule.radius, computed<Element>{0});
@@ -187,9 +186,10 @@ void respond_planes(const response<computed<Element>>& rule, index_t channels, i
 
 /// Needs pixels <= response_tile(rule.radius).
 template <class Element>
-void respond_slopes_planes(const response<computed<Element>>& rule, index_t channels, index_t stride, index_t pixels,
-                           const Element* x, const Element* dy, Element* dx, const backward_epilogue<Element>& epilogue,
-                           index_t offset, response_buffers<computed<Element>>& buffers) noexcept {
+void respond_gradients_planes(const response<computed<Element>>& rule, index_t channels, index_t stride, index_t pixels,
+                              const Element* x, const Element* dy, Element* dx,
+                              const backward_epilogue<Element>& epilogue, index_t offset,
+                              response_buffers<computed<Element>>& buffers) noexcept {
   const index_t ring = 2 * rule.radius + 1;
   const auto place = [&](index_t c) { return c % ring * pixels; };
   // Terms of channel `ahead` are made when dx of channel ahead - radius has all that it needs.

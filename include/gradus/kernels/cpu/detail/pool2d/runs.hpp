@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Pooling of runs: windows, or inputs, that lie next to each other in memory and are worked on in the lanes of vectors.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <cstddef>      // std::size_t
 #include <cstdint>      // std::uint8_t
 #include <type_traits>  // std::integral_constant
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, ...
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, full_packet
-#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"      // pool_axis, pool_range
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/windows.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -189,7 +188,7 @@ GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Elemen
 
 /// Where gradients go: to dx with its epilogue or, unless `sums` is null, as they are to `sums`.
 template <class Element>
-struct slope_target {
+struct gradient_target {
   Element* dx = nullptr;
   backward_epilogue<Element> epilogue{};
   computed<Element>* sums = nullptr;
@@ -197,8 +196,8 @@ struct slope_target {
 
 /// Stores a gradient with its epilogue.
 template <class Packet, class Element>
-GRADUS_ALWAYS_INLINE void store_slope(Element* dx, typename Packet::type value,
-                                      const backward_epilogue<Element>& epilogue, index_t i) noexcept {
+GRADUS_ALWAYS_INLINE void store_gradient(Element* dx, typename Packet::type value,
+                                         const backward_epilogue<Element>& epilogue, index_t i) noexcept {
   if (epilogue.accumulate) {
     value += Packet::load(dx + i);
   }
@@ -223,11 +222,11 @@ struct input_row {
 /// The gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of sums what the inputs
 /// have, as this entry of window (p, q), of the outputs from place i on.
 template <class Element, class Add>
-GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, const slope_target<Element>& to,
-                                       const Add& add_window) noexcept {
+GRADUS_NEVER_INLINE void gradients_of_row(const input_row& given, const gradient_target<Element>& to,
+                                          const Add& add_window) noexcept {
   // Copies, so that they can be in registers.
   const input_row row = given;
-  const slope_target<Element> target = to;
+  const gradient_target<Element> target = to;
   const Add add = add_window;
   const pool_axis& columns = row.columns;
   pool_range q{0, 0};
@@ -257,7 +256,7 @@ GRADUS_NEVER_INLINE void slopes_of_row(const input_row& given, const slope_targe
                                 if (target.sums != nullptr) {
                                   Packet::store(target.sums + place, sum[j]);
                                 } else {
-                                  store_slope<Packet>(target.dx, sum[j], target.epilogue, place);
+                                  store_gradient<Packet>(target.dx, sum[j], target.epilogue, place);
                                 }
                               }
                             });

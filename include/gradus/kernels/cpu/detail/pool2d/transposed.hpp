@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Pixels of a few channels, turned so that the channels are neighbours, and back.
-// Module: kernels. Depends on: core.
+// Pixels of a few channels, transposed so that the channels are neighbours, and back.
 #pragma once
 
 #include <type_traits>  // std::remove_const_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
-#include "gradus/core/element.hpp"                    // storage_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // full_packet
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"         // store_slope, lone_packet
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
 
 namespace gradus::kernels::detail {
 
-/// Channels that are turned together.
-inline constexpr index_t turned_lanes = 16;
+/// Channels that are transposed together.
+inline constexpr index_t transposed_lanes = 16;
 
-/// Rows of pixels of at most turned_lanes channels somewhere in a tensor.
+/// Rows of pixels of at most transposed_lanes channels somewhere in a tensor.
 template <class Element>
 struct pixel_rows {
   pixel_rows(Element* data, index_t some, index_t step_of_channels, index_t height, index_t step_of_rows, index_t width,
@@ -74,45 +73,45 @@ struct square {
   typename packet::type rows[4];
 };
 
-/// Calls four(place, turned) for squares of 4 channels and 4 pixels, and one(place, turned) for what is left; place
-/// counts elements from rows.first on, and turned from the buffer's.
+/// Calls four(place, transposed) for squares of 4 channels and 4 pixels, and one(place, transposed) for what is left;
+/// place counts elements from rows.first on, and transposed from the buffer's.
 template <class Element, class Four, class One>
 GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Four& four, const One& one) noexcept {
   const bool squares = turns_squares<std::remove_const_t<Element>> && p.column_step == 1;
   const index_t whole_channels = squares ? p.channels / 4 * 4 : 0;
   const index_t whole_columns = p.columns / 4 * 4;
   for (index_t r = 0; r < p.rows; ++r) {
-    const index_t row = r * p.columns * turned_lanes;
+    const index_t row = r * p.columns * transposed_lanes;
     for (index_t c = 0; c < whole_channels; c += 4) {
       for (index_t w = 0; w < whole_columns; w += 4) {
-        four(r * p.row_step + c * p.channel_step + w, row + w * turned_lanes + c);
+        four(r * p.row_step + c * p.channel_step + w, row + w * transposed_lanes + c);
       }
     }
     for (index_t c = 0; c < p.channels; ++c) {
       for (index_t w = c < whole_channels ? whole_columns : 0; w < p.columns; ++w) {
-        one(r * p.row_step + c * p.channel_step + w * p.column_step, row + w * turned_lanes + c);
+        one(r * p.row_step + c * p.channel_step + w * p.column_step, row + w * transposed_lanes + c);
       }
     }
   }
 }
 
-/// to[(r * columns + w) * turned_lanes + c] = the channel c of pixel w of row r
+/// to[(r * columns + w) * transposed_lanes + c] = the channel c of pixel w of row r
 template <class Element>
 void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
   for_each_square(
       from,
-      [&](index_t place, index_t turned) {
+      [&](index_t place, index_t transposed) {
         if constexpr (turns_squares<Element>) {
           square<Element> some;
           some.load(from.first + place, from.channel_step);
           some.transpose();
 #pragma GCC unroll 4
           for (int j = 0; j < 4; ++j) {
-            full_packet<Element>::store(to + turned + j * turned_lanes, some.rows[j]);
+            full_packet<Element>::store(to + transposed + j * transposed_lanes, some.rows[j]);
           }
         }
       },
-      [&](index_t place, index_t turned) { to[turned] = from.first[place]; });
+      [&](index_t place, index_t transposed) { to[transposed] = from.first[place]; });
 }
 
 /// The way back, as a gradient with its epilogue; epilogue.relu_output begins with the element that `to` begins with.
@@ -121,23 +120,23 @@ template <class Source, class Element>
 void turn_back(const Source* from, const pixel_rows<Element>& to, const backward_epilogue<Element>& epilogue) noexcept {
   for_each_square(
       to,
-      [&](index_t place, index_t turned) {
+      [&](index_t place, index_t transposed) {
         if constexpr (turns_squares<Element>) {
           square<Element> some;
-          some.load(from + turned, turned_lanes);
+          some.load(from + transposed, transposed_lanes);
           some.transpose();
 #pragma GCC unroll 4
           for (int j = 0; j < 4; ++j) {
-            store_slope<full_packet<Element>>(to.first, some.rows[j], epilogue, place + j * to.channel_step);
+            store_gradient<full_packet<Element>>(to.first, some.rows[j], epilogue, place + j * to.channel_step);
           }
         }
       },
-      [&](index_t place, index_t turned) {
+      [&](index_t place, index_t transposed) {
         if constexpr (sizeof(Element) == 1) {
-          to.first[place] = from[turned];
+          to.first[place] = from[transposed];
         } else {
           using packet = lone_packet<Element>;
-          store_slope<packet>(to.first, packet::load(from + turned), epilogue, place);
+          store_gradient<packet>(to.first, packet::load(from + transposed), epilogue, place);
         }
       });
 }

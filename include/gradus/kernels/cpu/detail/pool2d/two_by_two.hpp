@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Pooling of planes with windows of 2 x 2 that do not overlap: the usual pooling, and the one that pays least for being
-// turned.
-// Module: kernels. Depends on: core.
+// transposed.
 #pragma once
 
 #include <cstdint>  // std::uint8_t
 
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_NEVER_INLINE, GRADUS_SHUFFLE
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/conv2d.hpp"                  // backward_epilogue
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
-#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"         // max_windows_with_nan, store_slope
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/pool2d/runs.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -38,15 +37,15 @@ struct pairs {
   /// Stores as gradients from element i of dx on.
   GRADUS_ALWAYS_INLINE void store(element* dx, const backward_epilogue<element>& epilogue, index_t i) const noexcept {
     if constexpr (Packet::lanes == 1) {
-      store_slope<Packet>(dx, even, epilogue, i);
-      store_slope<Packet>(dx, odd, epilogue, i + 1);
+      store_gradient<Packet>(dx, even, epilogue, i);
+      store_gradient<Packet>(dx, odd, epilogue, i + 1);
     } else if constexpr (Packet::lanes == 2) {
-      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 0, 2), epilogue, i);
-      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 1, 3), epilogue, i + 2);
+      store_gradient<Packet>(dx, GRADUS_SHUFFLE(even, odd, 0, 2), epilogue, i);
+      store_gradient<Packet>(dx, GRADUS_SHUFFLE(even, odd, 1, 3), epilogue, i + 2);
     } else {
       static_assert(Packet::lanes == 4);
-      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 0, 4, 1, 5), epilogue, i);
-      store_slope<Packet>(dx, GRADUS_SHUFFLE(even, odd, 2, 6, 3, 7), epilogue, i + 4);
+      store_gradient<Packet>(dx, GRADUS_SHUFFLE(even, odd, 0, 4, 1, 5), epilogue, i);
+      store_gradient<Packet>(dx, GRADUS_SHUFFLE(even, odd, 2, 6, 3, 7), epilogue, i + 4);
     }
   }
 
@@ -64,8 +63,8 @@ struct halved_plane {
 
 /// y = the largest entries, choice = which they are; choice may be null.
 template <class Element>
-GRADUS_NEVER_INLINE void max_halves(const halved_plane& plane, const Element* x, Element* y,
-                                    std::uint8_t* choice) noexcept {
+GRADUS_NEVER_INLINE void max_two_by_two(const halved_plane& plane, const Element* x, Element* y,
+                                        std::uint8_t* choice) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p) {
     const Element* const row = x + 2 * p * plane.in_width;
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
@@ -104,7 +103,7 @@ GRADUS_NEVER_INLINE void max_halves(const halved_plane& plane, const Element* x,
 
 /// y = the means of the entries
 template <class Element>
-GRADUS_NEVER_INLINE void average_halves(const halved_plane& plane, const Element* x, Element* y) noexcept {
+GRADUS_NEVER_INLINE void average_two_by_two(const halved_plane& plane, const Element* x, Element* y) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p, x += 2 * plane.in_width, y += plane.out_width) {
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet, index_t q) {
       const auto top = pairs<Packet>::load(x + 2 * q);
@@ -114,13 +113,14 @@ GRADUS_NEVER_INLINE void average_halves(const halved_plane& plane, const Element
   }
 }
 
-/// dx; slopes(packet, i, entry) gives what the outputs from i on give to this entry of their windows.
+/// dx; gradients(packet, i, entry) gives what the outputs from i on give to this entry of their windows.
 template <class Element, class Slopes>
-GRADUS_NEVER_INLINE void slopes_of_halves(const halved_plane& plane, Element* dx,
-                                          const backward_epilogue<Element>& epilogue, const Slopes& slopes) noexcept {
+GRADUS_NEVER_INLINE void gradients_of_two_by_two(const halved_plane& plane, Element* dx,
+                                                 const backward_epilogue<Element>& epilogue,
+                                                 const Slopes& gradients) noexcept {
   const auto clear = [&](index_t begin, index_t end) {
     for_each_packet<Element>(begin, end, [&]<class Packet>(Packet, index_t i) {
-      store_slope<Packet>(dx, typename Packet::type{}, epilogue, i);
+      store_gradient<Packet>(dx, typename Packet::type{}, epilogue, i);
     });
   };
   for (index_t h = 0; h < 2 * plane.out_height; ++h) {
@@ -128,7 +128,8 @@ GRADUS_NEVER_INLINE void slopes_of_halves(const halved_plane& plane, Element* dx
     const int entry = static_cast<int>(h % 2 * 2);
     for_each_packet<Element>(0, plane.out_width, [&]<class Packet>(Packet packet, index_t q) {
       const index_t output = h / 2 * plane.out_width + q;
-      pairs<Packet>{slopes(packet, output, entry), slopes(packet, output, entry + 1)}.store(dx, epilogue, row + 2 * q);
+      pairs<Packet>{gradients(packet, output, entry), gradients(packet, output, entry + 1)}.store(dx, epilogue,
+                                                                                                  row + 2 * q);
     });
     clear(row + 2 * plane.out_width, row + plane.in_width);
   }
@@ -136,17 +137,17 @@ GRADUS_NEVER_INLINE void slopes_of_halves(const halved_plane& plane, Element* dx
 }
 
 template <class Element>
-void max_slopes_of_halves(const halved_plane& plane, const Element* dy, const std::uint8_t* choice, Element* dx,
-                          const backward_epilogue<Element>& epilogue) noexcept {
-  slopes_of_halves(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int entry) {
+void max_gradients_of_two_by_two(const halved_plane& plane, const Element* dy, const std::uint8_t* choice, Element* dx,
+                                 const backward_epilogue<Element>& epilogue) noexcept {
+  gradients_of_two_by_two(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int entry) {
     return Packet::masked(Packet::load_bytes(choice + i) == Packet::broadcast_index(entry), Packet::load(dy + i));
   });
 }
 
 template <class Element>
-void average_slopes_of_halves(const halved_plane& plane, const Element* dy, Element* dx,
-                              const backward_epilogue<Element>& epilogue) noexcept {
-  slopes_of_halves(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int) {
+void average_gradients_of_two_by_two(const halved_plane& plane, const Element* dy, Element* dx,
+                                     const backward_epilogue<Element>& epilogue) noexcept {
+  gradients_of_two_by_two(plane, dx, epilogue, [=]<class Packet>(Packet, index_t i, int) {
     return Packet::load(dy + i) * computed<Element>{0.25};
   });
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The windows of pooling along one axis: which entries a window has, which windows an entry is in.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::max, std::min
 #include <cstddef>    // std::size_t
 
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/kernels/pool2d.hpp"  // pool2d_geometry
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/pool2d.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Products of bfloat16 two terms at a time (AVX512-BF16): tiles and panels of pairs of terms.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::copy_n, std::fill_n, std::min
@@ -11,12 +10,12 @@
 #include <cstring>      // std::memcpy
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/bfloat16.hpp"                   // bfloat16
-#include "gradus/core/config.hpp"                     // GRADUS_ALWAYS_INLINE, GRADUS_SHUFFLE
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // computed
-#include "gradus/kernels/cpu/isa.hpp"                 // instruction_set
-#include "gradus/kernels/cpu/detail/simd/tile.hpp"           // tile_kernels, tile_call
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"
+#include "gradus/kernels/cpu/isa.hpp"
 
 // A pair of terms, the earlier one in the lower half, is as large as a float and lies where a float would lie: tiles of
 // pairs take the same calls as others, with half the terms. Pairs are copied as floats, and never computed with.
@@ -30,7 +29,7 @@
 #endif
 #define GRADUS_PAIRS_NAMESPACE avx512_bf16
 #define GRADUS_PAIRS_INSTRUCTION
-#include "gradus/kernels/cpu/detail/simd/pairs_body.hpp"  // with_pair_tiles
+#include "gradus/kernels/cpu/detail/simd/pairs_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
@@ -128,7 +127,7 @@ inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* fro
     }
     return;
   }
-  // Pairs of some columns, as they lie, and then turned.
+  // Pairs of some columns, as they lie, and then transposed.
   constexpr index_t height = 16;
   constexpr index_t length = 64;
   alignas(64) std::array<float, static_cast<std::size_t>(height * length)> rows;

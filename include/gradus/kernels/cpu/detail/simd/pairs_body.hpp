@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Tiles of simd_pairs.hpp for one instruction set; included several times, each time into another namespace.
-// Module: kernels. Depends on: core.
 
 // No `#pragma once`: GRADUS_PAIRS_NAMESPACE says where to, GRADUS_PAIRS_INSTRUCTION that there is vdpbf16ps; both are
 // undefined at the end. Nothing is included here: the includer's function target would apply to it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What products share around their tiles: heights of tiles, packed panels, tasks, scratch memory.
-// Module: kernels. Depends on: device.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -10,13 +9,13 @@
 #include <cstddef>      // std::byte, std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"               // GRADUS_NEVER_INLINE
-#include "gradus/core/index.hpp"                // index_t
-#include "gradus/device/cpu.hpp"                // cpu
-#include "gradus/kernels/cpu/isa.hpp"           // instruction_set, is_available
-#include "gradus/kernels/cpu/detail/simd/pairs.hpp"    // packed_terms, pair_columns, storage_kernels_for
-#include "gradus/kernels/cpu/detail/simd/storage.hpp"  // computed, read_rows, store_rows
-#include "gradus/kernels/cpu/detail/simd/tile.hpp"     // tile_kernels, tile_call
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/kernels/cpu/detail/simd/pairs.hpp"
+#include "gradus/kernels/cpu/detail/simd/storage.hpp"
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"
+#include "gradus/kernels/cpu/isa.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -2,7 +2,6 @@
 //
 // Convolutions whose groups are narrower than a vector, for one instruction set; part of simd_tile_body.hpp, and like
 // it included several times.
-// Module: kernels. Depends on: core.
 
 // No `#pragma once`: GRADUS_TILE_NAMESPACE says what to compile.
 #if defined(GRADUS_TILE_NAMESPACE)

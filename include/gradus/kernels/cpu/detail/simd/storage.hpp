@@ -2,18 +2,17 @@
 //
 // How elements come from memory into the panels of tiles, and sums back: tiles compute in float or double, and
 // what is stored in 16 bits is widened on the way in and rounded on the way out.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>    // std::copy_n
 #include <cstddef>      // std::size_t
 #include <type_traits>  // std::is_same_v
 
-#include "gradus/core/config.hpp"                     // GRADUS_SHUFFLE
-#include "gradus/core/element.hpp"                    // real_element
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // computed, full_packet, for_each_packet
-#include "gradus/kernels/cpu/detail/simd/tile.hpp"           // tile_kernels, tile_output
+#include "gradus/core/config.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -83,7 +82,7 @@ void read_transposed(const tile_kernels<computed<Element>>& kernels, const Eleme
   if constexpr (real_element<Element>) {
     kernels.transpose(from, step, columns, count, width, to);
   } else {
-    // A few rows at a time are widened as they lie, and then turned.
+    // A few rows at a time are widened as they lie, and then transposed.
     constexpr index_t height = 16;
     constexpr index_t length = 64;
     alignas(64) computed<Element> rows[height * length];

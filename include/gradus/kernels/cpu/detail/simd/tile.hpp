@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The innermost loops of products: a tile of sums that stays in registers, compiled once for every instruction set.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <algorithm>  // std::copy_n, std::min
@@ -10,9 +9,9 @@
 #include <cstring>    // std::memcpy
 #include <utility>    // std::integer_sequence, std::make_integer_sequence
 
-#include "gradus/core/element.hpp"     // parameter_element_t
-#include "gradus/core/index.hpp"       // index_t
-#include "gradus/kernels/cpu/isa.hpp"  // instruction_set
+#include "gradus/core/element.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/isa.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -172,7 +171,7 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_r
 #define GRADUS_TILE_HEIGHTS 4
 #define GRADUS_TILE_VECTORS 2
 #endif
-#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"  // tile_kernels_of
+#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"
 
 #if defined(__x86_64__)
 #if defined(__clang__)
@@ -186,7 +185,7 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_r
 #define GRADUS_TILE_ROWS 6
 #define GRADUS_TILE_HEIGHTS 4, 6
 #define GRADUS_TILE_VECTORS 2
-#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"  // the same for AVX2
+#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop
 #pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
@@ -200,7 +199,7 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_r
 #define GRADUS_TILE_ROWS 14
 #define GRADUS_TILE_HEIGHTS 4, 8, 14
 #define GRADUS_TILE_VECTORS 2
-#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"  // the same for AVX-512
+#include "gradus/kernels/cpu/detail/simd/tile_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The code of simd_tile.hpp for one instruction set; included several times, each time into another namespace.
-// Module: kernels. Depends on: core.
 
 // No `#pragma once`: GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
 // compile, and are undefined at the end. Only what is meant for them is included here: the includer's function target
 // applies to it.
 #if defined(GRADUS_TILE_NAMESPACE)
 
-#include "gradus/kernels/cpu/detail/simd/transpose_body.hpp"  // quarter_of, transpose, vector_of
+#include "gradus/kernels/cpu/detail/simd/transpose_body.hpp"
 
-#include "gradus/kernels/cpu/detail/simd/small_groups_body.hpp"  // add_products, multiply_taps, spread_groups
+#include "gradus/kernels/cpu/detail/simd/small_groups_body.hpp"
 
 namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Transpositions for one instruction set; part of simd_tile_body.hpp, and like it included several times.
-// Module: kernels. Depends on: core.
 
 // No `#pragma once`: GRADUS_TILE_NAMESPACE and GRADUS_TILE_BYTES say what to compile.
 #if defined(GRADUS_TILE_NAMESPACE)

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The transforms of Winograd's minimal filtering, compiled once for every instruction set.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <array>    // std::array
 #include <cstddef>  // std::size_t
 
-#include "gradus/core/config.hpp"            // GRADUS_ALWAYS_INLINE
-#include "gradus/core/index.hpp"             // index_t
-#include "gradus/kernels/cpu/isa.hpp"        // instruction_set
-#include "gradus/kernels/cpu/detail/simd/tile.hpp"  // the vectors of the instruction sets
+#include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/simd/tile.hpp"
+#include "gradus/kernels/cpu/isa.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -112,7 +111,7 @@ struct winograd_table {
 }  // namespace gradus::kernels::detail
 
 #define GRADUS_WINOGRAD_NAMESPACE portable
-#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"  // winograd_transforms_of
+#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
 
 #if defined(__x86_64__)
 #if defined(__clang__)
@@ -122,7 +121,7 @@ struct winograd_table {
 #pragma GCC target("avx2,fma")
 #endif
 #define GRADUS_WINOGRAD_NAMESPACE avx2
-#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"  // the same for AVX2
+#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop
 #pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
@@ -132,7 +131,7 @@ struct winograd_table {
 #pragma GCC target("avx512f,avx2,fma")
 #endif
 #define GRADUS_WINOGRAD_NAMESPACE avx512
-#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"  // the same for AVX-512
+#include "gradus/kernels/cpu/detail/simd/winograd_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

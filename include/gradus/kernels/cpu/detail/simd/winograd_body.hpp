@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The code of simd_winograd.hpp for one instruction set; included several times, each time into another namespace.
-// Module: kernels. Depends on: core.
 
 // No `#pragma once`: GRADUS_WINOGRAD_NAMESPACE is that of the tiles of the instruction set, and is undefined at the
 // end. The includer's function target applies to what is here, so nothing is included.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The loops of softmax over one row.
-// Module: kernels. Depends on: core.
 #pragma once
 
 #include <array>        // std::array
@@ -12,8 +11,8 @@
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::is_same_v, std::remove_cvref_t
 
-#include "gradus/core/index.hpp"                      // index_t
-#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"  // packet, for_each_packet
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/cpu/detail/elementwise/packet.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // How cuDNN carries out one pass of a convolution of one shape: descriptors, algorithm and workspace, kept per shape.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cudnn.h>  // cudnnFindConvolutionForwardAlgorithmEx
@@ -15,14 +14,14 @@
 #include <string_view>      // std::string_view
 #include <utility>          // std::exchange
 
-#include "gradus/core/config.hpp"         // GRADUS_COLD
-#include "gradus/core/error.hpp"          // device_error, raise
-#include "gradus/core/extents.hpp"        // image_extents
-#include "gradus/core/index.hpp"          // index_t
-#include "gradus/core/vector.hpp"         // vector
-#include "gradus/device/cuda.cuh"         // cuda
-#include "gradus/kernels/conv2d.hpp"      // conv2d_geometry, pass
-#include "gradus/kernels/cuda/detail/conv2d/cudnn.cuh"  // cudnn, cudnn_tensor
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/kernels/cuda/detail/conv2d/cudnn.cuh"
 
 namespace gradus::kernels::detail {
 
@@ -128,7 +127,7 @@ class convolution_plan {
   /// of the measurement; where there is none, asks cuDNN's rules instead.
   GRADUS_COLD void measure(cuda& device, std::size_t limit) {
     const conv2d_geometry& g = call_.geometry;
-    gradus::detail::vector<scratch> memory;
+    dynamic_array<scratch> memory;
     try {
       const std::size_t one = call_.element_bytes();
       for (const std::size_t bytes :
@@ -342,7 +341,7 @@ class convolution_plans {
  public:
   explicit convolution_plans(const cuda&) {}
 
-  /// The plan of a shape that a network is being frozen for: measured, if the device's options say so.
+  /// The plan of a shape that a network is being compiled for: measured, if the device's options say so.
   GRADUS_COLD convolution_plan& prepare(cuda& device, const convolution_call& call) {
     std::unique_ptr<convolution_plan>& place = plans_[call.key()];
     if (place == nullptr) {

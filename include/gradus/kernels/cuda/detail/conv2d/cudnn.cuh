@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // cuDNN: the handle of a device, descriptors as objects, errors, and the shape of images as cuDNN is told it.
-// Module: kernels. Depends on: device.
 #pragma once
 
 #include <cudnn.h>  // cudnnHandle_t
@@ -14,14 +13,14 @@
 #include <string_view>      // std::string_view
 #include <type_traits>      // std::is_same_v, std::remove_pointer_t
 
-#include "gradus/core/bfloat16.hpp"   // bfloat16
-#include "gradus/core/config.hpp"     // GRADUS_COLD
-#include "gradus/core/error.hpp"      // device_error, shape_error, raise
-#include "gradus/core/extents.hpp"    // image_extents
-#include "gradus/core/index.hpp"      // index_t
-#include "gradus/device/cuda.cuh"     // cuda
-#include "gradus/layout/layouts.hpp"  // nchw, nhwc
-#include "gradus/layout/mapping.hpp"  // dense_strides
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/layout/layouts.hpp"
+#include "gradus/layout/mapping.hpp"
 
 namespace gradus::kernels::detail {
 
@@ -70,7 +69,7 @@ template <class Layout>
     const auto i = static_cast<std::size_t>(axis);
     if (dense[axis] > std::numeric_limits<int>::max() || strides[i] > std::numeric_limits<int>::max()) {
       gradus::raise<shape_error>("cudnn", "extents and strides of at most 2147483647 elements", to_string(shape),
-                                 "train in parts: freeze_options has a number of examples that are computed at once");
+                                 "train in parts: compile_options has a number of examples that are computed at once");
     }
     result.extents[i] = static_cast<int>(dense[axis]);
     result.strides[i] = static_cast<int>(strides[i]);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What the kernels of CUDA have in common: elements in registers, packets of 16 bytes, launches, images on a grid.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <cuda_bf16.h>  // __bfloat162float, __float2bfloat16_rn
@@ -14,13 +13,13 @@
 #include <limits>       // std::numeric_limits
 #include <type_traits>  // std::conditional_t, std::is_same_v, std::type_identity_t
 
-#include "gradus/core/bfloat16.hpp"         // bfloat16
-#include "gradus/core/element.hpp"          // network_element, storage_element
-#include "gradus/core/error.hpp"            // shape_error, raise
-#include "gradus/core/extents.hpp"          // image_extents
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/cuda_launch.cuh"    // launch
-#include "gradus/layout/layout_policy.hpp"  // axis
+#include "gradus/core/bfloat16.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda_launch.cuh"
+#include "gradus/layout/layout_policy.hpp"
 
 namespace gradus {
 
@@ -96,7 +95,7 @@ inline constexpr unsigned block_threads = 256;
   return static_cast<unsigned>(std::clamp<index_t>((count + per_block - 1) / per_block, 1, index_t{1} << 20U));
 }
 
-using gradus::detail::launch;
+using gradus::launch;
 
 __device__ inline index_t thread_index() {
   return static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x;

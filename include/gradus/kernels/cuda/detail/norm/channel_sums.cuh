@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Sums over n, h and w of every channel on CUDA, in double precision and in a fixed order.
-// Module: kernels. Depends on: tensor.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::max
 #include <cstddef>      // std::size_t
 #include <string_view>  // std::string_view
 
-#include "gradus/core/extents.hpp"          // image_extents
-#include "gradus/core/index.hpp"            // index_t
-#include "gradus/device/cuda.cuh"           // cuda
-#include "gradus/kernels/cuda/detail/launch/launch.cuh"   // launch, packets
-#include "gradus/layout/layout_policy.hpp"  // axis
+#include "gradus/core/extents.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/device/cuda.cuh"
+#include "gradus/kernels/cuda/detail/launch/launch.cuh"
+#include "gradus/layout/layout_policy.hpp"
 
 namespace gradus::kernels::detail {
 

@@ -49,7 +49,7 @@ std::string message_of(Action&& action) {
 }
 
 void require_place_of(const std::string& message, unsigned line, std::string_view mistake) {
-  const std::string place = " [error_places.cpp:" + std::to_string(line) + "]";
+  const std::string place = " [error_locations.cpp:" + std::to_string(line) + "]";
   BOOST_TEST(message.ends_with(place), mistake << ": not " << place << " at the end of: " << message);
 }
 
@@ -67,9 +67,9 @@ network make_network(gradus::cpu& device) {
   return net;
 }
 
-network make_frozen(gradus::cpu& device) {
+network make_compiled(gradus::cpu& device) {
   network net = make_network(device);
-  net.freeze({.batch_size = 8});
+  net.compile({.max_batch_size = 8});
   return net;
 }
 
@@ -82,7 +82,7 @@ struct fixture {
 
 }  // namespace
 
-BOOST_FIXTURE_TEST_SUITE(error_places, fixture)
+BOOST_FIXTURE_TEST_SUITE(error_locations, fixture)
 
 // A mistake a line.
 // clang-format off
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(while_a_network_is_built) {
   require_place(__LINE__, "layer of a model", [&] { gradus::models::mnist(other, {.dropout_rate = 2}); });
 }
 
-BOOST_AUTO_TEST_CASE(when_a_network_is_frozen) {
+BOOST_AUTO_TEST_CASE(when_a_network_is_compiled) {
   network empty{device, {1, 4, 4}};
   network net = make_network(device);
   network unused{device, {1, 4, 4}};
@@ -112,37 +112,37 @@ BOOST_AUTO_TEST_CASE(when_a_network_is_frozen) {
   unused.add("two", nn::relu{}, unused.input());
   network wild{device, {1, 4, 4}};
   wild.add("scores",
-           nn::dense{.out_features = 3, .weight_initial = nn::constant(std::numeric_limits<double>::infinity())},
+           nn::dense{.out_features = 3, .weight_initializer = nn::constant(std::numeric_limits<double>::infinity())},
            wild.input());
-  require_place(__LINE__, "no layers", [&] { empty.freeze({.batch_size = 8}); });
-  require_place(__LINE__, "no batch size", [&] { net.freeze({}); });
+  require_place(__LINE__, "no layers", [&] { empty.compile({.max_batch_size = 8}); });
+  require_place(__LINE__, "no batch size", [&] { net.compile({}); });
   require_place(__LINE__, "forecast", [&] { static_cast<void>(net.forecast({})); });
-  require_place(__LINE__, "micro_batch_size", [&] { net.freeze({.batch_size = 8, .micro_batch_size = -1}); });
-  require_place(__LINE__, "output that nothing reads", [&] { unused.freeze({.batch_size = 8}); });
-  require_place(__LINE__, "initial values", [&] { wild.freeze({.batch_size = 8}); });
+  require_place(__LINE__, "micro_batch_size", [&] { net.compile({.max_batch_size = 8, .micro_batch_size = -1}); });
+  require_place(__LINE__, "output that nothing reads", [&] { unused.compile({.max_batch_size = 8}); });
+  require_place(__LINE__, "initial values", [&] { wild.compile({.max_batch_size = 8}); });
   require_place(__LINE__, "values before", [&] { static_cast<void>(net.values()); });
   require_place(__LINE__, "gradients before", [&] { static_cast<void>(net.gradients()); });
   require_place(__LINE__, "buffers before", [&] { static_cast<void>(net.buffers()); });
   require_place(__LINE__, "plan before", [&] { static_cast<void>(net.plan()); });
   require_place(__LINE__, "memory before", [&] { static_cast<void>(net.memory_bytes()); });
   require_place(__LINE__, "parameter before", [&] { static_cast<void>(net.find_parameter("scores.weight")); });
-  net.freeze({.batch_size = 8});
-  require_place(__LINE__, "second time", [&] { net.freeze({.batch_size = 8}); });
+  net.compile({.max_batch_size = 8});
+  require_place(__LINE__, "second time", [&] { net.compile({.max_batch_size = 8}); });
   require_place(__LINE__, "layer after", [&] { net.add("late", nn::relu{}, net.input()); });
   require_place(__LINE__, "unknown parameter", [&] { static_cast<void>(net.find_parameter("scores.wait")); });
 }
 
 BOOST_AUTO_TEST_CASE(when_a_network_runs) {
   network building = make_network(device);
-  network net = make_frozen(device);
+  network net = make_compiled(device);
   network without_loss{device, {1, 4, 4}};
   without_loss.add("relu", nn::relu{}, without_loss.input());
-  without_loss.freeze({.batch_size = 8});
+  without_loss.compile({.max_batch_size = 8});
   const gradus::image_tensor<float, gradus::nhwc> right{device, {2, 1, 4, 4}};
   const gradus::image_tensor<float, gradus::nhwc> wrong{device, {2, 1, 5, 4}};
   const std::vector<std::int32_t> labels{0, 1};
   const std::vector<std::int32_t> no_class{0, 3};
-  require_place(__LINE__, "not frozen", [&] { building.train_step(right.view(), labels); });
+  require_place(__LINE__, "not compiled", [&] { building.train_step(right.view(), labels); });
   require_place(__LINE__, "no loss", [&] { without_loss.train_step(right.view(), labels); });
   require_place(__LINE__, "shape", [&] { net.train_step(wrong.view(), labels); });
   require_place(__LINE__, "label", [&] { net.train_step(right.view(), no_class); });
@@ -154,15 +154,15 @@ BOOST_AUTO_TEST_CASE(when_a_network_runs) {
 
 BOOST_AUTO_TEST_CASE(of_data_and_loaders) {
   require_place(__LINE__, "data set", [&] { data::image_dataset({1, 1, 4, 4}, {}, {}, 3); });
-  require_place(__LINE__, "normalisation", [&] { static_cast<void>(images.with({.scale = 0})); });
+  require_place(__LINE__, "normalization", [&] { static_cast<void>(images.with({.scale = 0})); });
   require_place(__LINE__, "synthetic data", [&] { static_cast<void>(data::make_synthetic({.examples = 0})); });
   require_place(__LINE__, "no files", [&] { static_cast<void>(data::load_mnist_plain("/no", data::split::test)); });
   require_place(__LINE__, "no batch size", [&] { batches{device, images, {}}; });
-  require_place(__LINE__, "large batch", [&] { batches{device, images, {.batch_size = 17}}; });
-  require_place(__LINE__, "prefetch", [&] { batches{device, images, {.batch_size = 8, .prefetch = 0}}; });
+  require_place(__LINE__, "large batch", [&] { batches{device, images, {.global_batch_size = 17}}; });
+  require_place(__LINE__, "prefetch", [&] { batches{device, images, {.global_batch_size = 8, .prefetch = 0}}; });
   require_place(__LINE__, "parallel loader", [&] { parallel_batches{device, images, {}}; });
-  require_place(__LINE__, "readers", [&] { parallel_batches{device, images, {.batch_size = 8}, {.threads = 0}}; });
-  batches loader{device, images, {.batch_size = 8}};
+  require_place(__LINE__, "readers", [&] { parallel_batches{device, images, {.global_batch_size = 8}, {.threads = 0}}; });
+  batches loader{device, images, {.global_batch_size = 8}};
   require_place(__LINE__, "no epoch", [&] { static_cast<void>(loader.next()); });
   require_place(__LINE__, "part", [&] { loader.take_shard({.rank = 2, .ranks = 2}); });
 }
@@ -177,9 +177,9 @@ BOOST_AUTO_TEST_CASE(of_devices_and_tensors) {
 
 BOOST_AUTO_TEST_CASE(when_a_trainer_is_made) {
   network building = make_network(device);
-  network net = make_frozen(device);
+  network net = make_compiled(device);
   const optim::scaled_loss<optim::sgd> scaled{.scaling = {.growth = 0}};
-  require_place(__LINE__, "not frozen", [&] { train::trainer trainer(building, optim::sgd{}, world); });
+  require_place(__LINE__, "not compiled", [&] { train::trainer trainer(building, optim::sgd{}, world); });
   require_place(__LINE__, "momentum", [&] { train::trainer trainer(net, optim::sgd{.momentum = 1}, world); });
   require_place(__LINE__, "lars", [&] { train::trainer trainer(net, optim::lars{.trust = 0}, world); });
   require_place(__LINE__, "scale of the loss", [&] { train::trainer trainer(net, scaled, world); });
@@ -189,10 +189,10 @@ BOOST_AUTO_TEST_CASE(when_a_trainer_is_made) {
 }
 
 BOOST_AUTO_TEST_CASE(when_a_trainer_trains) {
-  network net = make_frozen(device);
-  batches loader{device, images, {.batch_size = 8}};
-  batches other{device, larger, {.batch_size = 8}};
-  batches of_rank_1{device, images, {.batch_size = 8, .shard = {.rank = 1, .ranks = 2}}};
+  network net = make_compiled(device);
+  batches loader{device, images, {.global_batch_size = 8}};
+  batches other{device, larger, {.global_batch_size = 8}};
+  batches of_rank_1{device, images, {.global_batch_size = 8, .shard = {.rank = 1, .ranks = 2}}};
   train::trainer trainer{net, optim::sgd{}, world};
   require_place(__LINE__, "epochs", [&] { trainer.fit(loader, {.epochs = -1}); });
   require_place(__LINE__, "rate", [&] { trainer.fit(loader, {.learning_rate = -1.0}); });
@@ -208,8 +208,8 @@ BOOST_AUTO_TEST_CASE(when_a_trainer_trains) {
 
 /// Over a communicator that records, other parts stand between the trainer and the loader.
 BOOST_AUTO_TEST_CASE(when_a_traced_trainer_trains) {
-  network net = make_frozen(device);
-  batches loader{device, larger, {.batch_size = 8}};
+  network net = make_compiled(device);
+  batches loader{device, larger, {.global_batch_size = 8}};
   gradus::trace::recorder recorder;
   auto traced = gradus::trace::traced(gradus::comm::self{}, recorder);
   train::trainer trainer{net, optim::sgd{}, traced};
@@ -218,9 +218,9 @@ BOOST_AUTO_TEST_CASE(when_a_traced_trainer_trains) {
 
 /// A mistake in a callback is in the callback.
 BOOST_AUTO_TEST_CASE(in_a_callback) {
-  network net = make_frozen(device);
-  batches loader{device, images, {.batch_size = 8}};
-  batches other{device, larger, {.batch_size = 8}};
+  network net = make_compiled(device);
+  batches loader{device, images, {.global_batch_size = 8}};
+  batches other{device, larger, {.global_batch_size = 8}};
   train::trainer trainer{net, optim::sgd{}, world};
   unsigned line = 0;
   const auto calls = [&] {
@@ -238,8 +238,8 @@ BOOST_AUTO_TEST_CASE(of_another_rank) {
   std::string seen;
   gradus::comm::run_ranks(2, [&](gradus::comm::threads& ranks) {
     gradus::cpu own{{.intra_op_threads = 1}};
-    network net = make_frozen(own);
-    batches loader{own, images, {.batch_size = 8, .shard = {.rank = 0, .ranks = 2}}};
+    network net = make_compiled(own);
+    batches loader{own, images, {.global_batch_size = 8, .shard = {.rank = 0, .ranks = 2}}};
     train::trainer trainer{net, optim::sgd{}, ranks};
     if (ranks.rank() == 1) {
       require_place(__LINE__, "part", [&] { trainer.fit(loader, {}); });
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(of_another_rank) {
     seen = message_of([&] { trainer.fit(loader, {}); });
   });
   const std::string line = std::to_string(__LINE__ - 5);
-  BOOST_TEST(seen.find("[error_places.cpp:" + line + "]") != std::string::npos, "not line " << line << " in: " << seen);
+  BOOST_TEST(seen.find("[error_locations.cpp:" + line + "]") != std::string::npos, "not line " << line << " in: " << seen);
 }
 // clang-format on
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // The array that the library keeps its own things in.
-#include "gradus/core/vector.hpp"
+#include "gradus/core/dynamic_array.hpp"
 
 #include <atomic>
 #include <boost/test/unit_test.hpp>
@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-using gradus::detail::vector;
+using gradus::dynamic_array;
 
 namespace {
 

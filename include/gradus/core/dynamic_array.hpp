@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // An array that grows, for the insides of the library: what it needs of std::vector, and quick to compile.
-// Module: core. Depends on: std.
 #pragma once
 
 #include <cstddef>           // std::ptrdiff_t, std::size_t
@@ -12,9 +11,9 @@
 #include <type_traits>  // std::is_nothrow_move_constructible_v, std::is_trivially_copyable_v, std::is_trivially_default_constructible_v, std::is_trivially_destructible_v
 #include <utility>      // std::exchange, std::forward, std::move, std::swap
 
-#include "gradus/core/config.hpp"  // GRADUS_ASSERT, GRADUS_NEVER_INLINE
+#include "gradus/core/config.hpp"
 
-namespace gradus::detail {
+namespace gradus {
 
 // What arrays do with elements that are nothing but bytes is compiled once for all of them.
 
@@ -48,7 +47,7 @@ GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignme
 /// them in every program, so this is a tenth of the compile time of a small program. What users hand over or get is a
 /// std::vector or a std::span.
 template <class Element>
-class vector {
+class dynamic_array {
  public:
   using value_type = Element;
   using size_type = std::size_t;
@@ -59,8 +58,8 @@ class vector {
   using const_iterator = const Element*;
 
   // The destructor takes back what the constructors below made if an element's constructor throws: they delegate.
-  constexpr vector() noexcept = default;
-  explicit vector(std::size_t size) : vector{} {
+  constexpr dynamic_array() noexcept = default;
+  explicit dynamic_array(std::size_t size) : dynamic_array{} {
     if constexpr (std::is_trivially_default_constructible_v<Element> && std::is_trivially_copyable_v<Element>) {
       data_ = static_cast<Element*>(zero_array(size, sizeof(Element), alignof(Element)));
       size_ = capacity_ = size;
@@ -68,25 +67,25 @@ class vector {
       make(size);
     }
   }
-  vector(std::size_t size, const Element& value) : vector{} {
+  dynamic_array(std::size_t size, const Element& value) : dynamic_array{} {
     data_ = allocate(size);
     for (capacity_ = size; size_ < size; ++size_) {
       ::new (place(size_)) Element(value);
     }
   }
-  vector(std::initializer_list<Element> values) : vector{} { copy(values.begin(), values.size()); }
-  vector(const vector& other) : vector{} { copy(other.data_, other.size_); }
-  vector(vector&& other) noexcept
+  dynamic_array(std::initializer_list<Element> values) : dynamic_array{} { copy(values.begin(), values.size()); }
+  dynamic_array(const dynamic_array& other) : dynamic_array{} { copy(other.data_, other.size_); }
+  dynamic_array(dynamic_array&& other) noexcept
       : data_{std::exchange(other.data_, nullptr)},
         size_{std::exchange(other.size_, 0)},
         capacity_{std::exchange(other.capacity_, 0)} {}
-  vector& operator=(vector other) noexcept {
+  dynamic_array& operator=(dynamic_array other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  ~vector() {
+  ~dynamic_array() {
     if constexpr (std::is_trivially_destructible_v<Element>) {
       deallocate(data_);
     } else {
@@ -217,4 +216,4 @@ class vector {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace gradus::detail
+}  // namespace gradus
