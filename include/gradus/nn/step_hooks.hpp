@@ -19,8 +19,8 @@ class step_hooks {
   step_hooks(const step_hooks&) = delete;
   step_hooks& operator=(const step_hooks&) = delete;
 
-  /// Called with the number of the layer, counted in the order of add, and with pass::forward, or pass::backward_data for
-  /// all that backward does.
+  /// Called with the number of the layer, counted in the order of add, and with pass::forward, or pass::backward_data
+  /// for all that backward does.
   /// Layers that run side by side (cpu_options::inter_op_threads) are all announced before the first of them runs.
   virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
   virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
