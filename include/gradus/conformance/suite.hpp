@@ -12,6 +12,8 @@
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
 
+#include "gradus/core/config.hpp"
+
 namespace gradus::conformance {
 
 /// A check that did not hold. Thrown, because macros of test frameworks belong to the main thread.
