@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Copies of some channels of an image batch, for joining and splitting.
+// The contract of channel copies, which join and split image batches.
 #pragma once
 
 #include "gradus/core/config.hpp"
@@ -14,6 +14,6 @@ namespace gradus::kernels {
 //                      bool accumulate);
 //
 // destination(n, first_destination_channel + c, h, w) (+)= source(n, first_source_channel + c, h, w) for c in [0,
-// channels). Batch, height and width agree.
+// channels), where (+)= is += if `accumulate`, else =. Batch, height and width agree.
 
 }  // namespace gradus::kernels
