@@ -87,6 +87,11 @@ def tree_of_files():
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
+        enforced = (pathlib.Path(__file__).resolve().parent / "enforced.txt").read_text().splitlines()
+        for path in (root / line.strip() for line in enforced if line.strip() and not line.startswith("#")):
+            if not path.exists():  # every path of the list must exist
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("Plain.\n") if path.suffix else path.mkdir()
         (root / "bench/driver/data.bin").write_bytes(b"\xff\xfelies alone")
 
         def run(*arguments):

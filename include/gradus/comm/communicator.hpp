@@ -116,14 +116,13 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///   8. `barrier()` returns a `request` that completes when every rank has called barrier();
 ///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks whose messages and collectives
 ///      never meet those of this one; it has the same time limit;
-///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 2
+///   10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 2
 ///      minutes unless set;
-///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
+///   11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
 ///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and
 ///      so do this rank's. An operation that could complete may complete.
-///  12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it
-///  has
-///      not taken part throw communication_error that names it; what it sent before can still be received.
+///   12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it
+///      has not taken part throw communication_error that names it; what it sent before can still be received.
 /// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
 /// other's memory, `make_window(std::span<Element>)`, see makes_windows.
 /// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any

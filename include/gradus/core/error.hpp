@@ -82,7 +82,7 @@ GRADUS_COLD inline std::string error_message(message_part operation, message_par
 ///
 /// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` says what
 /// went wrong. Each of the four is a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in
-/// release builds too, and fit for a terminal: control characters in names of files are written as \x1b.
+/// release builds too, and fit for a terminal: control characters in names of files are written as `\x1b`.
 class error : public std::runtime_error {
  public:
   explicit error(message_part operation, message_part expected, message_part actual, message_part hint = {},

@@ -111,7 +111,7 @@ class message_part {
   return joined;
 }
 
-/// The text as it may go to a terminal: control characters but those for lines and tabs are written as \x1b. Names in
+/// The text as it may go to a terminal: control characters but those for lines and tabs are written as `\x1b`. Names in
 /// files are the work of others, and a terminal obeys what is written to it.
 [[nodiscard]] GRADUS_COLD inline std::string printable(std::string_view from) {
   std::string result;

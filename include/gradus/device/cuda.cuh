@@ -54,7 +54,7 @@ struct cuda_options {
 
 /// A GPU and a stream of work on it.
 ///
-/// Write gradus::cuda in full, also after `using namespace gradus`: the toolkit has a namespace ::cuda.
+/// Write gradus::cuda in full, also after `using namespace gradus`: the toolkit has a namespace named cuda too.
 ///
 /// All work of the device is done in order on its stream while the host goes on; copy_to_host and synchronize wait for
 /// it. Memory comes from a pool of the device's own, and is taken and given back in stream order too. A device is used

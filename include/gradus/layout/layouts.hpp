@@ -12,21 +12,21 @@ namespace gradus {
 
 /// Channel planes: a plane's pixels are adjacent. The order of most published weights.
 struct nchw {
-  static constexpr std::array order{axis::n, axis::c, axis::h, axis::w};
-  static constexpr std::string_view name = "nchw";
+  static constexpr std::array order{axis::n, axis::c, axis::h, axis::w};  ///< slowest first
+  static constexpr std::string_view name = "nchw";                        ///< in messages
 };
 static_assert(layout_policy<nchw>);
 
 /// Channels last: a pixel's channels are adjacent. The order that vector units and tensor cores like.
 struct nhwc {
-  static constexpr std::array order{axis::n, axis::h, axis::w, axis::c};
-  static constexpr std::string_view name = "nhwc";
+  static constexpr std::array order{axis::n, axis::h, axis::w, axis::c};  ///< slowest first
+  static constexpr std::string_view name = "nhwc";                        ///< in messages
 };
 static_assert(layout_policy<nhwc>);
 
 /// The last axis is adjacent; for tensors of any rank whose axes have no image meaning.
 struct row_major {
-  static constexpr std::string_view name = "row_major";
+  static constexpr std::string_view name = "row_major";  ///< in messages
 };
 
 }  // namespace gradus

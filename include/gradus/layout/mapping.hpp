@@ -78,6 +78,7 @@ class dense_mapping {
   /// The number of elements that the batch occupies: N * C * H * W.
   [[nodiscard]] constexpr index_t required_span_size() const { return extents_.size(); }
 
+  /// The extents of the batch: N, C, H, W.
   [[nodiscard]] constexpr const image_extents& extents() const noexcept { return extents_; }
 
   /// The distance of neighbours along an axis, in elements.

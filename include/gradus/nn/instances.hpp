@@ -11,6 +11,7 @@
 /// Declares networks of `Element` on `Device`, in both layouts, with all layers: a file that uses them does not compile
 /// them. This saves about half of the compiler's time for a file that builds networks.
 ///
+/// @code
 ///   // networks.hpp, included by every file instead of the headers of nn
 ///   #include <gradus/nn/instances.hpp>
 ///   GRADUS_DECLARE_NETWORKS(float, gradus::cpu)
@@ -18,6 +19,7 @@
 ///   // networks.cpp
 ///   #include "networks.hpp"
 ///   GRADUS_DEFINE_NETWORKS(float, gradus::cpu)
+/// @endcode
 ///
 /// Write it at global scope. A program that declares and does not define them does not link.
 #define GRADUS_DECLARE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(extern template, Element, Device)

@@ -20,9 +20,8 @@ class step_hooks {
   step_hooks(const step_hooks&) = delete;
   step_hooks& operator=(const step_hooks&) = delete;
 
-  /// Called before a layer runs.
-  /// @param layer  index of the layer, in the order of network::add
-  /// @param which  pass::forward, or pass::backward_data for the whole backward pass of the layer
+  /// Called before a layer runs, with its index in the order of network::add, and pass::forward, or pass::backward_data
+  /// for the whole backward pass of the layer.
   virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
   /// Called after a layer has run; the parameters are those of before_layer.
   virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
