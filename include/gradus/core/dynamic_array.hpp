@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// An array that grows, for the insides of the library: what it needs of std::vector, and quick to compile.
+// A growing array for use inside the library: the parts of std::vector that it needs, quick to compile.
 #pragma once
 
 #include <cstddef>           // std::ptrdiff_t, std::size_t
@@ -15,9 +15,9 @@
 
 namespace gradus {
 
-// What arrays do with elements that are nothing but bytes is compiled once for all of them.
+// Array operations on trivially copyable elements are compiled once for all element types.
 
-/// @throws std::bad_alloc
+/// Uninitialized memory for `count` elements. @throws std::bad_alloc
 [[nodiscard]] GRADUS_NEVER_INLINE inline void* allocate_array(std::size_t count, std::size_t element_bytes,
                                                               std::size_t alignment) {
   if (count > static_cast<std::size_t>(-1) / 2 / element_bytes) {
@@ -25,27 +25,28 @@ namespace gradus {
   }
   return ::operator new (count* element_bytes, std::align_val_t{alignment});
 }
+/// Frees memory of allocate_array, zero_array or copy_array; null is allowed.
 GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignment) noexcept {
   ::operator delete (data, std::align_val_t{alignment});
 }
-/// All bytes are 0.
+/// Memory for `count` elements with all bytes 0. @throws std::bad_alloc
 [[nodiscard]] GRADUS_NEVER_INLINE inline void* zero_array(std::size_t count, std::size_t element_bytes,
                                                           std::size_t alignment) {
   return std::memset(allocate_array(count, element_bytes, alignment), 0, count * element_bytes);
 }
-/// Copies the first `size` elements into new memory for `capacity`.
+/// Copies the first `size` elements into new memory for `capacity` elements. @throws std::bad_alloc
 [[nodiscard]] GRADUS_NEVER_INLINE inline void* copy_array(const void* from, std::size_t size, std::size_t capacity,
                                                           std::size_t element_bytes, std::size_t alignment) {
   void* const copied = allocate_array(capacity, element_bytes, alignment);
   return size == 0 ? copied : std::memcpy(copied, from, size * element_bytes);
 }
 
-/// Elements one after another in memory of its own; members do what those of std::vector do.
+/// Consecutive elements in memory that the array owns. Members behave as those of std::vector.
 ///
-/// Every element type that a program stores in a std::vector costs GCC 30 to 80 ms at -O2, because some fifty functions
-/// are compiled for it; here it is ten. Networks, communicators and trainers keep some forty types in arrays, each of
-/// them in every program, so this is a tenth of the compile time of a small program. What users hand over or get is a
-/// std::vector or a std::span.
+/// For each element type that a program stores in a std::vector, GCC needs 30 to 80 ms at -O2, because it compiles
+/// about fifty functions; here it compiles ten. Networks, communicators and trainers store about forty types in arrays,
+/// and every program compiles each of them. This class saves a tenth of the compile time of a small program. Interfaces
+/// for users take and return std::vector or std::span.
 template <class Element>
 class dynamic_array {
  public:
@@ -57,7 +58,7 @@ class dynamic_array {
   using iterator = Element*;
   using const_iterator = const Element*;
 
-  // The destructor takes back what the constructors below made if an element's constructor throws: they delegate.
+  // Constructors delegate, so the destructor releases the elements made so far when an element's constructor throws.
   constexpr dynamic_array() noexcept = default;
   explicit dynamic_array(std::size_t size) : dynamic_array{} {
     if constexpr (std::is_trivially_default_constructible_v<Element> && std::is_trivially_copyable_v<Element>) {
@@ -110,7 +111,7 @@ class dynamic_array {
     GRADUS_ASSERT(i < size_);
     return data_[i];
   }
-  /// @throws std::out_of_range when there is no such element
+  /// @throws std::out_of_range if i >= size()
   [[nodiscard]] const Element& at(std::size_t i) const {
     if (i >= size_) {
       throw std::out_of_range{"an index outside an array"};
@@ -135,7 +136,7 @@ class dynamic_array {
 
   void push_back(Element value) { emplace_back(std::move(value)); }
 
-  /// @pre no argument refers to an element
+  /// Appends an element made from the arguments and returns it. @pre no argument refers to an element of this array
   template <class... Arguments>
   Element& emplace_back(Arguments&&... arguments) {
     if (size_ == capacity_) {
@@ -146,7 +147,7 @@ class dynamic_array {
     return *made;
   }
 
-  /// Inserts before `position`; returns where the element is.
+  /// Inserts before `position`; returns a pointer to the new element.
   Element* insert(const Element* position, Element value) {
     const auto at = static_cast<std::size_t>(position - data_);
     push_back(std::move(value));
