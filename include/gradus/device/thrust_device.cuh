@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The mark of devices on which Thrust computes expressions.
+// A base class of devices on which Thrust evaluates expressions.
 #pragma once
 
 #include "gradus/core/config.hpp"
 
 namespace gradus {
 
-/// Expressions on a device that derives from it are computed by gradus/tensor/detail/thrust/evaluate.cuh, with the
-/// execution policy that thrust_policy(device) gives.
+/// A base class of devices. gradus/tensor/detail/thrust/evaluate.cuh evaluates expressions on such a device, with the
+/// execution policy that thrust_policy(device) returns.
+///
 struct thrust_device {};
 
 }  // namespace gradus
