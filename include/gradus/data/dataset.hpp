@@ -112,7 +112,7 @@ class image_dataset {
   [[nodiscard]] const image_extents& shape() const noexcept { return shape_; }
   /// The number of classes.
   [[nodiscard]] int classes() const noexcept { return classes_; }
-  /// A hash of shape, pixels, labels and normalization.
+  /// A hash of pixels, labels and normalization.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
   /// The conversion of bytes to numbers.
   [[nodiscard]] const normalization& values() const noexcept { return normalization_; }
