@@ -187,7 +187,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
 ///   nccl, collective     | native
 ///   nccl/xring           | hierarchical_ring
 ///   nccl/rechd           | hierarchical_halving_doubling
-/// xring                | ring; shards are concurrent rings
+///   xring                | ring; shards are concurrent rings
 ///   pscpu, psgpu, ...    | tree
 ///   or a name of all_reduce_algorithm
 ///

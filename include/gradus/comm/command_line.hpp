@@ -49,7 +49,7 @@ struct command_line {
 /// Agrees on whether to continue: if one rank has to end, all do. All ranks call it before any other communication.
 ///
 /// @code
-/// comm::mpi_environment environment{argc, argv};  // initialized also for a command line that is refused
+///   comm::mpi_environment environment{argc, argv};  // initialized also for a command line that is refused
 ///   const comm::command_line all = environment.run([&](comm::mpi& world) { return comm::agree(world, own); });
 ///   if (all.ends()) {
 ///     if (all.rank == environment.rank()) { std::fputs(all.text.c_str(), all.status == 0 ? stdout : stderr); }

@@ -295,7 +295,7 @@ template <class Communicator, mutable_buffer Range>
 ///
 ///   span   | elements
 ///   input  | p*n
-/// output | n           may be part r of input
+///   output | n           may be part r of input
 ///
 /// @throws shape_error if the sizes do not fit or the spans overlap otherwise
 template <class Communicator, buffer Input, mutable_buffer Output>
@@ -317,7 +317,7 @@ template <class Communicator, buffer Input, mutable_buffer Output>
 ///   output_r[q*n + i] <- input_q[i]      i in [0, n), q and r in [0, p), p ranks
 ///
 ///   span   | elements
-/// input  | n           may be part r of output
+///   input  | n           may be part r of output
 ///   output | p*n
 ///
 /// @throws shape_error if the sizes do not fit or the spans overlap otherwise

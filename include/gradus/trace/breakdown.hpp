@@ -39,7 +39,7 @@ struct breakdown {
 
   double wait_for_ranks = 0;   ///< time in which this rank waited in a collective for a rank that had not arrived
   double made_ranks_wait = 0;  ///< for collectives at which this rank arrived last: time that all others waited for it
-  std::int64_t steps = 0;      ///< number of recorded steps
+  std::int64_t steps = 0;      ///< number of steps in the recording
 };
 
 namespace detail {
