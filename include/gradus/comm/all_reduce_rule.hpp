@@ -29,6 +29,7 @@ enum class all_reduce_algorithm : unsigned char {
   hierarchical_halving_doubling,  ///< the same with halving-doubling between nodes
 };
 
+/// The names of the algorithms, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 8> all_reduce_algorithm_names{"native",
                                                                             "ring",
                                                                             "halving_doubling",
@@ -38,6 +39,7 @@ inline constexpr std::array<std::string_view, 8> all_reduce_algorithm_names{"nat
                                                                             "hierarchical_ring",
                                                                             "hierarchical_halving_doubling"};
 
+/// The name of an algorithm, such as "ring".
 [[nodiscard]] constexpr std::string_view name_of(all_reduce_algorithm algorithm) noexcept {
   return all_reduce_algorithm_names[static_cast<std::size_t>(algorithm)];
 }
@@ -53,6 +55,7 @@ struct all_reduce_rule {
   index_t largest_bytes = no_limit;     ///< limit in bytes
   index_t largest_elements = no_limit;  ///< limit in elements
 
+  /// True if all members are equal.
   friend bool operator==(const all_reduce_rule&, const all_reduce_rule&) = default;
 };
 

@@ -16,7 +16,6 @@ namespace gradus::comm {
 /// Message tags are in [0, largest_tag], a range that every MPI library supports.
 inline constexpr int largest_tag = 32767;
 /// The operations of a communicator.
-
 enum class call_kind : unsigned char {
   send,
   receive,
@@ -29,6 +28,7 @@ enum class call_kind : unsigned char {
   register_memory
 };
 
+/// The name of an operation, such as "all_reduce".
 [[nodiscard]] constexpr std::string_view name_of(call_kind kind) noexcept {
   switch (kind) {
     case call_kind::send:
@@ -63,6 +63,7 @@ struct call_description {
   index_t count = 0;                     ///< in elements
   std::string_view element{};            ///< name of the element type
 
+  /// True if all members are equal.
   friend bool operator==(const call_description&, const call_description&) = default;
 
   /// The name of the operation.

@@ -33,11 +33,13 @@ consteval bool explain_not_copied() {
 
 }  // namespace detail
 
+/// A requirement of `communicator`: C has `C::name`, a constant string.
 template <class C>
 concept has_communicator_name = requires {
   { C::name } -> std::convertible_to<std::string_view>;
 };
 
+/// A requirement of `communicator`: C has rank() and size().
 template <class C>
 concept has_ranks = requires(const C& communicator) {
   { communicator.rank() } -> std::same_as<int>;
@@ -45,27 +47,32 @@ concept has_ranks = requires(const C& communicator) {
   requires noexcept(communicator.rank())&& noexcept(communicator.size());
 };
 
+/// A requirement of `communicator`: C has `C::supports<Element>`, a constant.
 template <class C>
 concept has_supported_elements = requires {
   requires C::template supports<float> || !C::template supports<float>;
 };
 
+/// A requirement of `communicator`: C has send and receive.
 template <class C>
 concept has_messages = requires(C& communicator, int peer, std::span<const float> out, std::span<float> in, int tag) {
   { communicator.send(peer, out, tag) } -> std::same_as<request>;
   { communicator.receive(peer, in, tag) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has all_reduce.
 template <class C>
 concept has_all_reduce = requires(C& communicator, std::span<float> data, reduction operation) {
   { communicator.all_reduce(data, operation) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has broadcast.
 template <class C>
 concept has_broadcast = requires(C& communicator, std::span<float> data, int root) {
   { communicator.broadcast(data, root) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has reduce_scatter and all_gather.
 template <class C>
 concept has_scattering_collectives = requires(C& communicator, std::span<const float> input, std::span<float> output,
                                               reduction operation) {
@@ -73,22 +80,26 @@ concept has_scattering_collectives = requires(C& communicator, std::span<const f
   { communicator.all_gather(input, output) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has barrier().
 template <class C>
 concept has_barrier = requires(C& communicator) {
   { communicator.barrier() } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has duplicate().
 template <class C>
 concept has_duplicate = requires(C& communicator) {
   { communicator.duplicate() } -> std::same_as<C>;
 };
 
+/// A requirement of `communicator`: C has time_limit() and set_time_limit().
 template <class C>
 concept has_time_limit = requires(C& communicator, const C& constant, std::chrono::milliseconds limit) {
   { constant.time_limit() } -> std::same_as<std::chrono::milliseconds>;
   communicator.set_time_limit(limit);
 };
 
+/// A requirement of `communicator`: C has fail(reason).
 template <class C>
 concept has_failure = requires(C& communicator, std::string_view reason) {
   communicator.fail(reason);

@@ -81,7 +81,6 @@ class staged_on_cuda : public staged<Communicator, cuda_staging> {
       : staged<Communicator, cuda_staging>{std::move(hosts), cuda_staging{device}} {}
 
   /// A communicator of the same ranks with separate messages. Called by all ranks.
-  ///
   [[nodiscard]] staged_on_cuda duplicate() { return staged_on_cuda{staged<Communicator, cuda_staging>::duplicate()}; }
 
  private:

@@ -36,7 +36,9 @@ class flight_recorder {
     }
   }
 
-  using channel = int;          // the recorder's state for a communicator, see recorded
+  /// The state for a communicator, see recorded.
+  using channel = int;  // the recorder's state for a communicator, see recorded
+  /// The state for an operation, see recorded.
   using entry = std::uint64_t;  // the recorder's state for an operation, see recorded
 
   /// Records the begin of an operation. @return its number, counted from 0
@@ -74,7 +76,6 @@ class flight_recorder {
   ///
   /// Times count from the construction of the recorder; for operations that are under way or have failed, `took` is the
   /// time until now.
-  ///
   [[nodiscard]] std::string text() const {
     const std::scoped_lock lock{mutex_};
     return lines();

@@ -80,7 +80,9 @@ class mpi {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// Takes over a rank; the other object has size() 0 afterwards.
   mpi(mpi&&) noexcept = default;
+  /// Ends this communicator as the destructor does, then takes over the other.
   mpi& operator=(mpi&& other) noexcept {
     if (this != &other) {
       leave();

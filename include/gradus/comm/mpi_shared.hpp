@@ -161,7 +161,9 @@ class mpi_shared {
   class registration {
    public:
     registration() noexcept = default;
+    /// Takes over the handle; the other one is empty afterwards.
     registration(registration&&) noexcept = default;
+    /// Releases this handle, then takes over the other.
     registration& operator=(registration&& other) noexcept {
       end();
       of_channel_ = std::move(other.of_channel_);

@@ -37,7 +37,9 @@ class operation {
 
  protected:
   operation() = default;
+  /// Only derived classes can be copied.
   operation(const operation&) = default;
+  /// Only derived classes can be copied.
   operation& operator=(const operation&) = default;
   ~operation() = default;
 };

@@ -62,6 +62,7 @@ class thread_window {
       : arrays_{std::move(arrays)} {
     arrays_->open(rank, {data.data(), data.size()});
   }
+  /// Takes over the window.
   thread_window(thread_window&&) noexcept = default;
   thread_window& operator=(thread_window&&) = delete;
   GRADUS_COLD ~thread_window() {

@@ -66,9 +66,11 @@ class threads {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// Takes over a rank; the other object has size() 0 afterwards.
   threads(threads&& other) noexcept
       : channel_{std::move(other.channel_)}, rank_{std::exchange(other.rank_, 0)}, limit_{other.limit_} {}
 
+  /// Ends this communicator as the destructor does, then takes over the other.
   threads& operator=(threads&& other) noexcept {
     if (this != &other) {
       leave();

@@ -23,12 +23,14 @@ namespace gradus::comm {
 /// report that (see docs/design/communication.md).
 inline constexpr std::chrono::milliseconds default_time_limit = std::chrono::minutes{2};
 
+/// The clock of time limits.
 using clock = std::chrono::steady_clock;
 
 /// After an exception on a rank, its unfinished communications are withdrawn before the other ranks know the reason;
 /// they wait this long for the reason.
 inline constexpr std::chrono::milliseconds reason_grace{1000};
 
+/// Tells the processor that the thread spins, if it has an instruction for that.
 inline void pause_processor() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -83,7 +85,6 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
 }
 
 /// Ranks as text: "rank 3", "ranks 0, 2-5". @pre the ranks ascend
-///
 [[nodiscard]] GRADUS_COLD inline std::string ranks_text(const dynamic_array<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {

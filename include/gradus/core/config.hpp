@@ -68,6 +68,7 @@
     shuffled_in.lanes;                                             \
   })
 namespace gradus {
+/// The result of GRADUS_SHUFFLE with g++ 11.
 template <class Element, int... Lane>
 struct shuffled {
   typedef std::remove_cvref_t<Element> type __attribute__((vector_size(sizeof...(Lane) * sizeof(Element))));

@@ -50,6 +50,7 @@ GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignme
 template <class Element>
 class dynamic_array {
  public:
+  /// The member types of std::vector.
   using value_type = Element;
   using size_type = std::size_t;
   using difference_type = std::ptrdiff_t;
@@ -60,6 +61,7 @@ class dynamic_array {
 
   // Constructors delegate, so the destructor releases the elements made so far when an element's constructor throws.
   constexpr dynamic_array() noexcept = default;
+  /// `size` value-initialized elements. @throws std::bad_alloc
   explicit dynamic_array(std::size_t size) : dynamic_array{} {
     if constexpr (std::is_trivially_default_constructible_v<Element> && std::is_trivially_copyable_v<Element>) {
       data_ = static_cast<Element*>(zero_array(size, sizeof(Element), alignof(Element)));
@@ -68,18 +70,23 @@ class dynamic_array {
       make(size);
     }
   }
+  /// `size` copies of `value`. @throws std::bad_alloc
   dynamic_array(std::size_t size, const Element& value) : dynamic_array{} {
     data_ = allocate(size);
     for (capacity_ = size; size_ < size; ++size_) {
       ::new (place(size_)) Element(value);
     }
   }
+  /// Copies of the values. @throws std::bad_alloc
   dynamic_array(std::initializer_list<Element> values) : dynamic_array{} { copy(values.begin(), values.size()); }
+  /// A copy of the elements. @throws std::bad_alloc
   dynamic_array(const dynamic_array& other) : dynamic_array{} { copy(other.data_, other.size_); }
+  /// Takes over the elements; `other` is empty afterwards.
   dynamic_array(dynamic_array&& other) noexcept
       : data_{std::exchange(other.data_, nullptr)},
         size_{std::exchange(other.size_, 0)},
         capacity_{std::exchange(other.capacity_, 0)} {}
+  /// Replaces the elements by those of `other`.
   dynamic_array& operator=(dynamic_array other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
@@ -94,19 +101,29 @@ class dynamic_array {
     }
   }
 
+  /// True if there are no elements.
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// The first element; null for an array that has never had elements.
   [[nodiscard]] Element* data() noexcept { return data_; }
+  /// The first element; null for an array that has never had elements.
   [[nodiscard]] const Element* data() const noexcept { return data_; }
+  /// The first element.
   [[nodiscard]] Element* begin() noexcept { return data_; }
+  /// The first element.
   [[nodiscard]] const Element* begin() const noexcept { return data_; }
+  /// The position after the last element.
   [[nodiscard]] Element* end() noexcept { return data_ + size_; }
+  /// The position after the last element.
   [[nodiscard]] const Element* end() const noexcept { return data_ + size_; }
 
+  /// Element i. @pre i < size()
   [[nodiscard]] Element& operator[](std::size_t i) noexcept {
     GRADUS_ASSERT(i < size_);
     return data_[i];
   }
+  /// Element i. @pre i < size()
   [[nodiscard]] const Element& operator[](std::size_t i) const noexcept {
     GRADUS_ASSERT(i < size_);
     return data_[i];
@@ -118,11 +135,16 @@ class dynamic_array {
     }
     return data_[i];
   }
+  /// The first element. @pre !empty()
   [[nodiscard]] Element& front() noexcept { return (*this)[0]; }
+  /// The first element. @pre !empty()
   [[nodiscard]] const Element& front() const noexcept { return (*this)[0]; }
+  /// The last element. @pre !empty()
   [[nodiscard]] Element& back() noexcept { return (*this)[size_ - 1]; }
+  /// The last element. @pre !empty()
   [[nodiscard]] const Element& back() const noexcept { return (*this)[size_ - 1]; }
 
+  /// Removes all elements; keeps the memory.
   void clear() noexcept {
     if constexpr (std::is_trivially_destructible_v<Element>) {
       size_ = 0;
@@ -132,8 +154,10 @@ class dynamic_array {
       }
     }
   }
+  /// Removes the last element. @pre !empty()
   void pop_back() noexcept { data_[--size_].~Element(); }
 
+  /// Appends an element. @throws std::bad_alloc
   void push_back(Element value) { emplace_back(std::move(value)); }
 
   /// Appends an element made from the arguments and returns it. @pre no argument refers to an element of this array
@@ -157,6 +181,7 @@ class dynamic_array {
     return data_ + at;
   }
 
+  /// Allocates memory for at least `capacity` elements. @throws std::bad_alloc
   void reserve(std::size_t capacity) {
     if (capacity > capacity_) {
       grow(capacity);

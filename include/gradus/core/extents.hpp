@@ -98,6 +98,7 @@ class extents {
     return values_;
   }
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const extents&, const extents&) noexcept = default;
 
  private:
@@ -114,6 +115,7 @@ template <int Rank>
   return text.append(")");
 }
 
+/// Writes the extents as to_string does.
 template <int Rank>
 std::ostream& operator<<(std::ostream& out, const extents<Rank>& shape) {
   return out << to_string(shape);
@@ -141,6 +143,7 @@ struct image_extents {
     return detail::checked_product(detail::checked_product(detail::checked_product(n, c), h), w);
   }
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const image_extents&, const image_extents&) noexcept = default;
 };
 
@@ -149,6 +152,7 @@ struct image_extents {
   return gradus::join({"(", shape.n, ", ", shape.c, ", ", shape.h, ", ", shape.w, ")"});
 }
 
+/// Writes the extents as to_string does.
 inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) {
   return out << to_string(shape);
 }

@@ -16,6 +16,7 @@ namespace gradus {
   constexpr std::uint64_t exponent = 0x7ff0'0000'0000'0000U;
   return (std::bit_cast<std::uint64_t>(number) & exponent) != exponent;
 }
+/// The same for float.
 [[nodiscard]] constexpr bool is_finite(float number) noexcept {
   constexpr std::uint32_t exponent = 0x7f80'0000U;
   return (std::bit_cast<std::uint32_t>(number) & exponent) != exponent;

@@ -23,6 +23,7 @@ struct loss_scale {
   double factor = 1;                ///< the factor by which gradients are multiplied
   const double* numbers = nullptr;  ///< in device memory, in the order of loss_scale_number; null: not used
 
+  /// True if all members are equal.
   friend bool operator==(const loss_scale&, const loss_scale&) = default;
 };
 

@@ -19,13 +19,21 @@ class text_piece {
   /// A text or a number.
   constexpr text_piece(std::string_view text) noexcept
       : kind_{kind::characters}, characters_{text.data(), text.size()} {}
+  /// A text that ends with a null character.
   constexpr text_piece(const char* text) noexcept : text_piece{std::string_view{text}} {}
+  /// A text.
   text_piece(const std::string& text) noexcept : text_piece{std::string_view{text}} {}
+  /// A number in decimal digits.
   constexpr text_piece(int value) noexcept : text_piece{static_cast<long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(long value) noexcept : text_piece{static_cast<long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(long long value) noexcept : kind_{kind::with_sign}, with_sign_{value} {}
+  /// A number in decimal digits.
   constexpr text_piece(unsigned value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(unsigned long value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(unsigned long long value) noexcept : kind_{kind::without_sign}, without_sign_{value} {}
   /// Six digits after the decimal point, like std::to_string.
   constexpr text_piece(double value) noexcept : kind_{kind::real}, real_{value} {}
@@ -81,13 +89,16 @@ class message_part {
   constexpr message_part() noexcept = default;
   /// A text.
   constexpr message_part(std::string_view text) noexcept : begin_{text.data()}, size_{text.size()} {}
+  /// A text that ends with a null character.
   constexpr message_part(const char* text) noexcept
       : message_part(std::string_view{text}) {}  // braces would make pieces
+  /// A text.
   message_part(const std::string& text) noexcept : message_part(std::string_view{text}) {}
   /// Pieces.
   constexpr message_part(std::initializer_list<text_piece> pieces) noexcept
       : begin_{pieces.begin()}, size_{pieces.size() | of_pieces} {}
 
+  /// True for an empty text.
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
 
   /// Appends the text or the pieces.

@@ -22,6 +22,7 @@ struct crop {
   index_t height = 0;   ///< rows
   bool mirror = false;  ///< swap left and right
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const crop&, const crop&) noexcept = default;
 };
 

@@ -229,7 +229,6 @@ class parallel_loader<Element, Layout, cuda> final
     failure.location_at_call(where);
   }
   /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
-  ///
   template <class Argument, class Dataset>
   requires detail::not_kept_by_loader<Argument, Dataset, cuda> parallel_loader(Argument&& device, Dataset&& set,
                                                                                const loader_options& options,

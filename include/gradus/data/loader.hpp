@@ -113,7 +113,6 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
     failure.location_at_call(where);
   }
   /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
-  ///
   template <class Argument, class Dataset>
   requires detail::not_kept_by_loader<Argument, Dataset, cpu> loader(Argument&& device, Dataset&& set,
                                                                      const loader_options& options)

@@ -22,6 +22,7 @@ struct shard {
   int rank = 0;   ///< in [0, ranks)
   int ranks = 1;  ///< at least 1
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const shard&, const shard&) noexcept = default;
 };
 
@@ -30,6 +31,7 @@ struct share {
   index_t begin = 0;  ///< the first index
   index_t count = 0;  ///< number of indices
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const share&, const share&) noexcept = default;
 };
 

@@ -55,7 +55,7 @@ class cpu : public kernels::overload_set {
  public:
   /// The name of the device in messages.
   static constexpr std::string_view name = "cpu";
-  static constexpr std::size_t alignment = 64;  // alignment of memory in bytes: a cache line, an AVX-512 register
+  static constexpr std::size_t alignment = 64;  ///< alignment of memory in bytes: a cache line, an AVX-512 register
 
   /// @throws configuration_error if a number of threads, or their product, is outside [0, 4096]
   GRADUS_COLD explicit cpu(cpu_options options = {}, error_location where = error_location::current()) try

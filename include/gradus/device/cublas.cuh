@@ -31,6 +31,7 @@ inline void check_cublas(cublasStatus_t result, std::string_view call,
 /// host memory. Do not change it.
 class cublas {
  public:
+  /// A handle on the stream of `device`. @throws device_error if cuBLAS cannot start
   explicit cublas(const cuda& device) {
     cublasHandle_t handle = nullptr;
     check_cublas(cublasCreate(&handle), "cublasCreate");
@@ -47,7 +48,6 @@ class cublas {
   }
 
   /// The handle of cuBLAS.
-  ///
   [[nodiscard]] cublasHandle_t get() const noexcept { return handle_.get(); }
 
  private:

@@ -14,15 +14,16 @@ namespace gradus {
 
 /// What a step that runs as a graph reads instead of the arguments of its capture.
 struct step_numbers {
-  std::uint64_t launch = 0;  // index of the launch over all graphs of the device, counted from 1
-  std::uint64_t step = 0;
-  std::uint64_t first_example = 0;
-  double learning_rate = 0;
+  std::uint64_t launch = 0;         ///< index of the launch over all graphs of the device, counted from 1
+  std::uint64_t step = 0;           ///< index of the training step
+  std::uint64_t first_example = 0;  ///< position of the first example in the order of the epoch
+  double learning_rate = 0;         ///< learning rate of the step
 };
 
 /// The step numbers of a device, in device memory.
 class captured_numbers {
  public:
+  /// Allocates the numbers. @throws device_error if there is not enough memory
   explicit captured_numbers(const cuda&) {
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&numbers_), sizeof(step_numbers)), "cudaMalloc");
   }
@@ -44,6 +45,7 @@ class captured_numbers {
   /// Marks that a step is being captured, for the lifetime of this object.
   class recording {
    public:
+    /// Begins the capture.
     explicit recording(captured_numbers& owner) noexcept : owner_{owner} { owner_.recording_ = true; }
     recording(const recording&) = delete;
     recording& operator=(const recording&) = delete;

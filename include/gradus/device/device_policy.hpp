@@ -19,11 +19,13 @@ struct overload_set {};
 
 }  // namespace kernels
 
+/// A requirement of `device_policy`: D has `D::name`, a constant string.
 template <class D>
 concept has_device_name = requires {
   { D::name } -> std::convertible_to<std::string_view>;
 };
 
+/// A requirement of `device_policy`: D has allocate and deallocate.
 template <class D>
 concept has_device_memory = requires(D& device, void* pointer, std::size_t bytes) {
   { device.allocate(bytes) } -> std::same_as<void*>;
@@ -31,6 +33,7 @@ concept has_device_memory = requires(D& device, void* pointer, std::size_t bytes
   noexcept;
 };
 
+/// A requirement of `device_policy`: D has copies and fill_zero.
 template <class D>
 concept has_device_copies = requires(D& device, void* destination, const void* source, std::size_t bytes) {
   device.copy(destination, source, bytes);
@@ -39,6 +42,7 @@ concept has_device_copies = requires(D& device, void* destination, const void* s
   device.fill_zero(destination, bytes);
 };
 
+/// A requirement of `device_policy`: D has synchronize().
 template <class D>
 concept has_device_synchronize = requires(D& device) {
   device.synchronize();

@@ -9,7 +9,6 @@ namespace gradus {
 
 /// A base class of devices. gradus/tensor/detail/thrust/evaluate.cuh evaluates expressions on such a device, with the
 /// execution policy that thrust_policy(device) returns.
-///
 struct thrust_device {};
 
 }  // namespace gradus

@@ -27,16 +27,14 @@ constexpr bool names_every_axis_once(const std::array<axis, 4>& order) noexcept 
 
 }  // namespace detail
 
+/// A requirement of `layout_policy`: L has a constant axis order that names each axis once.
 // Nested requirements make a missing or non-constant `order` evaluate to false instead of a hard error.
-/// True if L has a constant axis order that names each axis once.
-///
 template <class L>
 concept has_axis_order = requires {
   requires std::same_as<std::remove_cvref_t<decltype(L::order)>, std::array<axis, 4>>;
   requires std::bool_constant<detail::names_every_axis_once(L::order)>::value;
 };
-/// True if L has a name.
-
+/// A requirement of `layout_policy`: L has `L::name`, a constant string.
 template <class L>
 concept has_layout_name = requires {
   { L::name } -> std::convertible_to<std::string_view>;

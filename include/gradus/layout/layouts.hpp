@@ -12,21 +12,21 @@ namespace gradus {
 
 /// Channel planes: the pixels of a plane are adjacent. Most published weights have this order.
 struct nchw {
-  static constexpr std::array order{axis::n, axis::c, axis::h, axis::w};
-  static constexpr std::string_view name = "nchw";
+  static constexpr std::array order{axis::n, axis::c, axis::h, axis::w};  ///< axes in memory order, slowest first
+  static constexpr std::string_view name = "nchw";                        ///< the name in messages
 };
 static_assert(layout_policy<nchw>);
 
 /// Channels last: the channels of a pixel are adjacent. Vector units and tensor cores are fastest with this order.
 struct nhwc {
-  static constexpr std::array order{axis::n, axis::h, axis::w, axis::c};
-  static constexpr std::string_view name = "nhwc";
+  static constexpr std::array order{axis::n, axis::h, axis::w, axis::c};  ///< axes in memory order, slowest first
+  static constexpr std::string_view name = "nhwc";                        ///< the name in messages
 };
 static_assert(layout_policy<nhwc>);
 
 /// Entries along the last axis are adjacent. For tensors of any rank that are not images.
 struct row_major {
-  static constexpr std::string_view name = "row_major";
+  static constexpr std::string_view name = "row_major";  ///< the name in messages
 };
 
 }  // namespace gradus

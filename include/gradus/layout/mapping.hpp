@@ -79,11 +79,9 @@ class dense_mapping {
   /// The number of elements that the batch occupies: N * C * H * W.
   [[nodiscard]] constexpr index_t required_span_size() const { return extents_.size(); }
   /// The extents of the batch.
-
   [[nodiscard]] constexpr const image_extents& extents() const noexcept { return extents_; }
 
   /// The distance of neighbors along an axis, in elements.
-  ///
   [[nodiscard]] constexpr index_t stride(axis a) const noexcept { return strides_[static_cast<std::size_t>(a)]; }
 
  private:

@@ -23,7 +23,6 @@ struct mnist_options {
 /// padding), each with ReLU and 2 x 2 max pooling, a dense layer with ReLU and dropout, and the scores. (The network of
 /// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
 /// @throws shape_error if the images are smaller than 4 x 4
-///
 template <class Network>
 GRADUS_COLD void mnist(Network& net, const mnist_options& options = {},
                        error_location where = error_location::current()) {

@@ -57,6 +57,7 @@ struct lars {
     return detail::describe(name, {momentum, weight_decay, trust, epsilon});
   }
 
+  /// True if all members are equal.
   friend bool operator==(const lars&, const lars&) noexcept = default;
 
   template <class Element, class Device = cpu>

@@ -37,6 +37,7 @@ struct loss_scaling {
   double smallest = 1;             ///< lower limit of the scale when it is reduced
   double largest = 0x1p24;         ///< upper limit of the scale when it grows
 
+  /// True if all members are equal.
   friend bool operator==(const loss_scaling&, const loss_scaling&) noexcept = default;
 };
 

@@ -78,6 +78,7 @@ struct scaled_loss {
     return text.append(" of ").append(rule.description());
   }
 
+  /// True if all members are equal.
   friend bool operator==(const scaled_loss&, const scaled_loss&) noexcept = default;
 
   template <class Element, class Device = cpu>

@@ -187,6 +187,7 @@ struct warm_up {
     detail::require_rate("warm_up", "start rate", start);
     detail::require_epochs("warm_up", epochs);
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     return gradus::join({detail::describe("warm_up", {start, epochs}), " then ", then.description()});
   }

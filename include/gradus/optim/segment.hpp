@@ -16,6 +16,7 @@ struct segment {
   index_t size = 0;    ///< number of elements
   bool decay = true;   ///< apply weight decay; usually false for biases and normalization
 
+  /// True if all members are equal.
   friend bool operator==(const segment&, const segment&) = default;
 };
 

@@ -57,6 +57,7 @@ struct sgd {
     return detail::describe(name, {momentum, nesterov ? 1.0 : 0.0, weight_decay});
   }
 
+  /// True if all members are equal.
   friend bool operator==(const sgd&, const sgd&) noexcept = default;
 
   template <class Element, class Device = cpu>

@@ -63,16 +63,19 @@ concept scales_loss = requires {
   requires U::scales_loss;
 };
 
+/// A requirement of `update_rule`: U has `U::name`, a constant string.
 template <class U>
 concept has_update_rule_name = requires {
   { U::name } -> std::convertible_to<std::string_view>;
 };
 
+/// A requirement of `update_rule`: U has check().
 template <class U>
 concept has_update_rule_check = requires(const U& rule) {
   rule.check();
 };
 
+/// A requirement of `update_rule`: U has description().
 template <class U>
 concept has_update_rule_description = requires(const U& rule) {
   { rule.description() } -> std::convertible_to<std::string>;
@@ -85,12 +88,14 @@ concept elementwise_update_rule = requires {
   requires bool{U::elementwise};
 };
 
+/// A requirement of `update_rule`: U has `state<Element, Device>`.
 template <class U, class Element, class Device>
 concept has_update_rule_state = requires {
   typename U::template state<Element, Device>;
   requires std::constructible_from<typename U::template state<Element, Device>, Device&, const U&, index_t>;
 };
 
+/// A requirement of `update_rule`: U has a state with update(...).
 template <class U, class Element, class Device>
 concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
     requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
@@ -98,6 +103,7 @@ concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
   state.update(device, segments, values, gradients, step);
 };
 
+/// A requirement of `update_rule`: U has a state with visit_buffers(visitor).
 template <class U, class Element, class Device>
 concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
     requires(typename U::template state<Element, Device>& state) {

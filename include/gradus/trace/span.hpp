@@ -28,8 +28,10 @@ enum class category : std::uint8_t {
   evaluate,     ///< evaluation on another data set
   log           ///< callbacks: progress, checkpoints
 };
+/// The number of categories.
 inline constexpr int categories = 11;
 
+/// The name of a category, such as "forward".
 [[nodiscard]] constexpr std::string_view name_of(category what) noexcept {
   constexpr std::string_view names[categories] = {"step", "forward", "backward", "exchange", "update", "communicate",
                                                   "wait", "input",   "copy",     "evaluate", "log"};
@@ -45,8 +47,10 @@ enum class track : std::uint8_t {
   input,        ///< the loader's thread
   other         ///< copies, and all work of other threads
 };
+/// The number of tracks.
 inline constexpr int tracks = 5;
 
+/// The name of a track, such as "compute".
 [[nodiscard]] constexpr std::string_view name_of(track where) noexcept {
   constexpr std::string_view names[tracks] = {"step", "compute", "communicate", "input", "other"};
   const auto index = static_cast<std::uint8_t>(where);

@@ -17,7 +17,9 @@ class text_sink {
 
  protected:
   text_sink() = default;
+  /// Only derived classes can be copied.
   text_sink(const text_sink&) = default;
+  /// Only derived classes can be copied.
   text_sink& operator=(const text_sink&) = default;
   ~text_sink() = default;
 };

@@ -82,21 +82,22 @@ class message_counts {
 /// step.
 class transfers {
  public:
-  static constexpr bool watches_training = true;  // a trainer records its steps
+  static constexpr bool watches_training = true;  ///< a trainer records its steps
 
   /// The counts of one communicator.
   struct channel {
+    /// The counts of the duplicate with this number.
     explicit channel(int duplicate) noexcept : number{static_cast<std::uint32_t>(duplicate)} {}
 
-    std::uint32_t number;
-    std::uint32_t collectives = 0;
-    detail::message_counts messages{};
+    std::uint32_t number;               ///< index of the duplicate
+    std::uint32_t collectives = 0;      ///< number of collectives so far
+    detail::message_counts messages{};  ///< numbers of messages so far
   };
 
   /// An operation under way.
   struct entry {
-    span transfer{};
-    std::int64_t wait_began = 0;  // in ticks; 0: no thread waits
+    span transfer{};              ///< the span of the operation
+    std::int64_t wait_began = 0;  ///< begin of the wait in ticks; 0: no thread waits
   };
 
   /// Records to `to`, which must outlive the communicator.

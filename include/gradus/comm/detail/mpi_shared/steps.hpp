@@ -62,11 +62,11 @@ struct shared_collective {
   const mpi_registered_memory* memory = nullptr;
   index_t offset = 0;  // in bytes
   index_t step_elements = 1;
-  bool collects = false;    // has the third phase
-  bool agreed = false;      // all ranks have begun it with the same arguments
-  bool disagrees = false;   // rank `seen` has begun a different collective
-  int seen = 0;             // number of ranks, from 0, that the next combine or collect need not check again
-  int seen_reduced = 0;     //
+  bool collects = false;   // has the third phase
+  bool agreed = false;     // all ranks have begun it with the same arguments
+  bool disagrees = false;  // rank `seen` has begun a different collective
+  int seen = 0;            // number of ranks, from 0, that the next combine or collect need not check again
+  int seen_reduced = 0;
   std::uint64_t first = 0;  // first step
   std::uint64_t end = 0;    // the step after the last
   std::uint64_t fills = 0;  // the next step to fill, to combine, to collect

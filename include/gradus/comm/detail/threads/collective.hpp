@@ -48,9 +48,9 @@ class thread_collective {
     const void* input = nullptr;
     void* output = nullptr;
     kernel work = nullptr;
-    index_t elements = 0;                           // elements of the work
-    index_t element_bytes = 1;                      //
-    std::chrono::milliseconds limit{};              //
+    index_t elements = 0;  // elements of the work
+    index_t element_bytes = 1;
+    std::chrono::milliseconds limit{};
     std::shared_ptr<thread_channel> new_channel{};  // of a duplicate
 
     bool test(const std::source_location& where) override { return meeting->look(*this, where); }
@@ -291,8 +291,8 @@ class thread_collective {
   thread_world* world_;
   const dynamic_array<std::atomic<bool>>* departed_;
   dynamic_array<entry> entries_;
-  index_t chunk_ = 1;   // elements of a chunk
-  index_t chunks_ = 0;  //
+  index_t chunk_ = 1;  // elements of a chunk
+  index_t chunks_ = 0;
   std::atomic<std::uint64_t> number_{0};
   alignas(64) std::atomic<std::uint32_t> state_{0};
   alignas(64) std::atomic<index_t> next_{0};

@@ -65,7 +65,6 @@ class ring {
   };
 
   // Initialized with zeros, so that recording touches no new page.
-  //
   dynamic_array<slot> slots_;
   std::size_t mask_;
   alignas(64) std::atomic<std::uint64_t> begun_{0};
