@@ -67,7 +67,7 @@ class mpi {
       MPI_Comm_rank(ranks, &rank);
       MPI_Comm_size(ranks, &size);
     }
-    // before MPI_Comm_dup returns on any rank, which could then leave
+    // Before MPI_Comm_dup returns on any rank, which could then leave.
     auto membership = process.join(number, rank, size);
     MPI_Comm own = MPI_COMM_NULL;
     detail::check_mpi(process.enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi", "MPI_Comm_dup");

@@ -334,7 +334,7 @@ class mpi_shared {
         MPI_Comm_split_type(messages.native(), MPI_COMM_TYPE_SHARED, messages.rank(), MPI_INFO_NULL, &node), name,
         "MPI_Comm_split_type");
     int own = messages.rank();
-    // the first rank of a node gives the node its number
+    // The first rank of a node gives the node its number.
     detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");
     MPI_Comm_free(&node);
     dynamic_array<int> nodes(size);

@@ -41,7 +41,7 @@ class bfloat16 {
  private:
   [[nodiscard]] static constexpr std::uint16_t rounded(std::uint32_t bits) noexcept {
     if ((bits & 0x7FFFFFFFU) > 0x7F800000U) {
-      // a quiet NaN: its fraction bits may all be in the lower half
+      // A quiet NaN: its fraction bits may all be in the lower half.
       return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
     }
     return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);

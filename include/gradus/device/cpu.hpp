@@ -33,7 +33,7 @@ struct cpu_options {
   /// network is compiled with nn::compile_options::parallel_branches. An operation that runs alone uses all
   /// intra_op_threads * inter_op_threads threads, the caller included.
   int inter_op_threads = 1;
-  /// bind each worker to one processor of the process's affinity mask; workers of streams are not bound
+  /// Bind each worker to one processor of the process's affinity mask; workers of streams are not bound.
   bool pin_threads = false;
   /// Runs convolutions of float by Winograd's algorithm where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and
   /// 7x1 with stride 1, on at least 32 channels in multiples of 16. It needs 2 to 6 times fewer multiplications. An

@@ -34,6 +34,7 @@ concept has_axis_order = requires {
   requires std::same_as<std::remove_cvref_t<decltype(L::order)>, std::array<axis, 4>>;
   requires std::bool_constant<detail::names_every_axis_once(L::order)>::value;
 };
+
 /// A requirement of `layout_policy`: L has `L::name`, a constant string.
 template <class L>
 concept has_layout_name = requires {

@@ -21,8 +21,7 @@ namespace gradus::optim {
 ///   g' = gradient_scale * (g + weight_decay * p);  v <- momentum * v + g';
 ///   p <- p - learning_rate * (nesterov ? g' + momentum * v : v)
 ///
-/// where g is the gradient divided by the loss scale. Without velocities (a null pointer)
-/// p <- p - learning_rate * g'.
+/// where g is the gradient divided by the loss scale. Without velocities (a null pointer) p <- p - learning_rate * g'.
 struct momentum_pass {
   double learning_rate = 0;         ///< at least 0
   double momentum = 0;              ///< in [0, 1)

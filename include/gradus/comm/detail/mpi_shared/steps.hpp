@@ -58,7 +58,7 @@ struct shared_task {
 struct shared_collective {
   shared_task task{};
   packed_call packed{0, 0, 0};  // `task.what` as the other ranks see it
-  // registered memory that contains the data on all ranks, from `offset` on
+  // Registered memory that contains the data on all ranks, from `offset` on.
   const mpi_registered_memory* memory = nullptr;
   index_t offset = 0;  // in bytes
   index_t step_elements = 1;
@@ -307,7 +307,7 @@ class shared_steps {
         }
       }
       mine.agreed = true;
-      // a rank that has begun this collective is done with those before
+      // A rank that has begun this collective is done with those before.
       known_done_ = std::max(known_done_, mine.first);
       return true;
     }

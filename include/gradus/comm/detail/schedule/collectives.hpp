@@ -292,7 +292,7 @@ inline void add_gathered_reduce(schedule& plan, const rank_group& group, const e
 
 /// In round k, every rank signals its arrival to the rank 2^k ahead and receives the signal of the rank 2^k behind.
 ///
-/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier strategy, 1988.
+/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, 1988.
 inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
   const int ranks = group.size();
   for (int distance = 1; distance < ranks; distance *= 2) {

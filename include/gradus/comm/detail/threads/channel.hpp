@@ -160,7 +160,7 @@ class thread_message {
   }
 
   bool look(end& mine, const std::source_location& where) {
-    // read before the stage: a peer that has departed has begun its end before, or never will
+    // Read before the stage: a peer that has departed has begun its end before, or never will.
     const bool alone = peer_departed(mine);
     stage now = stage_.load(std::memory_order_seq_cst);
     if (now == stage::matched) {

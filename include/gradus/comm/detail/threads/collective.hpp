@@ -131,7 +131,7 @@ class thread_collective {
   }
 
   void begin_work(const entry& mine) noexcept {
-    // read by all ranks together; below that, sharing the work takes longer than the work
+    // Read by all ranks together; below that, sharing the work takes longer than the work.
     constexpr index_t small_bytes = 8 * 1024;
     constexpr index_t smallest_chunk = 16 * 1024;
     constexpr index_t largest_chunk = 128 * 1024;
