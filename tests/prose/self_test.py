@@ -94,6 +94,9 @@ def tree_of_files():
                 path.write_text("Plain.\n") if path.suffix else path.mkdir()
         (root / "bench/driver/data.bin").write_bytes(b"\xff\xfelies alone")
 
+        # The tree is independent of what enforced.txt lists now.
+        check_prose.enforced_paths = lambda: ["CHANGELOG.md", "CONTRIBUTING.md", "docs", "tests/prose"]
+
         def run(*arguments):
             out = io.StringIO()
             sys.argv = ["check_prose.py", *arguments]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Do all ranks mean the same? Compares named facts and says on every rank what differs and where.
+// Compares named facts between all ranks; on disagreement every rank throws an error that shows the difference.
 #pragma once
 
 #include <algorithm>         // std::max
@@ -27,15 +27,15 @@
 
 namespace gradus::comm {
 
-/// Something that must be the same on all ranks, e.g. {"batch size", "64"}.
+/// A property that must be the same on all ranks, e.g. {"batch size", "64"}.
 struct fact {
-  std::string name;
-  std::string value;
+  std::string name;   ///< name for the message
+  std::string value;  ///< compared between ranks
 };
 
 namespace detail {
 
-/// Lengths in front of texts: any text can be packed. Packed lists can be joined.
+/// Packs facts as texts with their lengths in front, so that any text can be packed and packed lists can be joined.
 GRADUS_COLD inline std::string pack(std::span<const fact> facts) {
   std::string packed;
   for (const fact& each : facts) {
@@ -65,7 +65,7 @@ GRADUS_COLD inline dynamic_array<fact> unpack(std::string_view packed) {
   return facts;
 }
 
-/// Of texts of several lines only the first line that differs is worth showing.
+/// Keeps only the first different line of texts that have several lines.
 GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
   for (;;) {
     bool same = true;
@@ -90,7 +90,7 @@ GRADUS_COLD inline void keep_first_difference(std::span<fact> of_rank) {
   }
 }
 
-/// Throws if the ranks' facts differ; all ranks have the same `facts_of_rank` and so throw the same.
+/// Throws if the facts differ. All ranks have the same `facts_of_rank`, so all throw the same error.
 GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<const dynamic_array<fact>> facts_of_rank,
                                            const std::source_location& where) {
   std::size_t most = 0;
@@ -98,14 +98,14 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
     most = std::max(most, facts.size());
   }
   for (std::size_t i = 0; i < most; ++i) {
-    std::string_view name;  // as rank 0 has it, or the first rank that has so many facts
+    std::string_view name;  // the name on rank 0, or on the first rank that has this many facts
     for (const auto& facts : facts_of_rank) {
       if (i < facts.size()) {
         name = facts[i].name;
         break;
       }
     }
-    dynamic_array<fact> of_rank;  // what takes this place
+    dynamic_array<fact> of_rank;  // the fact at this position on each rank
     of_rank.reserve(facts_of_rank.size());
     for (const auto& facts : facts_of_rank) {
       of_rank.push_back({.name = {},
@@ -115,7 +115,7 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
                                       : gradus::join({"'", facts[i].name, "' (", facts[i].value, ") in its place"})});
     }
     keep_first_difference({of_rank.data(), of_rank.size()});
-    std::string values;  // each with its ranks, in the order of the first of them
+    std::string values;  // each value with its ranks, ordered by the first rank
     dynamic_array<int> ranks;
     std::size_t different = 0;
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
@@ -141,19 +141,19 @@ GRADUS_COLD inline void require_same_facts(std::string_view what, std::span<cons
 
 }  // namespace detail
 
-/// Compares facts between all ranks: returns on all of them, or throws on all of them.
+/// Compares facts between all ranks: returns on all ranks or throws on all ranks.
 ///
-/// To be called by all ranks, before the first step and whenever something changed that must be the same everywhere.
-/// The version of the library is compared with them. Ranks that agree exchange 16 bytes each; only if they do not, the
-/// texts.
+/// All ranks call it, before the first step and after each change of something that must be the same everywhere. It
+/// also compares the version of the library. Ranks that agree exchange 16 bytes each; the texts are sent only on
+/// disagreement.
 ///
 /// @param what   what the facts describe, for the message: "training plan"
 /// @param facts  in the same order on all ranks
-/// @throws configuration_error that names the first fact that differs and the values with the ranks that hold them
-/// @throws communication_error if a rank fails or does not come
+/// @throws configuration_error with the first fact that differs, and each value with its ranks
+/// @throws communication_error if a rank fails or does not call it in time
 GRADUS_COLD inline void require_agreement(any_communicator& group, std::string_view what, std::span<const fact> facts,
                                           std::source_location where = std::source_location::current()) {
-  // First the version: ranks of different ones may not even mean the same by the other facts.
+  // Compare the version first: the other facts may have a different meaning in another version.
   const fact library{.name = "version of gradus", .value = std::string{version}};
   const std::string packed = detail::pack({&library, 1}) + detail::pack(facts);
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -191,7 +191,7 @@ GRADUS_COLD inline void require_agreement(any_communicator& group, std::string_v
   detail::require_same_facts(what, facts_of_rank, where);
 }
 
-/// The same for a communicator that has a type.
+/// The same for a communicator type.
 template <class Communicator>
 void require_agreement(Communicator& communicator, std::string_view what, std::span<const fact> facts,
                        std::source_location where = std::source_location::current()) {
@@ -201,7 +201,7 @@ void require_agreement(Communicator& communicator, std::string_view what, std::s
   require_agreement(static_cast<any_communicator&>(group), what, facts, where);
 }
 
-/// The same for facts written in the call: require_agreement(world, "options", {{"seed", "1"}}).
+/// The same for facts in braces: require_agreement(world, "options", {{"seed", "1"}}).
 template <class Communicator>
 void require_agreement(Communicator& communicator, std::string_view what, std::initializer_list<fact> facts,
                        std::source_location where = std::source_location::current()) {

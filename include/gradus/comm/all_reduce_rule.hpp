@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Which algorithm reduces arrays of which size, by hand, by a spec string or by measurement.
+// Rules that choose an all-reduce algorithm by array size: written by hand, from a spec string or from measurements.
 #pragma once
 
 #include <array>        // std::array
@@ -17,18 +17,19 @@
 
 namespace gradus::comm {
 
-/// How the contributions of all ranks are brought together. All but `native` work over send and receive.
+/// Algorithms of all-reduce. All except `native` use send and receive.
 enum class all_reduce_algorithm : unsigned char {
-  native,                         ///< what the communicator itself does: the MPI library's own, or shared memory
+  native,                         ///< the communicator's own: the MPI library's, or shared memory
   ring,                           ///< 2(p-1) steps of n/p bytes; any number of ranks
-  halving_doubling,               ///< 2 log2(p) steps; ranks beyond a power of two are folded into their neighbours
+  halving_doubling,               ///< 2 log2(p) steps; ranks beyond a power of two first send to a neighbor
   binary_blocks,                  ///< halving-doubling in blocks of powers of two; the same for a power of two
   recursive_doubling,             ///< log2(p) steps of n bytes: for short arrays
   tree,                           ///< to rank 0 and back along binomial trees
-  hierarchical_ring,              ///< inside each node, then rings between nodes, then inside each node
+  hierarchical_ring,              ///< within each node, then rings between nodes, then within each node
   hierarchical_halving_doubling,  ///< the same with halving-doubling between nodes
 };
 
+/// The names of the algorithms, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 8> all_reduce_algorithm_names{"native",
                                                                             "ring",
                                                                             "halving_doubling",
@@ -38,23 +39,27 @@ inline constexpr std::array<std::string_view, 8> all_reduce_algorithm_names{"nat
                                                                             "hierarchical_ring",
                                                                             "hierarchical_halving_doubling"};
 
+/// The name of an algorithm, such as "ring".
 [[nodiscard]] constexpr std::string_view name_of(all_reduce_algorithm algorithm) noexcept {
   return all_reduce_algorithm_names[static_cast<std::size_t>(algorithm)];
 }
 
-/// The algorithm for arrays up to a size. Of a list of rules the first that allows the size is used.
+/// The algorithm for arrays up to a size. The first rule in a list that allows the size is used.
 struct all_reduce_rule {
+  /// The limit of a rule for all sizes.
   static constexpr index_t no_limit = std::numeric_limits<index_t>::max();
 
+  /// The algorithm.
   all_reduce_algorithm algorithm = all_reduce_algorithm::ring;
-  int rings = 1;  ///< of `ring`: so many at once, each for a part of the array, along different links
-  index_t largest_bytes = no_limit;
-  index_t largest_elements = no_limit;
+  int rings = 1;  ///< for `ring`: number of concurrent rings, each for a part of the array, over different links
+  index_t largest_bytes = no_limit;     ///< limit in bytes
+  index_t largest_elements = no_limit;  ///< limit in elements
 
+  /// True if all members are equal.
   friend bool operator==(const all_reduce_rule&, const all_reduce_rule&) = default;
 };
 
-/// "recursive_doubling up to 16384 bytes, ring"
+/// The rules as text: "recursive_doubling up to 16384 bytes, ring".
 [[nodiscard]] inline std::string describe(std::span<const all_reduce_rule> rules) {
   std::string text;
   for (const all_reduce_rule& each : rules) {
@@ -72,7 +77,7 @@ struct all_reduce_rule {
   return text;
 }
 
-/// @throws configuration_error unless the rules cover every size and make sense
+/// @throws configuration_error unless the rules are valid and cover every size
 inline void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
   if (rules.empty() || rules.back().largest_bytes != all_reduce_rule::no_limit ||
       rules.back().largest_elements != all_reduce_rule::no_limit) {
@@ -89,7 +94,7 @@ inline void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
   }
 }
 
-/// The rule for an array. @pre require_all_reduce_rules(rules)
+/// The rule for an array of this size. @pre require_all_reduce_rules(rules)
 [[nodiscard]] inline const all_reduce_rule& choose(std::span<const all_reduce_rule> rules, index_t elements,
                                                    index_t element_bytes) noexcept {
   std::size_t i = 0;
@@ -102,7 +107,7 @@ inline void require_all_reduce_rules(std::span<const all_reduce_rule> rules) {
 
 namespace detail {
 
-/// The words of tf_cnn_benchmarks for algorithms, and what they are here.
+/// An algorithm name of tf_cnn_benchmarks, and the algorithm here.
 struct spec_word {
   std::string_view word;
   all_reduce_algorithm algorithm;
@@ -119,7 +124,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
      {"pscpu/pscpu", all_reduce_algorithm::tree},
      {"collective", all_reduce_algorithm::native}}};
 
-/// "64K" -> 65536. @throws format_error
+/// Parses a limit: "64K" -> 65536. @throws format_error
 [[nodiscard]] inline index_t parse_spec_limit(std::string_view spec, std::string_view word) {
   index_t value = 0;
   std::size_t i = 0;
@@ -141,7 +146,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
   return value * unit;
 }
 
-/// "xring#2" -> ring, 2. @throws format_error
+/// Parses an algorithm: "xring#2" -> ring, 2. @throws format_error
 [[nodiscard]] inline all_reduce_rule parse_spec_algorithm(std::string_view spec, std::string_view word) {
   std::string_view name = word;
   index_t shards = 1;
@@ -175,7 +180,7 @@ inline constexpr std::array<spec_word, 9> spec_words{
 
 }  // namespace detail
 
-/// Rules from the words of tf_cnn_benchmarks' --all_reduce_spec:
+/// Parses rules in the syntax of tf_cnn_benchmarks' --all_reduce_spec:
 ///
 ///   spec  ::= range | range ':' limit ':' spec
 ///   range ::= algorithm [ '#' shards ]
@@ -185,13 +190,13 @@ inline constexpr std::array<spec_word, 9> spec_words{
 ///   nccl, collective     | native
 ///   nccl/xring           | hierarchical_ring
 ///   nccl/rechd           | hierarchical_halving_doubling
-///   xring                | ring; shards are rings at once
+///   xring                | ring; shards are concurrent rings
 ///   pscpu, psgpu, ...    | tree
 ///   or a name of all_reduce_algorithm
 ///
-/// For example "halving_doubling:64K:xring#2": halving-doubling up to 65536 elements, two rings beyond. A limit holds
-/// for the range before it.
-/// @throws format_error that says what was expected
+/// Example: "halving_doubling:64K:xring#2" means halving-doubling up to 65536 elements and two rings above. A limit
+/// applies to the range before it.
+/// @throws format_error with what was expected
 [[nodiscard]] inline std::vector<all_reduce_rule> parse_all_reduce_spec(std::string_view spec) {
   std::vector<all_reduce_rule> rules;
   bool limit_next = false;

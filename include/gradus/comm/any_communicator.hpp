@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A communicator without its type: for code that runs seldom and shall be compiled once for all communicators.
+// A type-erased communicator, for code that rarely runs and is compiled once for all communicators.
 #pragma once
 
 #include <cstddef>          // std::byte
@@ -14,25 +14,30 @@
 
 namespace gradus::comm {
 
-/// The ranks of a communicator, for checks and for sums of a few numbers. Every call waits.
+/// The ranks of a communicator, for checks and for sums of a few numbers. Every call blocks.
 class any_communicator {
  public:
+  /// For derived classes: `rank` and `size` of the communicator.
   any_communicator(int rank, int size) noexcept : rank_{rank}, size_{size} {}
   any_communicator(const any_communicator&) = delete;
   any_communicator& operator=(const any_communicator&) = delete;
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return rank_; }
+  /// The number of ranks.
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// As comm::all_gather. @throws communication_error if a rank fails or does not come
+  /// As comm::all_gather. @throws communication_error if a rank fails or does not call it in time
   virtual void all_gather(std::span<const std::uint8_t> input, std::span<std::uint8_t> output,
                           std::source_location where = std::source_location::current()) = 0;
-  /// Copies the bytes of rank `root` to all ranks. @throws communication_error if a rank fails or does not come
+  /// Copies the bytes of rank `root` to all ranks. @throws communication_error if a rank fails or does not call it in
+  /// time
   virtual void broadcast(std::span<std::byte> bytes, int root,
                          std::source_location where = std::source_location::current()) = 0;
-  /// Sums over the ranks; every rank gets the sums. @throws communication_error if a rank fails or does not come
+  /// Sums over the ranks; every rank gets the sums. @throws communication_error if a rank fails or does not call it in
+  /// time
   virtual void sum(std::span<double> values, std::source_location where = std::source_location::current()) = 0;
-  /// Tells the other ranks that this one has failed.
+  /// Reports to the other ranks that this one has failed.
   virtual void fail(std::string_view reason) noexcept = 0;
 
  protected:
@@ -43,12 +48,13 @@ class any_communicator {
   int size_;
 };
 
-/// The ranks of a communicator that has a type. The communicator must outlive it.
+/// The type-erased form of a communicator, which must outlive it.
 template <class Communicator>
 class any_communicator_of final : public any_communicator {
   static_assert(explain_communicator<Communicator>());
 
  public:
+  /// Refers to `communicator`.
   explicit any_communicator_of(Communicator& communicator) noexcept
       : any_communicator{communicator.rank(), communicator.size()}, communicator_{&communicator} {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// One call of a communicator as data: compared between ranks and shown in messages.
+// The description of a call of a communicator, for comparison between ranks and for messages.
 #pragma once
 
 #include <string>       // std::string
@@ -13,9 +13,9 @@
 
 namespace gradus::comm {
 
-/// Tags of messages lie in [0, largest_tag]: what every MPI library has.
+/// Message tags are in [0, largest_tag], a range that every MPI library supports.
 inline constexpr int largest_tag = 32767;
-
+/// The operations of a communicator.
 enum class call_kind : unsigned char {
   send,
   receive,
@@ -28,6 +28,7 @@ enum class call_kind : unsigned char {
   register_memory
 };
 
+/// The name of an operation, such as "all_reduce".
 [[nodiscard]] constexpr std::string_view name_of(call_kind kind) noexcept {
   switch (kind) {
     case call_kind::send:
@@ -52,21 +53,23 @@ enum class call_kind : unsigned char {
   return "unknown call";
 }
 
-/// `count` is in elements: of the whole array for all_reduce and broadcast, of one rank's block for reduce_scatter and
-/// all_gather. `peer` is the other rank of a message and the root of a broadcast.
+/// The description of a call. `count` is in elements: the whole array for all_reduce and broadcast, the elements per
+/// rank for reduce_scatter and all_gather. `peer` is the other rank of a message or the root of a broadcast.
 struct call_description {
-  call_kind kind = call_kind::barrier;
-  reduction operation = reduction::sum;
-  int peer = 0;
-  int tag = 0;
-  index_t count = 0;
-  std::string_view element{};
+  call_kind kind = call_kind::barrier;   ///< the operation
+  reduction operation = reduction::sum;  ///< for all_reduce and reduce_scatter
+  int peer = 0;                          ///< the other rank or the root
+  int tag = 0;                           ///< tag of a message
+  index_t count = 0;                     ///< in elements
+  std::string_view element{};            ///< name of the element type
 
+  /// True if all members are equal.
   friend bool operator==(const call_description&, const call_description&) = default;
 
+  /// The name of the operation.
   [[nodiscard]] std::string_view name() const noexcept { return name_of(kind); }
 
-  /// "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
+  /// The call as text: "all_reduce(sum) of 1000 float32", "send to rank 1 (tag 3) of 7 float64".
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{name()};
     switch (kind) {

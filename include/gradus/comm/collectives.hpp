@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Collectives by algorithms of the library's own, over the messages of any communicator.
+// Collective algorithms of the library on top of the messages of any communicator.
 #pragma once
 
 #include <algorithm>        // std::max
@@ -32,14 +32,15 @@
 
 namespace gradus::comm {
 
-/// How `collectives` works. The same on all ranks.
+/// Options of `collectives`, the same on all ranks.
 struct collectives_options {
-  /// Of all_reduce. The default suits a network of some microseconds and gigabytes a second; see tune_all_reduce.
+  /// Algorithms of all_reduce by size. The default suits a network with latencies of some microseconds and bandwidths
+  /// of gigabytes a second; see tune_all_reduce.
   std::vector<all_reduce_rule> all_reduce{
       {.algorithm = all_reduce_algorithm::recursive_doubling, .largest_bytes = 16 * 1024},
       {.algorithm = all_reduce_algorithm::binary_blocks, .largest_bytes = 1024 * 1024},
       {.algorithm = all_reduce_algorithm::ring}};
-  /// Messages are at most so long, so that receiving and combining overlap.
+  /// Largest size of a message in bytes; long arrays are split so that receiving and combining overlap.
   index_t segment_bytes = 1024 * 1024;
   /// The node of each rank, counted from 0, for the hierarchical algorithms; empty: all ranks are on one node. See
   /// nodes_of_ranks.
@@ -48,7 +49,7 @@ struct collectives_options {
 
 namespace detail {
 
-/// The schedules of a communicator's collectives, made when first needed.
+/// The message schedules of a communicator's collectives, made on first use.
 class schedule_book {
  public:
   struct key {
@@ -56,14 +57,14 @@ class schedule_book {
     all_reduce_algorithm algorithm = all_reduce_algorithm::native;
     int rings = 1;
     int root = 0;
-    index_t count = 0;     ///< of the whole array
+    index_t count = 0;     ///< elements of the whole array
     index_t segment = 1;   ///< elements
-    bool to_root = false;  ///< reduce, not broadcast
+    bool to_root = false;  ///< true: reduce; false: broadcast
 
     friend bool operator==(const key&, const key&) = default;
   };
 
-  /// @throws configuration_error when node_of_rank has not one node for each rank
+  /// @throws configuration_error if node_of_rank does not have one node for each rank
   schedule_book(int rank, int size, std::span<const int> node_of_rank) : self_{rank} {
     for (int i = 0; i < size; ++i) {
       ranks_.push_back(i);
@@ -71,7 +72,7 @@ class schedule_book {
     if (!node_of_rank.empty() && node_of_rank.size() != static_cast<std::size_t>(size)) {
       raise<configuration_error>("comm::collectives", {"a node for each of ", size, " ranks"}, {node_of_rank.size()});
     }
-    dynamic_array<int> numbers;  // of the nodes, in the order of their first ranks
+    dynamic_array<int> numbers;  // node numbers, in the order of their first ranks
     for (int i = 0; i < size; ++i) {
       const int node = node_of_rank.empty() ? 0 : node_of_rank[static_cast<std::size_t>(i)];
       std::size_t at = 0;
@@ -97,7 +98,7 @@ class schedule_book {
       }
     }
     if (entries_.size() == most_entries) {
-      entries_.clear();  // those under way keep theirs
+      entries_.clear();  // operations under way own their schedules
     }
     auto plan = std::make_shared<schedule>();
     plan->clear(wanted.segment);
@@ -113,7 +114,7 @@ class schedule_book {
   };
 
   static constexpr std::size_t most_entries = 1024;
-  static constexpr index_t short_array = 1 << 16;  // elements; beyond, trees cost more than a ring
+  static constexpr index_t short_array = 1 << 16;  // elements; above that, trees take longer than a ring
 
   void write(const key& wanted, schedule& plan) const {
     const rank_group all{{ranks_.data(), ranks_.size()}, self_};
@@ -179,8 +180,8 @@ class schedule_book {
 
 }  // namespace detail
 
-/// The collectives of another communicator replaced by algorithms over its send and receive: they do not depend on what
-/// the other one's collectives are made for, and each is what its name says.
+/// Replaces the collectives of another communicator by algorithms over its send and receive. So the algorithm is known
+/// and does not depend on that communicator's collectives.
 ///
 ///   collective     | algorithm
 ///   all_reduce     | by size: ring, halving-doubling, recursive doubling, hierarchical, ...; see all_reduce_algorithm
@@ -190,9 +191,9 @@ class schedule_book {
 ///   reduce         | binomial tree; long arrays: ring reduce-scatter and gather
 ///   barrier        | dissemination
 ///
-/// For one number of ranks and elements the same bits on all ranks and in every run. A collective moves forward while
-/// its rank waits for or tests a collective of the same object. After the first of its size it allocates nothing. Over
-/// a comm::recorded its recorder is told of the collectives and of their messages.
+/// For a given number of ranks and elements, the result is the same bits on all ranks and in every run. A collective
+/// makes progress while its rank waits for or tests a collective of the same object. After the first of its size it
+/// allocates nothing. If the base is a comm::recorded, its recorder receives the collectives and their messages.
 ///
 /// @code
 ///   comm::collectives world{comm::mpi{environment}, {.all_reduce = comm::parse_all_reduce_spec("xring")}};
@@ -203,12 +204,14 @@ class collectives {
   static_assert(explain_communicator<Communicator>());
 
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "collectives";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>&& Communicator::template supports<Element>;
 
-  /// Called by all ranks: messages of collectives travel on a duplicate of the communicator.
-  /// @throws configuration_error when the options make no sense or ranks differ
+  /// Called by all ranks. Messages of collectives use a duplicate of the communicator.
+  /// @throws configuration_error if options are invalid or differ between ranks
   explicit collectives(Communicator base, collectives_options options = {})
       : base_{std::move(base)}, options_{std::move(options)} {
     require_all_reduce_rules(options_.all_reduce);
@@ -226,36 +229,45 @@ class collectives {
     own_ = std::make_unique<parts>(base_.duplicate(), options_);
   }
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, collectives&> collectives(Argument&& world) : collectives{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return base_.rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return base_.size(); }
+  /// The options of the constructor.
   [[nodiscard]] const collectives_options& options() const noexcept { return options_; }
-  /// What this one is built on.
+  /// The underlying communicator.
   [[nodiscard]] Communicator& base() noexcept { return base_; }
-  /// That of what this one is built on, if it has one.
+  /// The recorder of the underlying communicator, if it has one.
   [[nodiscard]] auto& recorder() noexcept requires requires(Communicator& base) { base.recorder(); }
   { return base_.recorder(); }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     base_.set_time_limit(limit);
     own_->messages.set_time_limit(limit);
   }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return base_.send(peer, data, tag);
   }
 
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return base_.receive(peer, data, tag);
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     const auto count = static_cast<index_t>(data.size());
@@ -269,6 +281,7 @@ class collectives {
         own_->runs.idle());
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     if (size() == 1) {
@@ -279,7 +292,7 @@ class collectives {
                           {.kind = call_kind::broadcast, .root = root, .count = count}, data.data(), own_->runs.idle());
   }
 
-  /// Reduces the arrays of all ranks to rank `root`; other ranks' `output` is left alone and may be empty.
+  /// Reduces the arrays of all ranks to rank `root`. On other ranks `output` is unchanged and may be empty.
   template <transferable Element>
   [[nodiscard]] request reduce(std::span<const Element> input, std::span<Element> output, int root,
                                reduction operation) {
@@ -300,6 +313,7 @@ class collectives {
                           {.kind = call_kind::broadcast, .root = root, .count = count, .to_root = true}, target, run);
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     if (size() == 1) {
@@ -317,6 +331,7 @@ class collectives {
          .bytes = output.size_bytes()});
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     if (size() == 1) {
@@ -328,6 +343,7 @@ class collectives {
                           own_->runs.idle());
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
     if (size() == 1) {
       return base_.barrier();
@@ -336,9 +352,10 @@ class collectives {
                                own_->runs.idle());
   }
 
-  /// Called by all ranks.
+  /// A communicator of the same ranks and options with separate messages. Called by all ranks.
   [[nodiscard]] collectives duplicate() { return collectives{base_.duplicate(), options_}; }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept { base_.fail(reason); }
 
  private:
@@ -382,7 +399,7 @@ class collectives {
 };
 static_assert(communicator<collectives<self>>);
 
-/// A number for each rank, the same for ranks with the same `node` text (the host's name, say). Called by all ranks.
+/// A number for each rank, the same for ranks with the same text `node` (e.g. the host name). Called by all ranks.
 template <class Communicator>
 [[nodiscard]] std::vector<int> nodes_of_ranks(Communicator& communicator, std::string_view node) {
   const std::uint64_t own = gradus::detail::hash_text(node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks whose command lines differ: all learn of one that cannot be followed, and all end.
+// Command lines that differ between ranks: if one rank has to end, all ranks learn it and end.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -21,8 +21,8 @@
 
 namespace gradus::comm {
 
-/// Whether mpiexec, mpirun or another launcher of MPI jobs has started this process, as far as the environment says.
-/// A process of a job has to begin MPI even if it has nothing to do: the others wait for it there.
+/// True if the environment shows that a launcher of MPI jobs (mpiexec, mpirun or another one) started this process.
+/// Each process of a job has to initialize MPI even if it has no work, because the other processes wait for it there.
 [[nodiscard]] GRADUS_COLD inline bool started_by_launcher() noexcept {
   for (const char* const name :
        {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE"}) {
@@ -33,21 +33,23 @@ namespace gradus::comm {
   return false;
 }
 
-/// What a program makes of its command line.
+/// The result of parsing a program's command line.
 struct command_line {
+  /// The status of a command line with which the program continues.
   static constexpr int go_on = -1;
 
-  int status = go_on;  ///< or what the program returns instead of going on
-  std::string text;    ///< then: what it has to say, such as its help (with status 0) or what is wrong
-  int rank = 0;        ///< whose text that is
+  int status = go_on;  ///< go_on, or the exit status of the program
+  std::string text;    ///< the output if the program ends: its help (with status 0) or the error
+  int rank = 0;        ///< the rank of this text
 
+  /// True if the program ends.
   [[nodiscard]] bool ends() const noexcept { return status != go_on; }
 };
 
-/// Called by all ranks, before they do anything else together: if one of them cannot go on, no rank does.
+/// Agrees on whether to continue: if one rank has to end, all do. All ranks call it before any other communication.
 ///
 /// @code
-///   comm::mpi_environment environment{argc, argv};  // begun for a command line that is refused, too
+///   comm::mpi_environment environment{argc, argv};  // initialized also for a command line that is refused
 ///   const comm::command_line all = environment.run([&](comm::mpi& world) { return comm::agree(world, own); });
 ///   if (all.ends()) {
 ///     if (all.rank == environment.rank()) { std::fputs(all.text.c_str(), all.status == 0 ? stdout : stderr); }
@@ -55,10 +57,10 @@ struct command_line {
 ///   }
 /// @endcode
 ///
-/// @param own  of this rank
-/// @return on all ranks the text of the lowest one that ends, for that rank to print; with this rank's own status, or 2
-///         if it would have gone on. A command line to go on with if all do.
-/// @throws communication_error if a rank fails or does not come
+/// @param own  the result of this rank
+/// @return on all ranks the text of the lowest rank that ends, for that rank to print, with the status of this rank, or
+/// 2 if this rank would have continued. If all ranks continue, a command line that continues.
+/// @throws communication_error if a rank fails or does not call it in time
 [[nodiscard]] GRADUS_COLD inline command_line agree(any_communicator& group, const command_line& own) {
   struct verdict {
     std::int32_t status = 0;
@@ -98,7 +100,7 @@ struct command_line {
   return result;
 }
 
-/// The same for a communicator that has a type.
+/// The same for a communicator type.
 template <class Communicator>
 [[nodiscard]] command_line agree(Communicator& communicator, const command_line& own) {
   static_assert(explain_communicator<Communicator>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a communicator must offer, and the functions through which it is used.
+// The concept of a communicator, and the functions that send, receive and run collectives on any communicator.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -21,7 +21,7 @@ namespace gradus::comm {
 
 namespace detail {
 
-/// Says that a communicator of a name is not copied. Always true when it compiles.
+/// Reports at compile time that a communicator with a name cannot be copied. Returns true if it compiles.
 template <class Argument>
 consteval bool explain_not_copied() {
   static_assert(!std::is_lvalue_reference_v<Argument>,
@@ -33,11 +33,13 @@ consteval bool explain_not_copied() {
 
 }  // namespace detail
 
+/// A requirement of `communicator`: C has `C::name`, a constant string.
 template <class C>
 concept has_communicator_name = requires {
   { C::name } -> std::convertible_to<std::string_view>;
 };
 
+/// A requirement of `communicator`: C has rank() and size().
 template <class C>
 concept has_ranks = requires(const C& communicator) {
   { communicator.rank() } -> std::same_as<int>;
@@ -45,27 +47,32 @@ concept has_ranks = requires(const C& communicator) {
   requires noexcept(communicator.rank())&& noexcept(communicator.size());
 };
 
+/// A requirement of `communicator`: C has `C::supports<Element>`, a constant.
 template <class C>
 concept has_supported_elements = requires {
   requires C::template supports<float> || !C::template supports<float>;
 };
 
+/// A requirement of `communicator`: C has send and receive.
 template <class C>
 concept has_messages = requires(C& communicator, int peer, std::span<const float> out, std::span<float> in, int tag) {
   { communicator.send(peer, out, tag) } -> std::same_as<request>;
   { communicator.receive(peer, in, tag) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has all_reduce.
 template <class C>
 concept has_all_reduce = requires(C& communicator, std::span<float> data, reduction operation) {
   { communicator.all_reduce(data, operation) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has broadcast.
 template <class C>
 concept has_broadcast = requires(C& communicator, std::span<float> data, int root) {
   { communicator.broadcast(data, root) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has reduce_scatter and all_gather.
 template <class C>
 concept has_scattering_collectives = requires(C& communicator, std::span<const float> input, std::span<float> output,
                                               reduction operation) {
@@ -73,67 +80,71 @@ concept has_scattering_collectives = requires(C& communicator, std::span<const f
   { communicator.all_gather(input, output) } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has barrier().
 template <class C>
 concept has_barrier = requires(C& communicator) {
   { communicator.barrier() } -> std::same_as<request>;
 };
 
+/// A requirement of `communicator`: C has duplicate().
 template <class C>
 concept has_duplicate = requires(C& communicator) {
   { communicator.duplicate() } -> std::same_as<C>;
 };
 
+/// A requirement of `communicator`: C has time_limit() and set_time_limit().
 template <class C>
 concept has_time_limit = requires(C& communicator, const C& constant, std::chrono::milliseconds limit) {
   { constant.time_limit() } -> std::same_as<std::chrono::milliseconds>;
   communicator.set_time_limit(limit);
 };
 
+/// A requirement of `communicator`: C has fail(reason).
 template <class C>
 concept has_failure = requires(C& communicator, std::string_view reason) {
   communicator.fail(reason);
   requires noexcept(communicator.fail(reason));
 };
 
-/// The ranks that train together, and the ways in which they exchange data.
+/// The ranks that train together, and the operations by which they exchange data.
 ///
-/// A type C models `communicator` when it is movable and, for a `C& communicator`,
+/// A type C models `communicator` if it is movable and, for a `C& communicator`,
 ///   1. `C::name` is a constant string used in messages;
 ///   2. `rank()` and `size()` do not throw, 0 <= rank() < size(); a moved-from communicator has size() 0;
-///   3. `C::supports<Element>` is a constant that says whether Element can be sent and reduced;
+///   3. `C::supports<Element>` is a constant, true if Element can be sent and reduced;
 ///   4. `send(peer, std::span<const Element>, tag)` and `receive(peer, std::span<Element>, tag)` begin a message to or
 ///      from another rank and return a `request`. Messages between two ranks with one tag arrive in the order in which
-///      they were sent; both sides name the same number and type of elements. A send may wait until the receiver has
+///      they were sent; both sides give the same number and type of elements. A send may wait until the receiver has
 ///      begun its receive, so begin both before waiting for either;
 ///   5. `all_reduce(std::span<Element>, reduction)` reduces over all ranks in place and returns a `request`; afterwards
-///      all ranks hold the same bits, and they depend only on the contributions and the number of ranks;
+///      all ranks have the same bits, which depend only on the contributions and the number of ranks;
 ///   6. `broadcast(std::span<Element>, root)` copies the root's elements to all ranks and returns a `request`;
 ///   7. `reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction)` and
-///      `all_gather(std::span<const Element> input, std::span<Element> output)` return a `request`; with n elements in
-///      a rank's block and p ranks, reduce_scatter takes p*n and leaves the reduced block `rank()` in output,
-///      all_gather takes n and leaves all blocks in the order of the ranks. The small span may be the own block of the
-///      large one; otherwise they do not overlap;
+///      `all_gather(std::span<const Element> input, std::span<Element> output)` return a `request`. For p ranks and n
+///      elements per rank, reduce_scatter takes p*n elements and writes the reduced n elements of this rank to output;
+///      all_gather takes n elements and writes those of all ranks, in the order of the ranks. The small span may be
+///      this rank's part of the large one; otherwise they do not overlap;
 ///   8. `barrier()` returns a `request` that completes when every rank has called barrier();
-///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks whose messages and collectives
-///      never meet those of this one; it has the same time limit;
-///   10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a wait begun later takes at most; 2
-///      minutes unless set;
-///   11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
-///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and
-///      so do this rank's. An operation that could complete may complete.
-///   12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it
-///      has not taken part throw communication_error that names it; what it sent before can still be received.
-/// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
+///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks and the same time limit, whose
+///      messages and collectives are separate from those of this one;
+///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a later wait takes at most; 2 minutes
+///      by default;
+///  11. `fail(reason)` does not throw and reports to every other rank that this one has failed. Pending and later waits
+///      of all ranks on this communicator and its duplicates throw communication_error with the rank and the reason. An
+///      operation that can complete may complete;
+///  12. when a rank destroys its communicator, other ranks that wait for its part in a collective or a message throw
+///      communication_error with that rank; messages that it has sent before can still be received.
+/// It may have `register_memory(std::span<Element>)`, see the function with that name, and, if ranks can access each
 /// other's memory, `make_window(std::span<Element>)`, see makes_windows.
-/// Collectives are begun in the same order by all ranks; any number may be under way. They may be waited for in any
-/// order. One thread at a time uses a communicator and its requests; other threads use duplicates.
-/// A communicator that has failed stays so. Semantics: tests/conformance/comm.
+/// All ranks begin collectives in the same order. Any number may be under way, and they may be waited for in any order.
+/// Only one thread at a time uses a communicator and its requests; other threads use duplicates.
+/// A communicator that has failed remains failed. Semantics: tests/conformance/comm.
 template <class C>
 concept communicator = std::movable<C> && has_communicator_name<C> && has_ranks<C> && has_supported_elements<C> &&
     has_messages<C> && has_all_reduce<C> && has_broadcast<C> && has_scattering_collectives<C> && has_barrier<C> &&
     has_duplicate<C> && has_time_limit<C> && has_failure<C>;
 
-/// Says which requirement of `communicator` the type C misses. Always true when it compiles.
+/// Reports at compile time which requirement of `communicator` the type C does not meet. Returns true if it compiles.
 template <class C>
 consteval bool explain_communicator() {
   static_assert(std::movable<C>, "gradus: not a communicator: it must be movable (it is a handle; copying may be off)");
@@ -181,13 +192,13 @@ using element_of = typename span_of<Range>::value_type;
 
 }  // namespace detail
 
-/// A contiguous range that lives on after the call: a span, or a vector or array that has a name.
+/// A contiguous range that outlives the call: a span, or a vector or array that has a name.
 template <class R>
 concept buffer = requires {
   typename detail::span_of<R>;
 };
 
-/// A buffer whose elements can be overwritten.
+/// A buffer with elements that can be overwritten.
 template <class R>
 concept mutable_buffer = buffer<R> && !std::is_const_v<typename detail::span_of<R>::element_type>;
 
@@ -213,12 +224,12 @@ consteval bool explain_transfer() {
 
 }  // namespace detail
 
-/// What register_memory returns where the communicator has no use for it.
+/// The result of register_memory for communicators that do not support it.
 struct no_registration {};
 
-/// Tells the communicator that parts of `data`, the same on all ranks, will be reduced again and again. Called by all
-/// ranks with the same number of elements. The handle is kept as long as that lasts; the array and the communicator
-/// outlive it. See mpi_shared::register_memory; for communicators that offer none nothing happens.
+/// Announces that parts of `data`, the same on all ranks, will be reduced repeatedly. All ranks call it with the same
+/// number of elements. Keep the handle as long as they are reduced; the array and the communicator must outlive it. See
+/// mpi_shared::register_memory. Communicators without register_memory do nothing.
 template <class Communicator, mutable_buffer Range>
 [[nodiscard]] auto register_memory(Communicator& communicator, Range&& data) {
   static_assert(detail::explain_transfer<Communicator, Range>());
@@ -229,14 +240,14 @@ template <class Communicator, mutable_buffer Range>
   }
 }
 
-/// What register_memory returns for arrays of Element.
+/// The type of the handle that register_memory returns for arrays of Element.
 template <class Communicator, class Element>
 using registration_of =
     decltype(comm::register_memory(std::declval<Communicator&>(), std::declval<std::span<Element>>()));
 
-/// Ranks reach each other's arrays: `make_window(data)`, called by all of them, returns an object of which `of(rank)`
-/// is what is reached of the array of a rank, from its element `first()` on, and `use()` keeps it while the result
-/// lives.
+/// A communicator whose ranks can access each other's arrays. All ranks call `make_window(data)`. In the object that it
+/// returns, `of(rank)` is the accessible part of the array of a rank, which begins at its element `first()`. `use()`
+/// keeps the arrays valid for the lifetime of its result.
 template <class Communicator, class Element>
 concept makes_windows = requires(Communicator& communicator, std::span<Element> data) {
   { communicator.make_window(data).of(0) } -> std::same_as<std::span<Element>>;
@@ -245,7 +256,7 @@ concept makes_windows = requires(Communicator& communicator, std::span<Element> 
 };
 
 /// Begins to send `data` to rank `peer`.
-/// @throws configuration_error for a peer that is not another rank, or a tag out of range
+/// @throws configuration_error if `peer` is not another rank or the tag is out of range
 template <class Communicator, buffer Range>
 [[nodiscard]] request send(Communicator& communicator, int peer, Range&& data, int tag = 0,
                            std::source_location where = std::source_location::current()) {
@@ -255,7 +266,7 @@ template <class Communicator, buffer Range>
 }
 
 /// Begins to receive as many elements as `data` has from rank `peer`.
-/// @throws configuration_error for a peer that is not another rank, or a tag out of range
+/// @throws configuration_error if `peer` is not another rank or the tag is out of range
 template <class Communicator, mutable_buffer Range>
 [[nodiscard]] request receive(Communicator& communicator, int peer, Range&& data, int tag = 0,
                               std::source_location where = std::source_location::current()) {
@@ -269,7 +280,7 @@ template <class Communicator, mutable_buffer Range>
 ///   data_r[i] <- data_0[i] op data_1[i] op ... op data_{p-1}[i]      for every rank r of the p ranks
 ///
 /// @pre   every rank calls it with the same number of elements, element type and reduction
-/// @post  all ranks hold the same bits; one rank: data is unchanged
+/// @post  all ranks have the same bits; with one rank, data is unchanged
 template <class Communicator, mutable_buffer Range>
 [[nodiscard]] request all_reduce(Communicator& communicator, Range&& data, reduction operation = reduction::sum,
                                  std::source_location where = std::source_location::current()) {
@@ -280,7 +291,7 @@ template <class Communicator, mutable_buffer Range>
 
 /// Begins to copy the elements of rank `root` to all ranks.
 /// @pre   every rank calls it with the same number of elements, element type and root
-/// @throws configuration_error for a root that is not a rank
+/// @throws configuration_error if `root` is not a rank
 template <class Communicator, mutable_buffer Range>
 [[nodiscard]] request broadcast(Communicator& communicator, Range&& data, int root = 0,
                                 std::source_location where = std::source_location::current()) {
@@ -289,13 +300,13 @@ template <class Communicator, mutable_buffer Range>
   return communicator.broadcast(detail::as_output(data), root);
 }
 
-/// Begins to reduce the blocks of all ranks; rank r gets block r.
+/// Begins to reduce the contributions of all ranks; rank r gets part r of the result.
 ///
 ///   output_r[i] <- input_0[r*n + i] op ... op input_{p-1}[r*n + i]      i in [0, n), p ranks
 ///
 ///   span   | elements
 ///   input  | p*n
-///   output | n           may be block r of input
+///   output | n           may be part r of input
 ///
 /// @throws shape_error if the sizes do not fit or the spans overlap otherwise
 template <class Communicator, buffer Input, mutable_buffer Output>
@@ -312,12 +323,12 @@ template <class Communicator, buffer Input, mutable_buffer Output>
   return communicator.reduce_scatter(from, to, operation);
 }
 
-/// Begins to collect the blocks of all ranks on every rank.
+/// Begins to gather the elements of all ranks on every rank.
 ///
 ///   output_r[q*n + i] <- input_q[i]      i in [0, n), q and r in [0, p), p ranks
 ///
 ///   span   | elements
-///   input  | n           may be block r of output
+///   input  | n           may be part r of output
 ///   output | p*n
 ///
 /// @throws shape_error if the sizes do not fit or the spans overlap otherwise
@@ -334,7 +345,7 @@ template <class Communicator, buffer Input, mutable_buffer Output>
   return communicator.all_gather(from, to);
 }
 
-/// Begins a barrier: complete when every rank has begun it.
+/// Begins a barrier, which is complete when every rank has begun it.
 template <class Communicator>
 [[nodiscard]] request barrier(Communicator& communicator,
                               std::source_location where = std::source_location::current()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory of a GPU for communicators that only read the host's, such as an MPI without GPU-direct.
+// Staging of GPU memory through page-locked host memory, for communicators that only read host memory, such as MPI
+// without GPU-direct.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaHostAlloc, cudaMemcpyAsync, cudaPointerGetAttributes
@@ -17,23 +18,28 @@
 
 namespace gradus::comm {
 
-/// Copies between a card and page-locked memory, on a stream of their own.
+/// Copies between a GPU and page-locked memory, on a stream of its own.
 class cuda_staging {
  public:
+  /// Staging for the memory of `device`.
   explicit cuda_staging(cuda& device) : shared_{std::make_shared<shared>(device)} {}
 
+  /// True if the memory is that of the GPU.
   [[nodiscard]] bool on_device(const void* pointer) const {
     cudaPointerAttributes attributes{};
     check_cuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
     return attributes.type == cudaMemoryTypeDevice;
   }
+  /// Allocates page-locked memory. @throws device_error if there is not enough
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     void* pointer = nullptr;
     check_cuda(cudaHostAlloc(&pointer, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     return pointer;
   }
+  /// Frees memory of allocate.
   void deallocate(void* pointer, std::size_t /*bytes*/) const noexcept { static_cast<void>(cudaFreeHost(pointer)); }
 
+  /// Copies to the host after all earlier work of the device; returns when the copy is done.
   void to_host(void* host, const void* device, std::size_t bytes) const {
     const std::scoped_lock lock{shared_->mutex};
     shared_->device.activate();
@@ -41,6 +47,7 @@ class cuda_staging {
     shared_->stream.wait(shared_->begin);
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
+  /// Copies to the device; returns when the copy is done.
   void to_device(void* device, const void* host, std::size_t bytes) const {
     const std::scoped_lock lock{shared_->mutex};
     shared_->device.activate();
@@ -61,17 +68,19 @@ class cuda_staging {
     shared_->stream.synchronize();
   }
 
-  std::shared_ptr<shared> shared_;  // with the duplicates of a communicator
+  std::shared_ptr<shared> shared_;  // shared with the duplicates of a communicator
 };
 static_assert(staging<cuda_staging>);
 
-/// `comm::staged_on_cuda ranks{mpi.duplicate(), device};`
+/// A communicator for GPU memory: `comm::staged_on_cuda ranks{mpi.duplicate(), device};`
 template <class Communicator>
 class staged_on_cuda : public staged<Communicator, cuda_staging> {
  public:
+  /// Takes over a communicator of the host; see staged.
   staged_on_cuda(Communicator hosts, cuda& device)
       : staged<Communicator, cuda_staging>{std::move(hosts), cuda_staging{device}} {}
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] staged_on_cuda duplicate() { return staged_on_cuda{staged<Communicator, cuda_staging>::duplicate()}; }
 
  private:

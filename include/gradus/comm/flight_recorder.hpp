@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Keeps the last communications of a rank and writes them out when one fails.
+// Records the last communications of a rank and writes them to a file when one fails.
 #pragma once
 
 #include <chrono>       // std::chrono
@@ -23,12 +23,12 @@
 
 namespace gradus::comm {
 
-/// The last communications of one rank, as black boxes keep the last minutes of a flight: after a failure the files of
-/// all ranks side by side show which rank was where. Safe for several threads.
+/// The last communications of one rank. After a failure, the files of all ranks together show what each rank was doing.
+/// Thread-safe.
 class flight_recorder {
  public:
-  /// @param file      where the operations are written when one fails; empty: nowhere
-  /// @param capacity  operations to keep
+  /// @param file      path to which the operations are written when one fails; empty: not written
+  /// @param capacity  number of operations to keep
   explicit flight_recorder(std::string file = {}, std::size_t capacity = 256)
       : file_{std::move(file)}, entries_(capacity) {
     if (capacity == 0) {
@@ -36,10 +36,12 @@ class flight_recorder {
     }
   }
 
-  using channel = int;          // see recorded
-  using entry = std::uint64_t;  // likewise
+  /// The state for a communicator, see recorded.
+  using channel = int;  // the recorder's state for a communicator, see recorded
+  /// The state for an operation, see recorded.
+  using entry = std::uint64_t;  // the recorder's state for an operation, see recorded
 
-  /// An operation begins. @return its number, counted from 0
+  /// Records the begin of an operation. @return its number, counted from 0
   std::uint64_t begin(int duplicate, const call_description& what,
                       std::span<const std::byte> /*memory*/ = {}) noexcept {
     const std::scoped_lock lock{mutex_};
@@ -48,12 +50,13 @@ class flight_recorder {
     return next_++;
   }
 
+  /// Records that an operation has completed.
   void end(std::uint64_t number) noexcept {
     const std::scoped_lock lock{mutex_};
     finish(number, progress::complete);
   }
 
-  /// An operation has failed: notes it, and writes the file at the first failure.
+  /// Records that an operation has failed; at the first failure writes the file.
   void fail(std::uint64_t number, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     finish(number, progress::failed);
@@ -62,16 +65,17 @@ class flight_recorder {
       try {
         write(reason);
       } catch (...) {
-        // The failure itself is on its way to the user and matters more than its file.
+        // The failure itself is being reported and matters more than its file
       }
     }
   }
 
-  /// One line an operation, the oldest first:
+  /// The operations as text, one per line, oldest first:
   ///
   ///   number  channel  state  began[s]  took[s]  operation
   ///
-  /// Times count from the construction of the recorder; of what is under way or failed, `took` is the time so far.
+  /// Times count from the construction of the recorder; for operations that are under way or have failed, `took` is the
+  /// time until now.
   [[nodiscard]] std::string text() const {
     const std::scoped_lock lock{mutex_};
     return lines();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// All-reduce in two levels: inside the nodes, and between them.
+// All-reduce in two levels: within nodes, and between nodes.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -21,27 +21,28 @@
 
 namespace gradus::comm {
 
+/// Options of `hierarchical`.
 struct hierarchical_options {
-  /// Arrays go through the levels in segments of this size, so that the levels work at the same time. The same on all
-  /// ranks; 0 for one segment.
+  /// Arrays pass through the levels in pieces of this many bytes, so that the levels work at the same time. The same on
+  /// all ranks; 0: one piece.
   index_t segment_bytes = 2 * 1024 * 1024;
-  /// Arrays up to this size are reduced by one leader a node, which sends them whole: fewer messages.
+  /// For arrays up to this size in bytes one leader per node sends the whole array: fewer messages.
   index_t leader_bytes = 32 * 1024;
 };
 
-/// The ranks of a job on several nodes, whose all-reduce goes in two levels: each rank of a node reduces its block of a
-/// segment inside the node, the ranks with the same place on their nodes all-reduce their blocks between the nodes, all
-/// at the same time, and the node gathers the blocks again. So a node sends each element once, by all its ranks
-/// together, and the inside runs at the speed of `Local`. Small arrays, the elements that do not make a block for every
-/// rank, and nodes with different numbers of ranks: the node reduces, its first rank speaks with those of the other
-/// nodes, and the node is told.
+/// The ranks of a job on several nodes, with an all-reduce in two levels. First each rank of a node reduces its block
+/// of a piece within the node. Then the ranks with the same index on their nodes all-reduce their blocks between the
+/// nodes, all at the same time. At last the node gathers the blocks. So a node sends each element once, shared among
+/// its ranks, and the inner level runs at the speed of `Local`. Small arrays, elements that do not fill a block for
+/// every rank, and nodes with different numbers of ranks use a leader instead: the node reduces, its first rank
+/// all-reduces with those of the other nodes, and broadcasts the result in the node.
 ///
-/// The order in which contributions are combined depends on the placement of the ranks alone, so all ranks get the same
+/// The order in which contributions are combined depends only on the placement of the ranks, so all ranks get the same
 /// bits. Messages and the other collectives are those of `Whole`.
 ///
-/// @tparam Local   among the ranks of a node, e.g. mpi_shared
-/// @tparam Across  of every node the rank with the same place in Local, e.g. mpi or collectives<mpi>
-/// @tparam Whole   all ranks
+/// @tparam Local   communicator of the ranks of a node, e.g. mpi_shared
+/// @tparam Across  communicator of the ranks of all nodes with the same index in Local, e.g. mpi or collectives<mpi>
+/// @tparam Whole   communicator of all ranks
 ///
 /// @code
 ///   comm::mpi_environment environment{argc, argv};
@@ -55,35 +56,42 @@ class hierarchical {
   static_assert(explain_communicator<Whole>());
 
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "hierarchical";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports =
       Local::template supports<Element>&& Across::template supports<Element>&& Whole::template supports<Element>;
 
   /// Called by all ranks.
-  /// @throws configuration_error when the parts are not those of one job, or the options make no sense or differ
+  /// @throws configuration_error if the parts do not belong to one job, or options are invalid or differ
   hierarchical(Local local, Across across, Whole whole, hierarchical_options options = {},
                std::source_location where = std::source_location::current())
       : parts_{std::make_unique<parts>(std::move(local), std::move(across), std::move(whole), options)} {
     check(where);
   }
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, hierarchical&> hierarchical(Argument&& world) : hierarchical{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return parts_ == nullptr ? 0 : parts_->whole.size(); }
 
-  /// The ranks of this node. @pre not moved from
+  /// The communicator of this node. @pre not moved from
   [[nodiscard]] Local& local() noexcept { return parts_->local; }
-  /// All ranks, in one level. @pre not moved from
+  /// The communicator of all ranks, in one level. @pre not moved from
   [[nodiscard]] Whole& whole() noexcept { return parts_->whole; }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept {
     return parts_ == nullptr ? default_time_limit : parts_->whole.time_limit();
   }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     detail::require_open(detail::caller{*this}, "set_time_limit", std::source_location::current());
     parts_->whole.set_time_limit(limit);
@@ -91,28 +99,35 @@ class hierarchical {
     parts_->across.set_time_limit(limit);
   }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return parts_->whole.send(peer, data, tag);
   }
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return parts_->whole.receive(peer, data, tag);
   }
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return parts_->whole.broadcast(data, root);
   }
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return parts_->whole.reduce_scatter(input, output, operation);
   }
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return parts_->whole.all_gather(input, output);
   }
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() { return parts_->whole.barrier(); }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     parts& p = *parts_;
@@ -130,8 +145,8 @@ class hierarchical {
     return p.queue.begin(task, p.blocks(task.count * task.element_bytes), p.options.segment_bytes);
   }
 
-  /// Registers an array with Local if all ranks are on one node; what goes between nodes is copied anyway, and nothing
-  /// happens. See comm::register_memory.
+  /// Registers an array with Local if all ranks are on one node. Otherwise does nothing, because elements are copied
+  /// between nodes anyway. See comm::register_memory.
   template <transferable Element>
   [[nodiscard]] registration_of<Local, Element> register_memory(std::span<Element> data) {
     detail::require_open(detail::caller{*this}, "register_memory", std::source_location::current());
@@ -141,6 +156,7 @@ class hierarchical {
     return comm::register_memory(parts_->local, data);
   }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] hierarchical duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     hierarchical copy;
@@ -150,6 +166,7 @@ class hierarchical {
     return copy;
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {
     if (parts_ != nullptr) {
       parts_->whole.fail(reason);
@@ -163,7 +180,7 @@ class hierarchical {
     parts(Local l, Across a, Whole w, const hierarchical_options& o)
         : local{std::move(l)}, across{std::move(a)}, whole{std::move(w)}, options{o}, queue{this} {}
 
-    /// Into how many blocks a segment of an array of `bytes` is cut; 1 if a leader speaks for the node.
+    /// The number of blocks into which a piece of an array of `bytes` is split; 1 if the node uses a leader.
     [[nodiscard]] int blocks(index_t bytes) const noexcept {
       return even && bytes > options.leader_bytes ? local.size() : 1;
     }
@@ -172,13 +189,13 @@ class hierarchical {
     Across across;
     Whole whole;
     hierarchical_options options;
-    bool even = true;  // all nodes have the same number of ranks
+    bool even = true;  // true if all nodes have the same number of ranks
     detail::two_level_queue queue;
   };
 
   hierarchical() noexcept = default;
 
-  /// Begins one stage of one segment.
+  /// Begins one stage of one piece.
   template <class Element>
   static request begin(void* owner, detail::two_level_stage stage, const detail::two_level_segment& segment,
                        reduction operation) {
@@ -186,7 +203,7 @@ class hierarchical {
     const std::span<Element> all{reinterpret_cast<Element*>(segment.data), static_cast<std::size_t>(segment.count)};
     const std::span<Element> own{reinterpret_cast<Element*>(segment.block),
                                  static_cast<std::size_t>(segment.block_count)};
-    if (segment.block == nullptr) {  // one leader
+    if (segment.block == nullptr) {  // only a leader
       switch (stage) {
         case detail::two_level_stage::gather_in:
           return p.local.all_reduce(all, operation);
@@ -215,7 +232,7 @@ class hierarchical {
       return values[0];
     };
     const auto least = [&](std::int64_t value) { return -largest(-value); };
-    // The leaders, and as many ranks across as there are nodes that have this place.
+    // The number of leaders must be the number of nodes; the size of `across` the number of nodes with this index.
     std::int64_t nodes[1] = {p.local.rank() == 0 ? 1 : 0};
     p.whole.all_reduce(std::span<std::int64_t>{nodes}, reduction::sum).wait(where);
     const bool fits = p.local.size() >= 1 && p.across.size() >= 1 && p.across.size() <= nodes[0] &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that are processes started by mpiexec. Component gradus::mpi.
+// A communicator of processes started by mpiexec. Component gradus::mpi.
 #pragma once
 
 #include <mpi.h>
@@ -35,26 +35,28 @@ namespace detail {
 class mpi_shared_channel;
 }
 
-/// A rank among the processes of an MPI job. The collectives are the MPI library's own.
+/// A rank among the processes of an MPI job. The collectives are those of the MPI library.
 ///
-/// Every wait polls MPI, so that it has a time limit and ends when another rank fails; an error code of MPI becomes a
-/// communication_error with MPI's words. When the time limit is over the message says what the other ranks wait for and
-/// which do not answer. A rank that waits for one whose communicator has been destroyed gets communication_error that
-/// names it. MPI cannot take back a collective or a send that has begun: after a failure the process makes
-/// no more MPI calls on its communicators, and ends by MPI_Abort (see mpi_environment).
+/// Every wait polls MPI, so that it has a time limit and ends when another rank fails. An MPI error code becomes a
+/// communication_error with MPI's message. When the time limit is over, the message shows what the other ranks wait for
+/// and which ranks do not answer. A rank that waits for one whose communicator has been destroyed gets
+/// communication_error with that rank. MPI cannot withdraw a collective or a send that has begun: after a failure the
+/// process makes no more MPI calls on its communicators, and ends by MPI_Abort (see mpi_environment).
 ///
-/// Whether all ranks get the same bits is up to the MPI library: MPICH and Open MPI give the same bits on all ranks for
+/// The MPI library decides whether all ranks get the same bits: MPICH and Open MPI give the same bits on all ranks for
 /// the reductions of this class.
 class mpi {
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "mpi";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
-  /// All ranks of the job, on a channel of its own. Called by all ranks.
+  /// All ranks of the job, with separate messages. Called by all ranks.
   explicit mpi(mpi_environment& environment) : mpi{environment, MPI_COMM_WORLD} {}
 
-  /// The ranks of `ranks`, on a channel of its own: the MPI communicator is duplicated, not taken over. Called by all
+  /// The ranks of `ranks`, with separate messages: the MPI communicator is duplicated, not taken over. Called by all
   /// its ranks.
   GRADUS_COLD mpi(mpi_environment& environment, MPI_Comm ranks) {
     detail::mpi_process& process = *environment.process_;
@@ -65,18 +67,22 @@ class mpi {
       MPI_Comm_rank(ranks, &rank);
       MPI_Comm_size(ranks, &size);
     }
-    auto membership = process.join(number, rank, size);  // before MPI_Comm_dup lets any rank go on, and leave
+    // Before MPI_Comm_dup returns on any rank, which could then leave.
+    auto membership = process.join(number, rank, size);
     MPI_Comm own = MPI_COMM_NULL;
     detail::check_mpi(process.enter([&] { return MPI_Comm_dup(ranks, &own); }), "comm::mpi", "MPI_Comm_dup");
     channel_ = std::make_unique<detail::mpi_channel>(environment.process_, own, std::move(membership));
   }
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, mpi&> mpi(Argument&& world) : mpi{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// Takes over a rank; the other object has size() 0 afterwards.
   mpi(mpi&&) noexcept = default;
+  /// Ends this communicator as the destructor does, then takes over the other.
   mpi& operator=(mpi&& other) noexcept {
     if (this != &other) {
       leave();
@@ -88,16 +94,20 @@ class mpi {
   }
   GRADUS_COLD ~mpi() { leave(); }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     require_time_limit(name, limit);
     limit_ = limit;
   }
 
-  /// MPI counts with int: longer arrays go in parts of at most so many elements. For tests of that.
+  /// MPI counts with int: longer arrays are sent in parts of at most `elements` elements. For tests of that.
   void set_largest_count(int elements) {
     if (elements < 1) {
       raise<configuration_error>("comm::mpi.set_largest_count", "at least 1", {elements});
@@ -105,42 +115,49 @@ class mpi {
     largest_count_ = elements;
   }
 
-  /// The MPI communicator, for calls that this class does not offer. It stays owned by this object.
+  /// The MPI communicator, for calls that this class does not offer. This object still owns it.
   [[nodiscard]] MPI_Comm native() const noexcept {
     return channel_ == nullptr ? MPI_COMM_NULL : channel_->communicator();
   }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return begin_send(peer, data.data(), size_of(data), detail::mpi_element_of<Element>(), tag);
   }
 
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return begin_receive(peer, data.data(), size_of(data), detail::mpi_element_of<Element>(), tag);
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return begin_all_reduce(data.data(), size_of(data), detail::mpi_element_of<Element>(), operation);
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return begin_broadcast(data.data(), size_of(data), detail::mpi_element_of<Element>(), root);
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return begin_reduce_scatter(input.data(), output.data(), size_of(output), detail::mpi_element_of<Element>(),
                                 operation);
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return begin_all_gather(input.data(), output.data(), size_of(input), detail::mpi_element_of<Element>());
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
     detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::barrier}, limit_);
     request pending{operation};
@@ -148,11 +165,12 @@ class mpi {
     return pending;
   }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] GRADUS_COLD mpi duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::mpi_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
     request pending{operation};
-    // Before any rank can have left the duplicate.
+    // Before any rank can leave the duplicate.
     auto membership = channel_->process().join(channel_->membership().channel_of_duplicate(), rank(), size());
     operation.add("MPI_Comm_idup",
                   [&](MPI_Request* handle) { return MPI_Comm_idup(native(), &operation.new_communicator(), handle); });
@@ -165,6 +183,7 @@ class mpi {
     return copy;
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {
     if (channel_ != nullptr) {
       channel_->process().fail(reason);
@@ -182,7 +201,7 @@ class mpi {
     return static_cast<index_t>(data.size());
   }
 
-  // The communications themselves: arrays of `count` elements, whatever their type.
+  // The communications, on arrays of `count` elements of any type.
 
   request begin_send(int peer, const void* data, index_t count, const detail::mpi_element& element, int tag) {
     detail::mpi_operation& operation =
@@ -235,13 +254,13 @@ class mpi {
     return pending;
   }
 
-  /// @param count  elements of a block
+  /// @param count  elements per rank
   request begin_reduce_scatter(const void* input, void* output, index_t count, const detail::mpi_element& element,
                                reduction operation) {
     detail::mpi_operation& under_way =
         fresh({.kind = call_kind::reduce_scatter, .operation = operation, .count = count}, element);
     request pending{under_way};
-    // MPI's buffers may not overlap, ours may: then the result goes through memory of the operation's own.
+    // MPI's buffers must not overlap, but ours may: then the result passes through a buffer of the operation.
     void* target = output;
     if (target == at(input, rank() * count, element)) {
       const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
@@ -266,12 +285,13 @@ class mpi {
     return pending;
   }
 
-  /// @param count  elements of a block
+  /// @param count  elements per rank
   GRADUS_COLD request begin_all_gather(const void* input, void* output, index_t count,
                                        const detail::mpi_element& element) {
     detail::mpi_operation& operation = fresh({.kind = call_kind::all_gather, .count = count}, element);
     request pending{operation};
-    // MPI wants all ranks to do it in place or none, ours may differ: so put the own block into its place first.
+    // MPI requires that all ranks work in place or none. Ours may differ, so copy the own contribution into the output
+    // first.
     const std::size_t bytes = static_cast<std::size_t>(count) * element.bytes;
     void* const own_block = at(output, rank() * count, element);
     if (bytes != 0 && input != own_block) {
@@ -286,7 +306,7 @@ class mpi {
     }
     for_each_part(count, [&](index_t begin, int part) {
       operation.add("MPI_Iallgather", [&](MPI_Request* handle) {
-        // `part` elements of every block, the blocks being `count` elements apart
+        // `part` elements of each rank's contribution; contributions are `count` elements apart
         MPI_Datatype contiguous = MPI_DATATYPE_NULL;
         MPI_Datatype spaced = MPI_DATATYPE_NULL;
         MPI_Type_contiguous(part, element.type, &contiguous);
@@ -318,7 +338,7 @@ class mpi {
 
   void leave() noexcept {
     if (channel_ != nullptr && channel_->process().failed()) {
-      // MPI may still hold memory of unfinished operations: it stays until the process ends, which is soon.
+      // MPI may still use memory of unfinished operations. It is kept until the process ends, which is soon.
       static_cast<void>(channel_.release());
     }
     channel_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// MPI from the beginning of main to its end, and what happens when a rank ends in an exception.
+// Initializes MPI at the beginning of main and finalizes it at the end, also when a rank ends with an exception.
 #pragma once
 
 #include <mpi.h>
@@ -15,14 +15,15 @@
 
 namespace gradus::comm {
 
+/// Options of mpi_environment.
 struct mpi_options {
-  /// After a failure, how long a rank that ends waits for the others to learn of it and to end too.
+  /// After a failure, how long a rank that ends waits for the others to learn of it and to end as well.
   std::chrono::milliseconds grace{2000};
-  /// What the job returns after a failure.
+  /// The exit code of the job after a failure.
   int exit_code = 1;
 };
 
-/// Initializes MPI and finalises it when it is destroyed. One object in main, before any `mpi` communicator.
+/// Initializes MPI, and finalizes it when it is destroyed. Make one object in main, before any `mpi` communicator.
 ///
 /// @code
 ///   int main(int argc, char** argv) {
@@ -31,23 +32,25 @@ struct mpi_options {
 ///   }
 /// @endcode
 ///
-/// Asks for MPI_THREAD_MULTIPLE; with less, calls of several threads take turns. After a failure (an exception in the
-/// function of `run`, an exception that destroys the environment, `fail`, a time limit) the other ranks are told, and
-/// when the environment is destroyed it gives them `grace` to end with a message of their own and then ends the job by
-/// MPI_Abort, because MPI cannot be finalised with communications under way. An exception that nothing in main catches
-/// may destroy no objects at all: use `run`, or catch in main.
+/// Requests MPI_THREAD_MULTIPLE; if MPI provides less, calls of several threads take turns. Failures are: an exception
+/// in the function of `run`, an exception that destroys the environment, `fail`, a time limit. After a failure the
+/// other ranks are notified. When the environment is destroyed, it gives them the time `grace` to end with their own
+/// message. Then it ends the job by MPI_Abort, because MPI cannot be finalized while communications are under way. An
+/// exception that is not caught in main may destroy no objects at all: use `run`, or catch it in main.
 ///
-/// Errors of MPI on MPI_COMM_WORLD and MPI_COMM_SELF are returned, not fatal: a program that calls MPI itself has to
-/// look at what calls return.
+/// MPI errors on MPI_COMM_WORLD and MPI_COMM_SELF are returned instead of fatal: a program that calls MPI itself has to
+/// check the results of its calls.
 ///
-/// Destroyed by all ranks: without a failure the destructor waits for those of the other ranks, as MPI_Finalize does,
-/// and learns of their failures meanwhile.
+/// All ranks destroy it. Without a failure the destructor waits for those of the other ranks, as MPI_Finalize does, and
+/// meanwhile learns of their failures.
 ///
-/// If MPI runs already (another library has begun it), it is left running and its error handlers are left alone, and an
+/// If MPI is already initialized (by another library), it is not finalized, its error handlers are unchanged, and an
 /// exception does not end the job.
 class mpi_environment {
  public:
+  /// Initializes MPI with the arguments of main, from which MPI may remove its own.
   mpi_environment(int& argc, char**& argv, mpi_options options = {}) : mpi_environment{&argc, &argv, options} {}
+  /// Initializes MPI without arguments.
   explicit mpi_environment(mpi_options options = {}) : mpi_environment{nullptr, nullptr, options} {}
 
   mpi_environment(const mpi_environment&) = delete;
@@ -80,15 +83,17 @@ class mpi_environment {
     MPI_Finalize();
   }
 
-  /// Among all processes of the job.
+  /// This rank among all processes of the job, counted from 0.
   [[nodiscard]] int rank() const noexcept { return process_->rank(); }
+  /// The number of processes of the job.
   [[nodiscard]] int size() const noexcept { return process_->size(); }
 
-  /// Tells all other ranks that this one has failed; their waits throw communication_error. For a catch clause in main.
+  /// Reports to all other ranks that this one has failed; their waits throw communication_error. For a catch clause in
+  /// main.
   void fail(std::string_view reason) noexcept { process_->fail(reason); }
 
-  /// Calls function(world) with a communicator of all ranks and returns what it returns. If it throws, tells the other
-  /// ranks why before the exception goes on.
+  /// Calls function(world) with a communicator of all ranks and returns its result. If it throws, reports the reason to
+  /// the other ranks before the exception leaves.
   template <class Function>
   decltype(auto) run(Function&& function);  // in mpi.hpp
 
@@ -104,8 +109,8 @@ class mpi_environment {
       detail::check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "mpi_environment",
                         "MPI_Init_thread");
       owner_ = true;
-      // What fails is reported as an exception that names rank and operation. Duplicates inherit it; of calls that have
-      // no communicator, such as those with MPI_COMM_NULL, the handlers of these decide.
+      // Failures are reported as exceptions with rank and operation. Duplicates inherit this handler. It also applies
+      // to calls without a communicator, such as those with MPI_COMM_NULL.
       MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
       MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks of an MPI job that share a node: collectives through shared memory. Component gradus::mpi.
+// A communicator of MPI ranks on one node, with collectives through shared memory. Component gradus::mpi.
 #pragma once
 
 #include <mpi.h>
@@ -35,66 +35,75 @@
 
 namespace gradus::comm {
 
+/// Options of `mpi_shared`.
 struct mpi_shared_options {
-  /// Arrays go through shared memory in segments of this size, which stay in the caches. The same on all ranks; results
-  /// do not depend on it. Rounded up so that each rank has a part of at least 64 bytes.
+  /// Arrays pass through shared memory in pieces of this many bytes, which stay in the caches. The same on all ranks;
+  /// results do not depend on it. Rounded up so that each rank has a part of at least 64 bytes.
   index_t segment_bytes = 512 * 1024;
 };
 
-/// A rank among the processes of an MPI job that run on one node. Collectives go through memory that the ranks share
-/// (an MPI-3 window), at the speed of memory; messages are those of `mpi`.
+/// A rank among the processes of an MPI job that run on one node. Collectives use memory that the ranks share (an MPI-3
+/// shared window), at the speed of memory; messages are those of `mpi`.
 ///
-/// A rank copies a segment of its array into its part of the window and says so by a word beside it; each rank reduces
-/// a part of the segment, in the order of the ranks, so that all ranks get the same bits whatever the segment size is;
-/// then each copies the others' parts. Meanwhile the next segment is on its way. Small arrays are exchanged at once and
+/// A rank copies a piece of its array into its part of the shared window and sets a flag next to it. Each rank reduces
+/// a part of the piece, in the order of the ranks, so all ranks get the same bits for every piece size. Then each rank
+/// copies the parts of the others. Meanwhile the next piece is under way. Small arrays are exchanged at once and
 /// reduced by every rank.
 ///
-/// Collectives are carried out in the order in which they were begun, by the ranks themselves: they move while a rank
-/// waits for or tests a request of this communicator, and not while it waits for another communicator.
+/// The ranks run collectives themselves, in the order in which they were begun: a collective makes progress while a
+/// rank waits for or tests a request of this communicator, but not while it waits for another communicator.
 ///
-/// Failures are those of `mpi`: every wait has a time limit, and a rank that fails makes the others fail with its
-/// reason. Ranks that begin different collectives get communication_error that names both calls.
+/// Failures are handled as in `mpi`: every wait has a time limit, and a rank that fails makes the others fail with its
+/// reason. Ranks that begin different collectives get communication_error with both calls.
 ///
-/// An array that is reduced again and again can be registered: then all ranks reach it, and a large all_reduce of it
-/// copies nothing. parallel::all_reduce registers the gradients, and parallel::sharded_update, which is what
-/// trainers do here unless told otherwise, the parameters and the state of the update rule too.
+/// An array that is reduced repeatedly can be registered. Then all ranks can access it, and a large all_reduce of it
+/// copies nothing. parallel::all_reduce registers the gradients. parallel::sharded_update, the default of trainers
+/// here, also registers the parameters and the state of the update rule.
 ///
-/// Each communicator takes (4 * segment_bytes + 8 KiB) of shared memory a rank, and registered memory as much again as
-/// it has. Duplicates use again what others have given back; all stays with the process until MPI is finalised.
+/// Each communicator uses (4 * segment_bytes + 8 KiB) of shared memory per rank, and as much again as the memory that
+/// is registered. Duplicates reuse the memory that others have released; the process keeps all of it until MPI is
+/// finalized.
 class mpi_shared {
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "mpi_shared";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
-  /// All ranks of the job, which run on one node. Called by all ranks.
-  /// @throws configuration_error that names ranks on other nodes, or if the options are out of range or differ
+  /// All ranks of the job, which must run on one node. Called by all ranks.
+  /// @throws configuration_error with the ranks on other nodes, or if options are out of range or differ
   explicit mpi_shared(mpi_environment& environment, mpi_shared_options options = {},
                       std::source_location where = std::source_location::current())
       : mpi_shared{environment, MPI_COMM_WORLD, options, where} {}
 
-  /// The ranks of `ranks`, which run on one node. Called by all its ranks; the MPI communicator is duplicated.
-  /// @throws configuration_error that names ranks on other nodes, or if the options are out of range or differ
+  /// The ranks of `ranks`, which must run on one node. Called by all its ranks; the MPI communicator is duplicated.
+  /// @throws configuration_error with the ranks on other nodes, or if options are out of range or differ
   mpi_shared(mpi_environment& environment, MPI_Comm ranks, mpi_shared_options options = {},
              std::source_location where = std::source_location::current())
       : channel_{open(mpi{environment, ranks}, options, where)} {}
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, mpi_shared&> mpi_shared(Argument&& world) : mpi_shared{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
-  /// The ranks of a job by nodes; see split_by_node.
+  /// The ranks of a job, split by node; see split_by_node.
   struct split;
 
   /// Splits the ranks of `ranks` by the nodes on which they run. Called by all its ranks.
   [[nodiscard]] static split split_by_node(mpi_environment& environment, MPI_Comm ranks = MPI_COMM_WORLD,
                                            mpi_shared_options options = {});
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     require_time_limit(name, limit);
     limit_ = limit;
@@ -103,49 +112,58 @@ class mpi_shared {
     }
   }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return message<Element>(call_kind::send, peer, tag, data.size(),
                             [&] { return channel_->messages().send(peer, data, tag); });
   }
 
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return message<Element>(call_kind::receive, peer, tag, data.size(),
                             [&] { return channel_->messages().receive(peer, data, tag); });
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return collective<Element>({.kind = call_kind::all_reduce, .operation = operation, .count = count(data)},
                                data.data(), data.data());
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return collective<Element>({.kind = call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
                                data.data());
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return collective<Element>({.kind = call_kind::reduce_scatter, .operation = operation, .count = count(output)},
                                input.data(), output.data());
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return collective<Element>({.kind = call_kind::all_gather, .count = count(input)}, input.data(), output.data());
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() { return channel_->begin({.what = {.kind = call_kind::barrier}}, limit_); }
 
-  /// Memory that was registered; this rank's alone again when its last handle is gone. A handle does not go while a
-  /// collective of the memory is under way.
+  /// A handle of registered memory. When the last handle is gone, the memory is private to this rank again. The
+  /// destructor waits for collectives of the memory that are under way.
   class registration {
    public:
     registration() noexcept = default;
+    /// Takes over the handle; the other one is empty afterwards.
     registration(registration&&) noexcept = default;
+    /// Releases this handle, then takes over the other.
     registration& operator=(registration&& other) noexcept {
       end();
       of_channel_ = std::move(other.of_channel_);
@@ -153,10 +171,10 @@ class mpi_shared {
     }
     GRADUS_COLD ~registration() { end(); }
 
-    /// Whether the ranks reach each other's memory. Otherwise, where the system does not allow it or has too little
-    /// shared memory (in a container /dev/shm often has 64 MB), for arrays shorter than a page, with segments shorter
-    /// than two, and for parts of registered arrays and those that other ranks share, elements go through the segments
-    /// like any others.
+    /// True if the ranks can access each other's memory. Otherwise elements pass through shared memory in pieces, as
+    /// for other arrays. This happens if the system does not allow it or has too little shared memory (in a container
+    /// /dev/shm often has 64 MB), for arrays shorter than a page, with pieces shorter than two pages, and for parts of
+    /// registered arrays and of arrays that other ranks share.
     [[nodiscard]] bool active() const noexcept { return of_channel_ != nullptr; }
 
    private:
@@ -179,12 +197,12 @@ class mpi_shared {
     std::shared_ptr<detail::mpi_registration> of_channel_;
   };
 
-  /// Called by all ranks, each with an array of the same size, which keeps its place and contents; its whole pages
-  /// are replaced by shared ones (Linux: mremap of an MPI-3 window). From then on an all_reduce of more than 16 KiB (of
-  /// all ranks together) of it, the same elements on all ranks, is done where the arrays lie: every rank reads and
-  /// writes those of the others. Duplicates may register the same array. After a failure others may write to it until
-  /// they know of it.
-  /// @pre nobody uses the array during the call, and it outlives the handle
+  /// Called by all ranks, each with an array of the same size, which keeps its address and contents; its whole pages
+  /// are replaced by shared ones (Linux: mremap of an MPI-3 window). From then on, an all_reduce of the array or a part
+  /// of it, the same elements on all ranks, with more than 16 KiB (of all ranks together), runs in place: every rank
+  /// reads and writes the arrays of the others. Duplicates may register the same array. After a failure other ranks may
+  /// still write to it until they learn of the failure.
+  /// @pre no thread uses the array during the call, and the array outlives the handle
   /// @throws communication_error if the ranks' sizes differ
   template <transferable Element>
   [[nodiscard]] registration register_memory(std::span<Element> data) {
@@ -196,17 +214,17 @@ class mpi_shared {
                                                   static_cast<index_t>(data.size_bytes()), limit_)};
   }
 
-  /// What all ranks reach of an array of each of them.
+  /// The parts of the ranks' arrays that all ranks can access.
   template <class Element>
   class window {
    public:
-    /// The first element that is reached: that which begins the first page that is whole on all ranks.
+    /// Index of the first accessible element: the first whole page on all ranks begins there.
     [[nodiscard]] index_t first() const noexcept { return first_; }
-    /// What is reached of a rank's array, from its element first() on; nothing where registered memory is not active.
-    /// Who reads or writes when is for the ranks to agree upon, e.g. by barriers.
+    /// The accessible part of a rank's array, which begins at its element first(); empty if registered memory is not
+    /// active. The ranks must agree when each reads or writes, e.g. by barriers.
     [[nodiscard]] std::span<Element> of(int rank) const noexcept { return arrays_[static_cast<std::size_t>(rank)]; }
 
-    /// True. Nothing has to be kept: shared pages stay until MPI is finalised.
+    /// Always true: shared pages stay valid until MPI is finalized.
     [[nodiscard]] static constexpr bool use() noexcept { return true; }
 
    private:
@@ -228,20 +246,22 @@ class mpi_shared {
 
     registration memory_;
     index_t first_ = 0;
-    dynamic_array<std::span<Element>> arrays_;  // of the ranks
+    dynamic_array<std::span<Element>> arrays_;  // one per rank
   };
 
-  /// Called by all ranks, each with an array of the same size. The array is registered, with all that follows from it,
-  /// as long as the window lives.
+  /// Called by all ranks, each with an array of the same size. The array stays registered for the lifetime of the
+  /// window; see register_memory.
   /// @throws communication_error if the ranks' sizes differ
   template <transferable Element>
   [[nodiscard]] window<Element> make_window(std::span<Element> data) {
     return {register_memory(data), data, size()};
   }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] mpi_shared duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
-    // MPI makes windows by a call that does not return until all ranks have come: so meet before it.
+    // MPI's call that makes windows returns only after all ranks have called it, so synchronize first, with a time
+    // limit.
     channel_->begin({.what = {.kind = call_kind::duplicate}}, limit_).wait();
     mpi_shared copy;
     copy.channel_ =
@@ -251,6 +271,7 @@ class mpi_shared {
     return copy;
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {
     if (channel_ != nullptr) {
       channel_->process().fail(reason);
@@ -313,7 +334,8 @@ class mpi_shared {
         MPI_Comm_split_type(messages.native(), MPI_COMM_TYPE_SHARED, messages.rank(), MPI_INFO_NULL, &node), name,
         "MPI_Comm_split_type");
     int own = messages.rank();
-    detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");  // a node is called by its first rank
+    // The first rank of a node gives the node its number.
+    detail::check_mpi(MPI_Bcast(&own, 1, MPI_INT, 0, node), name, "MPI_Bcast");
     MPI_Comm_free(&node);
     dynamic_array<int> nodes(size);
     detail::check_mpi(MPI_Allgather(&own, 1, MPI_INT, nodes.data(), 1, MPI_INT, messages.native()), name,
@@ -336,12 +358,12 @@ class mpi_shared {
 };
 static_assert(communicator<mpi_shared>);
 
-/// What a rank gets when a job is split by nodes.
+/// The communicators of a rank after a job is split by node.
 struct mpi_shared::split {
   mpi_shared local;  ///< the ranks of this node, in the order of the whole
-  mpi across;        ///< of every node the rank with the same rank in `local`, in the order of the nodes
-  int node;          ///< of this rank, counted from 0 in the order of the nodes' first ranks
-  int nodes;         ///< in all
+  mpi across;        ///< the ranks of all nodes with the same rank in `local`, in the order of the nodes
+  int node;          ///< index of this rank's node, in the order of the nodes' first ranks
+  int nodes;         ///< number of nodes
 };
 
 inline mpi_shared::split mpi_shared::split_by_node(mpi_environment& environment, MPI_Comm ranks,
@@ -356,7 +378,7 @@ inline mpi_shared::split mpi_shared::split_by_node(mpi_environment& environment,
   int local_rank = 0;
   check(MPI_Comm_rank(local, &local_rank), "MPI_Comm_rank");
   const int first = local_rank == 0 ? 1 : 0;
-  int place[2] = {0, 0};  // the nodes whose first rank is at most this one; all nodes
+  int place[2] = {0, 0};  // number of nodes whose first rank is at most this one; number of all nodes
   check(MPI_Scan(&first, &place[0], 1, MPI_INT, MPI_SUM, ranks), "MPI_Scan");
   check(MPI_Allreduce(&first, &place[1], 1, MPI_INT, MPI_SUM, ranks), "MPI_Allreduce");
   check(MPI_Bcast(&place[0], 1, MPI_INT, 0, local), "MPI_Bcast");

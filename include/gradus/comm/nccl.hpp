@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that are GPUs, connected by NCCL. Component gradus::nccl.
+// A communicator of GPUs, connected by NCCL. Component gradus::nccl.
 #pragma once
 
 #include <nccl.h>  // ncclAllReduce
@@ -57,33 +57,35 @@ inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>        
 
 }  // namespace detail
 
-/// A rank among GPUs, one card a rank, in one process or in many.
+/// A rank among GPUs, one GPU per rank, in one process or in many.
 ///
 ///   cuda device{{.device = local_rank}};
 ///   comm::nccl gpus{mpi.duplicate(), device};  // or of comm::threads: any communicator of the same ranks
 ///   train::trainer trainer{net, rule, gpus};
 ///
-/// Buffers are spans of elements in the memory of the card; spans of host memory are copied there and back, which is
-/// meant for a few numbers. Communications run on a stream of their own: each begins after the work that the device had
-/// been given when it was begun, and when a wait is over the host and all later work of the device see the result.
+/// Buffers are spans of elements in GPU memory. Spans of host memory are copied to the GPU and back; use them for a few
+/// numbers only. Communications run on a stream of their own. Each begins after the work that was submitted to the
+/// device before it. After a wait, the host and all later work of the device see the result.
 ///
-/// A wait looks at NCCL's asynchronous errors and at the host communicator: failures become communication_error with
-/// the rank and the reason, the communications under way are ended by ncclCommAbort, and the communicator and its
-/// duplicates cannot be used any more. Without a host communicator (ranks that met by a file) a rank learns of the
-/// failure of another from NCCL or from the time limit.
+/// A wait checks NCCL's asynchronous errors and the host communicator. A failure becomes communication_error with the
+/// rank and the reason, ncclCommAbort ends the communications under way, and the communicator and its duplicates can no
+/// longer be used. Without a host communicator (ranks that met through a file), a rank learns of another rank's failure
+/// from NCCL or by the time limit.
 ///
-/// What differs from other communicators: messages that are begun before a wait travel together and are matched by tag
-/// among these alone; two communicators on one card begin their collectives in the same order on all ranks; and two
-/// ranks that name different sizes are not told so.
+/// Differences from other communicators: messages that are begun before a wait travel together, and tags are matched
+/// only among these; two communicators on one GPU begin their collectives in the same order on all ranks; and sizes
+/// that differ between two ranks are not detected.
 class nccl {
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "nccl";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
-  /// The ranks of a host communicator, which it owns from now on: give it a duplicate. Called by all ranks, each with a
-  /// card of its own.
-  /// @throws device_error, communication_error when NCCL cannot connect them
+  /// The ranks of a host communicator, which this one owns from now on: pass a duplicate. Called by all ranks, each with
+  /// its own GPU.
+  /// @throws device_error, communication_error if NCCL cannot connect them
   template <class Communicator>
   GRADUS_COLD nccl(Communicator hosts, cuda& device) : limit_{hosts.time_limit()} {
     static_assert(explain_communicator<Communicator>());
@@ -100,11 +102,11 @@ class nccl {
     connect(device, std::move(link), id, rank, size);
   }
 
-  /// Ranks that have nothing in common but a directory: rank 0 writes NCCL's id to the file, which must not exist, and
-  /// removes it when all are connected.
+  /// Ranks that share only a directory: rank 0 writes NCCL's id to the file, which must not exist, and removes it when
+  /// all ranks are connected.
   /// @param limit  how long the ranks wait for each other, now and later
-  /// @throws configuration_error, format_error, communication_error when they do not find each other
-  GRADUS_COLD nccl(const std::string& path, int rank, int size, cuda& device,
+  /// @throws configuration_error, format_error, communication_error if they do not find each other
+  GRADUS_COLD nccl(cuda& device, const std::string& path, int rank, int size,
                    std::chrono::milliseconds limit = default_time_limit)
       : limit_{limit} {
     require_time_limit("comm::nccl", limit);
@@ -125,44 +127,53 @@ class nccl {
     }
   }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return channel_ == nullptr ? 0 : channel_->rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->size(); }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     require_time_limit(name, limit);
     limit_ = limit;
   }
 
-  /// The communicator of NCCL, for calls that this class does not offer; null after a failure. It stays owned by this
-  /// object.
+  /// The NCCL communicator, for calls that this class does not offer; null after a failure. This object still owns it.
   [[nodiscard]] ncclComm_t native() const noexcept { return channel_ == nullptr ? nullptr : channel_->communicator(); }
+  /// The GPU of this rank.
   [[nodiscard]] cuda& device() const noexcept { return channel_->device(); }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return begin_message({.kind = call_kind::send, .peer = peer, .tag = tag, .element = element_name<Element>},
                          data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return begin_message({.kind = call_kind::receive, .peer = peer, .tag = tag, .element = element_name<Element>},
                          data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return begin_all_reduce({.kind = call_kind::all_reduce, .operation = operation, .element = element_name<Element>},
                             data.data(), data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return begin_broadcast({.kind = call_kind::broadcast, .peer = root, .element = element_name<Element>}, data.data(),
                            data.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return begin_reduce_scatter(
@@ -170,12 +181,14 @@ class nccl {
         output.data(), output.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return begin_all_gather({.kind = call_kind::all_gather, .element = element_name<Element>}, input.data(),
                             output.data(), input.size(), sizeof(Element), detail::nccl_type<Element>);
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
     return begin({.kind = call_kind::barrier}, [this](detail::nccl_operation& operation) {
       void* const one = channel_->lend(operation, &barrier_byte_, 1, true, false);
@@ -185,6 +198,7 @@ class nccl {
     });
   }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] GRADUS_COLD nccl duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     detail::nccl_operation& operation = channel_->fresh({.kind = call_kind::duplicate}, limit_);
@@ -203,6 +217,7 @@ class nccl {
     return copy;
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {
     if (channel_ != nullptr) {
       channel_->give_up(reason);
@@ -233,10 +248,10 @@ class nccl {
     const ncclResult_t result = ncclCommInitRankConfig(&made, size, id, rank, &config);
     channel_ = std::make_unique<detail::nccl_channel>(device, std::move(link), made, rank, size);
     channel_->settle(result, {.kind = call_kind::duplicate}, limit_, std::source_location::current());
-    barrier().wait();  // connects them
+    barrier().wait();  // connects the ranks
   }
 
-  /// Begins a collective: prepare(operation) lends its buffers and returns what gives NCCL the work.
+  /// Begins a collective: prepare(operation) maps its buffers and returns the function that submits the work to NCCL.
   template <class Prepare>
   [[nodiscard]] request begin(const call_description& what, const Prepare& prepare) {
     detail::nccl_operation& operation = channel_->fresh(what, limit_);
@@ -288,7 +303,7 @@ class nccl {
     });
   }
 
-  /// @param count  elements of a block
+  /// @param count  elements per rank
   GRADUS_NEVER_INLINE request begin_reduce_scatter(call_description what, const void* input, void* output,
                                                    std::size_t count, std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);
@@ -303,7 +318,7 @@ class nccl {
     });
   }
 
-  /// @param count  elements of a block
+  /// @param count  elements per rank
   GRADUS_NEVER_INLINE request begin_all_gather(call_description what, const void* input, void* output,
                                                std::size_t count, std::size_t bytes, ncclDataType_t type) {
     what.count = static_cast<index_t>(count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A communicator that tells a recorder what it does.
+// A communicator that reports its operations to a recorder.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -27,7 +27,7 @@ class flight_recorder;
 
 namespace detail {
 
-/// An operation of another communicator, watched.
+/// An operation of another communicator that is reported to a recorder.
 template <class Recorder>
 class recorded_operation final : public operation {
  public:
@@ -88,8 +88,8 @@ class recorded_operation final : public operation {
 
 }  // namespace detail
 
-/// A communicator whose operations, and those of its duplicates, are told to a recorder: to a flight_recorder, which
-/// keeps the last ones for the case of a failure, or to trace::transfers.
+/// A communicator that reports its operations, and those of its duplicates, to a recorder: a flight_recorder, which
+/// keeps the last ones in case of a failure, or trace::transfers.
 ///
 /// @code
 ///   auto recorder = std::make_shared<comm::flight_recorder>("flight_" + std::to_string(rank) + ".tsv");
@@ -97,82 +97,101 @@ class recorded_operation final : public operation {
 /// @endcode
 ///
 /// A recorder has
-///   1. a type `channel` of what it keeps of one communicator, made from the number of the duplicate;
-///   2. a type `entry` of what it keeps of an operation, and `entry begin(channel&, const call_description&,
-///      std::span<const std::byte> memory)`, where the memory is the larger one of the operation's;
-///   3. `end(entry&)` and `fail(entry&, std::string_view reason)`, which do not throw, one of which is called once;
-///   4. perhaps `wait_begins(entry&)`: from now on a thread stands still until the operation ends.
+///   1. a type `channel`, its state for one communicator, made from the number of the duplicate;
+///   2. a type `entry`, its state for an operation, and `entry begin(channel&, const call_description&,
+///      std::span<const std::byte> memory)`, where `memory` is the larger buffer of the operation;
+///   3. `end(entry&)` and `fail(entry&, std::string_view reason)`, which do not throw; one of them is called once;
+///   4. optionally `wait_begins(entry&)`: from now on a thread waits until the operation ends.
 template <class Communicator, class Recorder = flight_recorder>
 class recorded {
   static_assert(explain_communicator<Communicator>());
 
  public:
+  /// The recorder.
   using recorder_type = Recorder;
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = Communicator::name;
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = Communicator::template supports<Element>;
 
+  /// Takes over a communicator and reports to `recorder`.
   explicit recorded(Communicator base, std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>())
       : recorded{std::move(base), std::move(recorder), std::make_shared<int>(0)} {}
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, recorded&> recorded(Argument&& world) : recorded{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// The recorder to which operations are reported.
   [[nodiscard]] Recorder& recorder() noexcept { return *recorder_; }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return base_.rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return base_.size(); }
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) { base_.set_time_limit(limit); }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return watch<Element>(
         {.kind = call_kind::send, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&] { return base_.send(peer, data, tag); });
   }
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return watch<Element>(
         {.kind = call_kind::receive, .peer = peer, .tag = tag, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&] { return base_.receive(peer, data, tag); });
   }
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return watch<Element>(
         {.kind = call_kind::all_reduce, .operation = operation, .count = static_cast<index_t>(data.size())},
         std::as_bytes(data), [&] { return base_.all_reduce(data, operation); });
   }
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return watch<Element>({.kind = call_kind::broadcast, .peer = root, .count = static_cast<index_t>(data.size())},
                           std::as_bytes(data), [&] { return base_.broadcast(data, root); });
   }
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return watch<Element>(
         {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
         std::as_bytes(input), [&] { return base_.reduce_scatter(input, output, operation); });
   }
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return watch<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
                           std::as_bytes(output), [&] { return base_.all_gather(input, output); });
   }
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
     return watch<std::uint8_t>({.kind = call_kind::barrier}, {}, [&] { return base_.barrier(); });
   }
+  /// Registers an array with the communicator; see comm::register_memory.
   template <transferable Element>
   [[nodiscard]] auto register_memory(std::span<Element> data) {
     return comm::register_memory(base_, data);
   }
-  /// If the communicator makes windows.
+  /// Makes a window if the communicator supports it.
   template <transferable Element>
   [[nodiscard]] auto make_window(std::span<Element> data) requires makes_windows<Communicator, Element> {
     return base_.make_window(data);
   }
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] recorded duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     entry what = recorder_->begin(channel_, {.kind = call_kind::duplicate}, {});
@@ -185,19 +204,20 @@ class recorded {
       throw;
     }
   }
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept { base_.fail(reason); }
 
-  /// Tells the recorder of an operation that is put together from messages of this communicator, as those of
-  /// comm::collectives are: it is one of this communicator's, and so are the messages.
-  /// @param memory  the larger one of the operation's
-  /// @param begin   begins it and returns its request
+  /// Reports an operation that is composed of messages of this communicator, such as those of comm::collectives. The
+  /// messages are reported too.
+  /// @param memory  the larger buffer of the operation
+  /// @param begin   begins the operation and returns its request
   template <class Element, class Begin>
   [[nodiscard]] request watch(call_description call, std::span<const std::byte> memory, const Begin& begin) {
     call.element = element_name<Element>;
     entry what = recorder_->begin(channel_, call, memory);
     try {
       request inner = begin();
-      // Not before: it may have begun messages, which take operations too.
+      // Not earlier: begin() may have begun messages, which take operations too.
       detail::recorded_operation<Recorder>& under_way = operations_->idle(*recorder_, *operations_);
       operations_->take();
       return under_way.begin(what, std::move(inner));
@@ -220,7 +240,7 @@ class recorded {
 
   Communicator base_;
   std::shared_ptr<Recorder> recorder_;
-  std::shared_ptr<int> channels_;  // made so far
+  std::shared_ptr<int> channels_;  // number of channels made so far
   typename Recorder::channel channel_;
   std::unique_ptr<pool> operations_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The reductions that collectives offer, and the loops that carry them out.
+// The reductions of collectives, and the loops that compute them.
 #pragma once
 
 #include <algorithm>    // std::min
@@ -21,7 +21,7 @@ class float16;
 
 namespace gradus::comm {
 
-/// How the contributions of the ranks become one value. Integers wrap around.
+/// How the contributions of the ranks are combined into one value. Integers wrap around.
 enum class reduction : unsigned char { sum, product, minimum, maximum };
 
 /// "sum", "product", "minimum" or "maximum".
@@ -39,8 +39,9 @@ enum class reduction : unsigned char { sum, product, minimum, maximum };
   return "unknown reduction";
 }
 
-/// Element types that every communicator of the library sends and reduces: float, double, std::int32_t, std::int64_t,
-/// std::uint8_t, and bfloat16 and float16, whose sums and products are rounded from float. Send anything else as bytes.
+/// Element types that every communicator of the library can send and reduce: float, double, std::int32_t, std::int64_t,
+/// std::uint8_t, bfloat16 and float16. Sums and products of bfloat16 and float16 are computed in float and rounded.
+/// Send other types as bytes.
 template <class E>
 concept transferable = element<E> &&
     (std::is_arithmetic_v<E> || std::same_as<E, bfloat16> || std::same_as<E, float16>)&&!std::same_as<E, bool>;
@@ -85,7 +86,7 @@ struct maximum_of {
   }
 };
 
-/// Calls function(f), f being the binary function of the reduction.
+/// Calls function(f), where f is the binary function of the reduction.
 template <class Function>
 constexpr void with_reduction(reduction operation, Function&& function) {
   switch (operation) {
@@ -100,7 +101,7 @@ constexpr void with_reduction(reduction operation, Function&& function) {
   }
 }
 
-/// Elements of the blocks in which the loops below work: a constant, so that compilers use vector instructions at -O2.
+/// Elements per iteration of the loops below; a constant, so that compilers vectorize at -O2.
 template <class Element>
 inline constexpr index_t reduction_block = static_cast<index_t>(128 / sizeof(Element));
 
@@ -109,7 +110,7 @@ template <class Combine, class Element>
 GRADUS_NEVER_INLINE void accumulate_blocks(Element* target, const Element* source, index_t blocks) noexcept {
   constexpr index_t block = reduction_block<Element>;
   for (const Element* const end = source + blocks * block; source != end; source += block, target += block) {
-    if constexpr (std::same_as<Element, float16>) {  // converted by the block
+    if constexpr (std::same_as<Element, float16>) {  // converted in blocks
       float values[std::size_t{block}];
       float others[std::size_t{block}];
       widen(target, values, block);
@@ -149,10 +150,10 @@ GRADUS_NEVER_INLINE void accumulate(reduction operation, Element* target, const 
   }
 }
 
-/// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks, and hands the
-/// results over in pieces: store(i, values, count) is given those of [i, i + count). Sums, which are what training
-/// takes, are made in one pass over memory; the other reductions share their code with accumulate.
-/// @param source  source(rank) is the rank's contribution; `store` may write over it
+/// Combines elements [begin, end) of the contributions of `ranks` ranks, in the order of the ranks. Calls store(i,
+/// values, count) with the results [i, i + count). Sums, the common case in training, take one pass over memory; the
+/// other reductions share their code with accumulate.
+/// @param source  source(rank) is the rank's contribution; `store` may overwrite it
 template <transferable Element, class Source, class Store>
 void reduce_contributions(reduction operation, int ranks, index_t begin, index_t end, Source source, Store store) {
   index_t i = begin;
@@ -170,7 +171,7 @@ void reduce_contributions(reduction operation, int ranks, index_t begin, index_t
       store(i, values, block);
     }
   }
-  constexpr index_t piece = 2048 / static_cast<index_t>(sizeof(Element));  // stays in the first-level cache
+  constexpr index_t piece = 2048 / static_cast<index_t>(sizeof(Element));  // fits into the first-level cache
   for (; i < end; i += piece) {
     const index_t count = std::min(piece, end - i);
     Element values[std::size_t{piece}];

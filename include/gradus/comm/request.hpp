@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The handle of a communication under way.
+// The handle of a communication that is under way.
 #pragma once
 
 #include <exception>        // std::uncaught_exceptions
@@ -11,53 +11,57 @@
 
 namespace gradus::comm {
 
-/// What a communicator keeps of one communication under way. Only those who write a communicator or a collective
-/// algorithm need it: derive from it, keep the objects in a pool so that a training step allocates nothing, and hand
-/// out `request{operation}`.
+/// The communicator's side of a communication that is under way. Only authors of communicators or collective algorithms
+/// need it: derive from it, keep the objects in a pool so that a training step allocates nothing, and return
+/// `request{operation}`.
 ///
-/// The request calls `test`, `wait` or `abandon` until one of them says that the communication is over, then `release`
-/// once, and nothing after that.
+/// The request calls `test`, `wait` or `abandon` until one of them reports that the communication is over. Then it
+/// calls `release` once, and nothing after that.
 class operation {
  public:
-  /// Moves the communication forward. True when it is complete.
-  /// @throws communication_error when it cannot complete any more; then its buffers are no longer in use
+  /// Makes progress. Returns true if the communication is complete.
+  /// @throws communication_error if it can no longer complete; then its buffers are no longer in use
   virtual bool test(const std::source_location& where) = 0;
 
   /// Returns when the communication is complete.
-  /// @throws communication_error when it cannot complete any more or the time limit is over; then its buffers are no
-  ///         longer in use
+  /// @throws communication_error if it can no longer complete or the time limit is over; then its buffers are no longer
+  /// in use
   virtual void wait(const std::source_location& where) = 0;
 
-  /// Nobody waits for the communication any more; on return its buffers are no longer in use.
-  /// @param unwinding  an exception is on its way on this rank: do not wait for other ranks
+  /// Called when no caller waits for the communication any longer; on return its buffers are no longer in use.
+  /// @param unwinding  true if an exception unwinds the stack of this rank: do not wait for other ranks
   virtual void abandon(bool unwinding) noexcept = 0;
 
-  /// The last call: the object may be used again.
+  /// The last call; after it the object may be reused.
   virtual void release() noexcept = 0;
 
  protected:
   operation() = default;
+  /// Only derived classes can be copied.
   operation(const operation&) = default;
+  /// Only derived classes can be copied.
   operation& operator=(const operation&) = default;
   ~operation() = default;
 };
 
-/// A communication under way. Its buffers must stay alive and untouched until it is complete.
+/// A communication that is under way. Its buffers must stay valid and unchanged until it is complete.
 ///
-/// Move-only. A request that is destroyed unfinished waits as `wait()` does, but does not throw; what went wrong is
-/// then thrown by the next operation of the communicator. If it is destroyed because an exception unwinds the stack, it
-/// takes the communication back without waiting for other ranks, and these raise communication_error. Either way its
-/// buffers are no longer in use afterwards. A request must not outlive its communicator.
+/// Move-only. The destructor of an unfinished request waits as `wait()` does, but does not throw; the next operation of
+/// the communicator throws the error. If an exception unwinds the stack, the destructor withdraws the communication
+/// without waiting for other ranks, which raise communication_error. In both cases its buffers are no longer in use
+/// afterwards. A request must not outlive its communicator.
 class [[nodiscard]] request {
  public:
-  /// A communication that is complete.
+  /// A request that is complete.
   request() noexcept = default;
 
+  /// A request for an operation that is under way.
   explicit request(operation& pending) noexcept : pending_{&pending} {}
 
+  /// Takes over the communication; `other` becomes complete.
   request(request&& other) noexcept : pending_{std::exchange(other.pending_, nullptr)} {}
 
-  /// Finishes the communication that this request stood for as the destructor does.
+  /// Finishes the communication of this request as the destructor does, then takes over the other.
   request& operator=(request&& other) noexcept {
     if (this != &other) {
       drop();
@@ -68,8 +72,8 @@ class [[nodiscard]] request {
 
   ~request() { drop(); }
 
-  /// Moves the communication forward. True when it is complete; then the buffers may be used.
-  /// @throws communication_error when it cannot complete any more; later calls return true
+  /// Makes progress. Returns true if the communication is complete; then the buffers may be used.
+  /// @throws communication_error if it can no longer complete; later calls return true
   bool test(std::source_location where = std::source_location::current()) {
     if (pending_ == nullptr) {
       return true;
@@ -81,8 +85,8 @@ class [[nodiscard]] request {
   }
 
   /// Returns when the communication is complete; then the buffers may be used.
-  /// @throws communication_error when a rank has failed, the ranks disagree about the call, or the communicator's time
-  ///         limit is over
+  /// @throws communication_error if a rank has failed, the ranks' calls differ, or the communicator's time limit is
+  /// over
   GRADUS_NEVER_INLINE void wait(std::source_location where = std::source_location::current()) {
     if (pending_ != nullptr) {
       const release_on_exit guard{*this, true};
@@ -90,9 +94,9 @@ class [[nodiscard]] request {
     }
   }
 
-  /// Takes the communication back without waiting for other ranks, as the destructor does when an exception unwinds the
-  /// stack. For code that is about to call the communicator's fail(): other ranks that take part in the communication
-  /// raise communication_error.
+  /// Withdraws the communication without waiting for other ranks, as the destructor does while an exception unwinds the
+  /// stack. Use it before the communicator's fail(). Other ranks that take part in the communication raise
+  /// communication_error.
   void cancel() noexcept { abandon(true); }
 
  private:

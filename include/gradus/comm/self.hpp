@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The communicator of one process alone.
+// The communicator of a single process.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -17,25 +17,31 @@
 
 namespace gradus::comm {
 
-/// One rank: every collective leaves this rank's own contribution and is complete at once.
+/// One rank: every collective has this rank's contribution as its result and is complete at once.
 class self {
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "self";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
   self() : failure_{std::make_shared<std::string>()} {}
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return 0; }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return failure_ == nullptr ? 0 : 1; }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     require_time_limit(name, limit);
     limit_ = limit;
   }
 
-  /// There is no other rank to send to.
+  /// Always fails: there is no other rank.
   /// @throws configuration_error always
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element>, int tag) {
@@ -43,7 +49,7 @@ class self {
     return {};
   }
 
-  /// There is no other rank to receive from.
+  /// Always fails: there is no other rank.
   /// @throws configuration_error always
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element>, int tag) {
@@ -51,18 +57,21 @@ class self {
     return {};
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element>, reduction) {
     require_working("all_reduce");
     return {};
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element>, int) {
     require_working("broadcast");
     return {};
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction) {
     require_working("reduce_scatter");
@@ -70,6 +79,7 @@ class self {
     return {};
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     require_working("all_gather");
@@ -77,17 +87,20 @@ class self {
     return {};
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
     require_working("barrier");
     return {};
   }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] self duplicate() const {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     require_working("duplicate");
     return self{failure_, limit_};
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {
     if (failure_ != nullptr && failure_->empty()) {
       try {
@@ -115,7 +128,7 @@ class self {
     }
   }
 
-  std::shared_ptr<std::string> failure_;  // shared with duplicates; empty while all is well
+  std::shared_ptr<std::string> failure_;  // shared with duplicates; empty if none has failed
   std::chrono::milliseconds limit_ = default_time_limit;
 };
 static_assert(communicator<self>);

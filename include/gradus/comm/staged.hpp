@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A communicator of host memory that takes memory of a device: through buffers on the host.
+// A communicator for device memory that copies through host buffers.
 #pragma once
 
 #include <array>            // std::array
@@ -19,13 +19,13 @@
 
 namespace gradus::comm {
 
-/// Where memory of a device is copied through. A type S models `staging` when, for an `S& staging`,
-///   1. `staging.on_device(pointer)` says whether the memory is the device's, and not the host's;
+/// Copies between device memory and the host. A type S models `staging` if, for an `S& staging`,
+///   1. `staging.on_device(pointer)` is true if the memory is the device's, and false if it is the host's;
 ///   2. `staging.allocate(bytes)` returns host memory that the device copies from and to, or throws;
-///      `staging.deallocate(pointer, bytes)` takes it back and does not throw;
-///   3. `staging.to_host(host, device, bytes)` returns when the bytes are on the host, after all work that the device
-///      had been given before; `staging.to_device(device, host, bytes)` returns when they are on the device.
-/// It is copied with the communicator, and copies are used by several threads at the same time.
+///      `staging.deallocate(pointer, bytes)` frees it and does not throw;
+///   3. `staging.to_host(host, device, bytes)` returns when the bytes are on the host, after all earlier work of the
+///      device; `staging.to_device(device, host, bytes)` returns when they are on the device.
+/// It is copied with the communicator, and several threads use copies at the same time.
 template <class S>
 concept staging = std::copyable<S> && requires(S& memory, void* device, void* host, std::size_t bytes) {
   { memory.on_device(device) } -> std::convertible_to<bool>;
@@ -38,7 +38,7 @@ concept staging = std::copyable<S> && requires(S& memory, void* device, void* ho
 
 namespace detail {
 
-/// Host memory of a staging that grows.
+/// A growing buffer of a staging's host memory.
 template <class Staging>
 class staged_memory {
  public:
@@ -47,7 +47,7 @@ class staged_memory {
   staged_memory& operator=(const staged_memory&) = delete;
   ~staged_memory() { free(); }
 
-  /// @throws what the staging throws without memory
+  /// Returns at least `bytes` bytes. @throws the exception of the staging if there is not enough memory
   [[nodiscard]] void* reserve(std::size_t bytes) {
     if (bytes > bytes_) {
       free();
@@ -69,7 +69,7 @@ class staged_memory {
   std::size_t bytes_ = 0;
 };
 
-/// The operations of a staged communicator; nothing is allocated if one with enough memory is idle.
+/// The operations of a staged communicator. If an idle operation has enough memory, nothing is allocated.
 template <class Staging>
 class staged_channel {
  public:
@@ -79,7 +79,7 @@ class staged_channel {
         : channel_{&channel},
           memory_{staged_memory<Staging>{channel.staging()}, staged_memory<Staging>{channel.staging()}} {}
 
-    /// Memory of the host in place of memory of the device; host memory stays what it is.
+    /// Returns a host buffer for device memory; host memory is returned unchanged.
     template <class Element>
     [[nodiscard]] std::span<Element> lend(std::size_t place, std::span<Element> data, bool read, bool written) {
       back_[place] = {};
@@ -118,7 +118,7 @@ class staged_channel {
       }
       try {
         wait(std::source_location::current());
-      } catch (...) {  // the communicator's next operation says so
+      } catch (...) {  // the next operation of the communicator reports it
       }
     }
     void release() noexcept override { channel_->give_back(*this); }
@@ -172,59 +172,71 @@ class staged_channel {
 
 }  // namespace detail
 
-/// A communicator whose spans may be memory of a device: they are copied to the host, communicated there by another
-/// communicator, and copied back. For communicators that cannot read a device's memory themselves, such as an MPI
-/// without GPU-direct. Host memory is passed on as it is.
+/// A communicator for device memory: it copies spans of device memory to the host, communicates with another
+/// communicator, and copies the results back. For communicators that cannot read device memory, such as MPI without
+/// GPU-direct. Host memory is passed through.
 ///
-/// A communication begins with the copy to the host, and so waits for the work that the device was given before; its
-/// end is the end of the copy back.
+/// A communication begins with the copy to the host and so waits for earlier work of the device. It ends when the copy
+/// back is done.
 template <class Communicator, staging Staging>
 class staged {
   static_assert(explain_communicator<Communicator>());
 
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = Communicator::name;
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = Communicator::template supports<Element>;
 
-  /// Takes over a communicator: a duplicate, if its owner goes on using it.
+  /// Takes over a communicator; pass a duplicate if the original is still used.
   staged(Communicator hosts, Staging memory)
       : channel_{std::make_unique<detail::staged_channel<Staging>>(std::move(memory))}, hosts_{std::move(hosts)} {}
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, staged&> staged(Argument&& world) : staged{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return hosts_.rank(); }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return hosts_.size(); }
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return hosts_.time_limit(); }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) { hosts_.set_time_limit(limit); }
 
-  /// The communicator that it communicates by.
+  /// The underlying communicator of host memory.
   [[nodiscard]] Communicator& hosts() noexcept { return hosts_; }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return begin([&](auto& operation) { return hosts_.send(peer, operation.lend(0, data, true, false), tag); });
   }
 
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return begin([&](auto& operation) { return hosts_.receive(peer, operation.lend(0, data, false, true), tag); });
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return begin([&](auto& under_way) { return hosts_.all_reduce(under_way.lend(0, data, true, true), operation); });
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     const bool is_root = rank() == root;
     return begin([&](auto& operation) { return hosts_.broadcast(operation.lend(0, data, is_root, !is_root), root); });
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return begin([&](auto& under_way) {
@@ -233,6 +245,7 @@ class staged {
     });
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return begin([&](auto& operation) {
@@ -241,13 +254,16 @@ class staged {
     });
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() { return hosts_.barrier(); }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] staged duplicate() {
     Communicator hosts = hosts_.duplicate();
     return {std::move(hosts), channel_->staging()};
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept { hosts_.fail(reason); }
 
  private:

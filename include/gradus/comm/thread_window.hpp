@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Arrays of thread ranks that all of them read and write where they lie.
+// Arrays of thread ranks that all ranks read and write in place.
 #pragma once
 
 #include <cstddef>       // std::size_t
@@ -18,7 +18,7 @@ namespace gradus::comm {
 
 namespace detail {
 
-/// Where the arrays of a window lie.
+/// The addresses of the arrays of a window.
 class window_arrays {
  public:
   struct array {
@@ -28,7 +28,7 @@ class window_arrays {
 
   GRADUS_COLD explicit window_arrays(int ranks) : arrays_(static_cast<std::size_t>(ranks)) {}
 
-  /// To be called by each rank once, before any uses them.
+  /// Called by each rank once, before any rank uses them.
   void open(int rank, array data) noexcept { arrays_[static_cast<std::size_t>(rank)] = data; }
   [[nodiscard]] const array& of(int rank) const noexcept { return arrays_[static_cast<std::size_t>(rank)]; }
 
@@ -37,30 +37,32 @@ class window_arrays {
     return closed_ ? std::shared_lock<std::shared_mutex>{} : std::move(lock);
   }
 
-  /// Waits for those that use them.
+  /// Waits until no rank uses them.
   GRADUS_COLD void close() noexcept {
     const std::unique_lock lock{mutex_};
     closed_ = true;
   }
 
  private:
-  dynamic_array<array> arrays_;  // of the ranks
-  std::shared_mutex mutex_;      // shared by those that use the arrays
+  dynamic_array<array> arrays_;  // one per rank
+  std::shared_mutex mutex_;      // shared by ranks that use the arrays
   bool closed_ = false;
 };
 
 }  // namespace detail
 
-/// An array of each rank of a group, which all of them read and write where it lies, as in an MPI window of shared
-/// memory. Made by threads::make_window. Who reads or writes when is for the ranks to agree upon, e.g. by barriers; the
-/// arrays outlive the window.
+/// One array for each rank of a group, which all ranks read and write in place, as in an MPI shared-memory window. Made
+/// by threads::make_window. The ranks must agree when each reads or writes, e.g. by barriers. The arrays outlive the
+/// window.
 template <class Element>
 class thread_window {
  public:
+  /// For threads::make_window.
   thread_window(std::shared_ptr<detail::window_arrays> arrays, int rank, std::span<Element> data) noexcept
       : arrays_{std::move(arrays)} {
     arrays_->open(rank, {data.data(), data.size()});
   }
+  /// Takes over the window.
   thread_window(thread_window&&) noexcept = default;
   thread_window& operator=(thread_window&&) = delete;
   GRADUS_COLD ~thread_window() {
@@ -69,13 +71,14 @@ class thread_window {
     }
   }
 
-  /// While the lock lives the arrays of all ranks do: destructors of the window wait for it, on every rank. It owns
-  /// nothing when a rank has destroyed its window already; then a collective says why, if that rank has failed or left.
+  /// Locks the arrays of all ranks: while the lock exists, destructors of the window wait for it, on every rank. The
+  /// lock owns nothing if a rank has already destroyed its window; a collective then reports the reason if that rank
+  /// has failed or left.
   [[nodiscard]] std::shared_lock<std::shared_mutex> use() const { return arrays_->use(); }
 
-  /// Arrays are reached from their begin on.
+  /// The accessible part of an array begins at its first element.
   [[nodiscard]] static constexpr index_t first() noexcept { return 0; }
-  /// The array of a rank. @pre the result is used under a lock that owns
+  /// The array of a rank. @pre the result is used while a lock owns
   [[nodiscard]] std::span<Element> of(int rank) const noexcept {
     const detail::window_arrays::array& data = arrays_->of(rank);
     return {static_cast<Element*>(data.begin), data.size};

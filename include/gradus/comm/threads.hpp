@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that are threads of one process: training in parallel without MPI.
+// A communicator of threads of one process: parallel training without MPI.
 #pragma once
 
 #include <atomic>     // std::atomic
@@ -36,16 +36,18 @@ class rank_threads;
 
 /// A rank among threads of one process. Made by `run_ranks` or `threads::create`.
 ///
-/// Collectives work on the ranks' buffers in place: contributions are combined in the order of the ranks, and the ranks
-/// that wait share the work. A send is complete when the receiver has the data. When the handle of a rank is destroyed,
+/// Collectives work in place on the ranks' buffers: contributions are combined in the order of the ranks, and waiting
+/// ranks share the work. A send is complete when the receiver has the data. When the handle of a rank is destroyed,
 /// other ranks that wait for it throw communication_error.
 class threads {
  public:
+  /// The name of the communicator in messages.
   static constexpr std::string_view name = "threads";
+  /// True if elements of this type can be sent and reduced.
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
-  /// The handles of a group of ranks, the i-th for rank i; each is used by a thread of its own.
+  /// The communicators of a new group, the i-th for rank i; each is used by its own thread.
   /// @throws configuration_error unless 1 <= size <= 32767
   [[nodiscard]] GRADUS_COLD static std::vector<threads> create(
       int size, std::source_location where = std::source_location::current()) {
@@ -58,14 +60,17 @@ class threads {
     return ranks;
   }
 
+  /// Refuses a copy at compile time: a communicator is moved or duplicated.
   template <class Argument>
   requires std::same_as<Argument, threads&> threads(Argument&& world) : threads{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
+  /// Takes over a rank; the other object has size() 0 afterwards.
   threads(threads&& other) noexcept
       : channel_{std::move(other.channel_)}, rank_{std::exchange(other.rank_, 0)}, limit_{other.limit_} {}
 
+  /// Ends this communicator as the destructor does, then takes over the other.
   threads& operator=(threads&& other) noexcept {
     if (this != &other) {
       leave();
@@ -78,25 +83,32 @@ class threads {
 
   GRADUS_COLD ~threads() { leave(); }
 
+  /// This rank, counted from 0.
   [[nodiscard]] int rank() const noexcept { return rank_; }
+  /// The number of ranks; 0 after a move.
   [[nodiscard]] int size() const noexcept { return channel_ == nullptr ? 0 : channel_->world().size(); }
 
+  /// How long a wait takes at most.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     require_time_limit(name, limit);
     limit_ = limit;
   }
 
+  /// Begins to send to another rank; see comm::send.
   template <transferable Element>
   [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
     return message<Element>(call_kind::send, peer, tag, data.data(), data.size());
   }
 
+  /// Begins to receive from another rank; see comm::receive.
   template <transferable Element>
   [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
     return message<Element>(call_kind::receive, peer, tag, data.data(), data.size());
   }
 
+  /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     return collective<Element>({.kind = call_kind::all_reduce, .operation = operation, .count = count(data)},
@@ -104,12 +116,14 @@ class threads {
                                sizeof(Element));
   }
 
+  /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
     return collective<Element>({.kind = call_kind::broadcast, .peer = root, .count = count(data)}, data.data(),
                                data.data(), &detail::broadcast_chunk, bytes(data), 1);
   }
 
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
     return collective<Element>({.kind = call_kind::reduce_scatter, .operation = operation, .count = count(output)},
@@ -117,17 +131,19 @@ class threads {
                                sizeof(Element));
   }
 
+  /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
     return collective<Element>({.kind = call_kind::all_gather, .count = count(input)}, input.data(), output.data(),
                                &detail::all_gather_chunk, bytes(output), 1);
   }
 
+  /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
     return collective<float>({.kind = call_kind::barrier}, nullptr, nullptr, nullptr, 0, 1);
   }
 
-  /// Called by all ranks: from now on each reads and writes the arrays of the others, which may differ in size.
+  /// Called by all ranks: from now on each rank can read and write the arrays of the others, which may differ in size.
   template <transferable Element>
   [[nodiscard]] thread_window<Element> make_window(std::span<Element> data) {
     detail::require_open(detail::caller{*this}, "make_window", std::source_location::current());
@@ -136,18 +152,20 @@ class threads {
     return window;
   }
 
+  /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE threads duplicate() {
     detail::require_open(detail::caller{*this}, "duplicate", std::source_location::current());
     return threads{channel_->duplicate(rank_, limit_), rank_, limit_};
   }
 
+  /// Reports to all other ranks that this one has failed, and why.
   void fail(std::string_view reason) noexcept {
     if (channel_ != nullptr) {
       channel_->world().fail(rank_, reason);
     }
   }
 
-  /// The rank that failed first in the group, -1 if none has.
+  /// The first rank in the group that failed, or -1.
   [[nodiscard]] int failed_rank() const { return channel_ == nullptr ? -1 : channel_->world().failed_rank(); }
 
  private:
@@ -206,7 +224,7 @@ static_assert(communicator<threads>);
 
 namespace detail {
 
-/// Tells the other ranks why this one ends. To be called in a catch clause.
+/// Reports the current exception to the other ranks as the reason why this one ends. Call it in a catch clause.
 template <class Communicator>
 GRADUS_COLD void fail_with_current_exception(Communicator& communicator) noexcept {
   try {
@@ -218,7 +236,7 @@ GRADUS_COLD void fail_with_current_exception(Communicator& communicator) noexcep
   }
 }
 
-/// run_ranks without the type of its function.
+/// run_ranks independent of the type of its function.
 class rank_threads {
  public:
   using function = void (*)(void* object, threads& world);
@@ -228,7 +246,7 @@ class rank_threads {
         failures_(static_cast<std::size_t>(size)),
         ranks_in_process_{size * gradus::detail::ranks_in_process()} {}
 
-  /// Calls body(object, communicator) on every rank.
+  /// Calls body(object, communicator) on each rank.
   GRADUS_COLD void run(function body, void* object) {
     body_ = body;
     object_ = object;
@@ -260,7 +278,7 @@ class rank_threads {
     }
     if (first_failed_ >= 0) {
       std::exception_ptr first = failures_[static_cast<std::size_t>(first_failed_)];
-      for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first to fail threw nothing: it left too early
+      for (std::size_t rank = 0; first == nullptr; ++rank) {  // the first rank to fail threw nothing: it left too early
         first = failures_[rank];
       }
       std::rethrow_exception(first);
@@ -270,7 +288,7 @@ class rank_threads {
  private:
   GRADUS_COLD void run_rank(int rank) noexcept {
     threads world{channel_, rank, default_time_limit};
-    // Devices that are made here share the processors. The thread of rank 0 goes on afterwards.
+    // Devices that are made here share the processors. The thread of rank 0 continues afterwards.
     const int before = std::exchange(gradus::detail::ranks_in_process(), ranks_in_process_);
     try {
       body_(object_, world);
@@ -284,15 +302,15 @@ class rank_threads {
   }
 
   std::shared_ptr<thread_channel> channel_;
-  dynamic_array<std::exception_ptr> failures_;  // of the ranks
-  int ranks_in_process_;                        // these, for each rank that this thread may be one of
+  dynamic_array<std::exception_ptr> failures_;  // one per rank
+  int ranks_in_process_;  // ranks of this run, times the ranks of the run in which the calling thread is one
   function body_ = nullptr;
   void* object_ = nullptr;
   std::atomic<int> next_rank_{1};
   std::atomic<int> first_failed_{-1};
 };
 
-/// run_ranks of a function that can be called.
+/// run_ranks for a function object.
 template <class Function>
 auto call_on_ranks(int size, Function& function, std::source_location where) {
   using result = std::invoke_result_t<Function&, threads&>;
@@ -319,7 +337,7 @@ auto call_on_ranks(int size, Function& function, std::source_location where) {
 
 }  // namespace detail
 
-/// Calls function(communicator) on `size` ranks, each on a thread of its own, the calling thread being rank 0.
+/// Calls function(communicator) on `size` ranks, each on its own thread; the calling thread is rank 0.
 ///
 /// @code
 ///   comm::run_ranks(4, [](comm::threads& world) {
@@ -328,9 +346,9 @@ auto call_on_ranks(int size, Function& function, std::source_location where) {
 ///   });
 /// @endcode
 ///
-/// @return  nothing if the function returns nothing, else a std::vector of the results in the order of the ranks
-/// @throws  what the first rank that failed threw. The other ranks' pending and later operations throw
-///          communication_error that names this rank and the reason, so that all of them end.
+/// @return  nothing if the function returns nothing, otherwise a std::vector of the results in the order of the ranks
+/// @throws  the exception of the first rank that failed. Pending and later operations of the other ranks throw
+/// communication_error with this rank and the reason, so that all of them end.
 template <class Function>
 auto run_ranks(int size, Function&& function, std::source_location where = std::source_location::current()) {
   static_assert(std::is_invocable_v<Function&, threads&>,

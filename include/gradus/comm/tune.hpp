@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Measures which all-reduce algorithm is fastest for which size, here and now.
+// Measures which all-reduce algorithm is fastest for each size on this machine.
 #pragma once
 
 #include <algorithm>  // std::nth_element
@@ -17,30 +17,32 @@
 
 namespace gradus::comm {
 
+/// Options of tune_all_reduce.
 struct tune_options {
-  index_t smallest_bytes = 1024;
-  index_t largest_bytes = 64 * 1024 * 1024;
-  int repeats = 9;                  ///< of each measurement; the median counts
-  std::vector<int> node_of_rank{};  ///< see collectives_options; without nodes the hierarchical algorithms are left out
+  index_t smallest_bytes = 1024;             ///< smallest array
+  index_t largest_bytes = 64 * 1024 * 1024;  ///< largest array
+  int repeats = 9;                           ///< repetitions of each measurement; the median is used
+  std::vector<int> node_of_rank{};  ///< see collectives_options; if empty, hierarchical algorithms are left out
 };
 
-/// The result of a tuning: what was measured, and the rules that follow from it.
+/// The result of a tuning: the measurements, and the rules derived from them.
 struct tuning {
+  /// Times for one size.
   struct row {
-    index_t bytes = 0;
-    /// Of the slowest rank, one for each entry of `algorithms`.
+    index_t bytes = 0;  ///< size of the array
+    /// Time of the slowest rank, one for each entry of `algorithms`.
     std::vector<double> seconds;
-    std::size_t best = 0;
+    std::size_t best = 0;  ///< index of the fastest algorithm
   };
 
-  std::vector<all_reduce_algorithm> algorithms;
-  std::vector<row> rows;  ///< sizes ascend by factors of 4
-  std::vector<all_reduce_rule> rules;
+  std::vector<all_reduce_algorithm> algorithms;  ///< the measured algorithms
+  std::vector<row> rows;                         ///< in ascending sizes, each 4 times the one before
+  std::vector<all_reduce_rule> rules;            ///< the fastest algorithm for each range of sizes
 };
 
-/// Times all-reduce of float arrays by every algorithm and picks the fastest for each size; between two sizes the
-/// change is at their geometric mean. Called by all ranks of a communicator that nothing else uses; all get the same
-/// result.
+/// Times all-reduce of float arrays with each algorithm and picks the fastest for each size. Between two sizes the
+/// algorithm changes at their geometric mean. Called by all ranks of a communicator that is not used otherwise; all get
+/// the same result.
 ///
 /// @code
 ///   const comm::tuning measured = comm::tune_all_reduce(world);
@@ -68,7 +70,7 @@ template <class Communicator>
   for (index_t bytes = options.smallest_bytes; bytes <= options.largest_bytes; bytes *= 4) {
     const std::span array{values.data(), static_cast<std::size_t>(bytes) / sizeof(float)};
     std::vector<std::vector<double>> times(candidates.size());
-    // Interleaved, so that a slow moment of the machine is shared by all.
+    // Interleave the repetitions, so that a slow moment of the machine affects all algorithms.
     for (int repeat = -1; repeat < options.repeats; ++repeat) {
       for (std::size_t i = 0; i < candidates.size(); ++i) {
         comm::barrier(communicator).wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Waiting: the time limit of a communicator, pauses between looks, ranks in words.
+// Waiting: the default time limit, pauses between polls, and texts for ranks and durations.
 #pragma once
 
 #include <chrono>       // std::chrono
@@ -17,18 +17,20 @@
 
 namespace gradus::comm {
 
-/// How long an operation waits for other ranks before it raises communication_error, unless the communicator is told
-/// otherwise by set_time_limit. Longer than steps, evaluations and the writing of checkpoints take; a rank that does
-/// more alone while the others wait needs another. It is also how long it takes to notice that a host has died: MPI
-/// says nothing of that (see docs/design/communication.md).
+/// How long an operation waits for other ranks before it raises communication_error; set_time_limit changes it. It is
+/// longer than steps, evaluations and the writing of checkpoints take. A rank that does longer work by itself while the
+/// others wait needs a longer limit. It is also the time until the death of a host is noticed, because MPI does not
+/// report that (see docs/design/communication.md).
 inline constexpr std::chrono::milliseconds default_time_limit = std::chrono::minutes{2};
 
+/// The clock of time limits.
 using clock = std::chrono::steady_clock;
 
-/// After an exception on a rank its unfinished communications are withdrawn before the reason is known to the others;
-/// they wait so long for the reason.
+/// After an exception on a rank, its unfinished communications are withdrawn before the other ranks know the reason;
+/// they wait this long for the reason.
 inline constexpr std::chrono::milliseconds reason_grace{1000};
 
+/// Tells the processor that the thread spins, if it has an instruction for that.
 inline void pause_processor() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -37,13 +39,14 @@ inline void pause_processor() noexcept {
 #endif
 }
 
-/// Pauses between looks at something that another rank changes: first short ones, then the processor is given away, and
-/// after some milliseconds the thread sleeps, so that a long wait leaves the processor to those who compute.
+/// Pauses between polls of a value that another rank changes. First it pauses briefly, then yields the processor, and
+/// after some milliseconds it sleeps, so that a long wait leaves the processor to ranks that compute.
 class backoff {
  public:
-  /// @param spins  looks that follow each other at once; few when ranks share processors
+  /// @param spins  polls that follow each other at once; choose few if ranks share processors
   explicit backoff(int spins) noexcept : spins_{spins} {}
 
+  /// Waits until the next poll.
   void pause() {
     if (looks_ < spins_) {
       ++looks_;
@@ -69,7 +72,7 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
   }
 }
 
-/// "0.25 s", "600 s"
+/// A duration as text: "0.25 s", "600 s".
 [[nodiscard]] GRADUS_COLD inline std::string seconds_text(std::chrono::milliseconds time) {
   const auto milliseconds = static_cast<long long>(time.count());
   char digits[32];
@@ -81,7 +84,7 @@ GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::c
   return gradus::join({std::string_view{digits, static_cast<std::size_t>(size)}, " s"});
 }
 
-/// "rank 3", "ranks 0, 2-5"; the ranks ascend.
+/// Ranks as text: "rank 3", "ranks 0, 2-5". @pre the ranks ascend
 [[nodiscard]] GRADUS_COLD inline std::string ranks_text(const dynamic_array<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {

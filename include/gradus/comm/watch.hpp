@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a communicator's recorder is told of work that is not the communicator's own: copies, and the update rule.
+// Hooks that report work outside of the communicator to its recorder: copies, and the update rule.
 #pragma once
 
 #include <cstddef>  // std::byte
@@ -10,13 +10,13 @@
 
 namespace gradus::comm {
 
-/// What watch_copy returns where nobody records.
+/// The result of watch_copy without a recorder.
 struct no_watch {
-  ~no_watch() {}  // so that a variable of it is used
+  ~no_watch() {}  // so that compilers do not report an unused variable
 };
 
-/// A copy of this memory begins; it ends with the life of the result. Costs nothing but where the communicator's
-/// recorder has copying(memory), as that of trace::traced has.
+/// Reports a copy of this memory to the recorder; the copy ends when the result is destroyed. Costs nothing unless the
+/// communicator's recorder has copying(memory), as that of trace::traced does.
 template <class Communicator>
 [[nodiscard]] auto watch_copy([[maybe_unused]] Communicator& communicator,
                               [[maybe_unused]] std::span<const std::byte> memory) {
@@ -27,20 +27,24 @@ template <class Communicator>
   }
 }
 
-/// Where nobody records.
+/// The result of rule_watch_of without a recorder.
 struct no_rule_watch {
   template <class Rule>
+  /// Does nothing besides calling the rule.
   void run(const Rule& rule) const {
     rule();
   }
+  /// Covers several calls of the rule.
   struct whole {
-    ~whole() {}  // so that a variable of it is used
+    ~whole() {}  // so that compilers do not report an unused variable
   };
+  /// Does nothing.
   [[nodiscard]] whole pass() const noexcept { return {}; }
 };
 
-/// What calls the update rule, by run(rule), and is told by pass() when it comes in many small pieces. Costs nothing
-/// but where the communicator's recorder has watch_rule(), as that of trace::traced has. The recorder must outlive it.
+/// Returns an object that calls the update rule by run(rule) and whose pass() covers an update that comes in many small
+/// pieces. Costs nothing unless the communicator's recorder has watch_rule(), as that of trace::traced does. The
+/// recorder must outlive it.
 template <class Communicator>
 [[nodiscard]] auto rule_watch_of([[maybe_unused]] Communicator& communicator) {
   if constexpr (requires { communicator.recorder().watch_rule(); }) {

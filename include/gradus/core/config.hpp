@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Compiler differences and the assertion macro. The only header that defines macros.
+// Compiler differences and the assertion macro. This is the only header that defines macros.
 #pragma once
 
-// Every header of gradus includes another one first, and so this one before it declares anything: an old compiler says
-// what is missing instead of thousands of consequences. #error does not end a compilation; a missing file does.
+// Every header of gradus includes this one, directly or through another header, before it declares anything. So an old
+// compiler reports what is missing instead of thousands of follow-up errors. #error does not end a compilation; a
+// missing file does.
 #if (defined(__clang__) && !defined(__apple_build_version__) && __clang_major__ < 15) || \
     (defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 11)
 #error "gradus needs g++ 11, clang 15 or a newer compiler: choose it with CXX=g++-12 or -DCMAKE_CXX_COMPILER=g++-12"
@@ -17,8 +18,9 @@
 #include <the error above ends the compilation>
 #endif
 
-// g++ before 13 warns of the deliberately undefined operands in its own AVX-512 functions, which Eigen calls
-// (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593). What counts is where they are first included.
+// g++ before 13 warns about the deliberately undefined operands in its own AVX-512 functions, which Eigen calls
+// (https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593). The warning is suppressed where those functions are first
+// included.
 #if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -35,7 +37,7 @@
 #if defined(__GNUC__) || defined(__clang__)
 #define GRADUS_ALWAYS_INLINE [[gnu::always_inline]] inline
 #define GRADUS_NEVER_INLINE [[gnu::noinline]]
-#define GRADUS_COLD [[gnu::cold, gnu::noinline]]  // what runs at most once a layer: small code, not fast code
+#define GRADUS_COLD [[gnu::cold, gnu::noinline]]  // for code that runs at most once per layer: small instead of fast
 #define GRADUS_RESTRICT __restrict__
 #else
 #define GRADUS_ALWAYS_INLINE inline
@@ -45,20 +47,20 @@
 #endif
 
 #if defined(__CUDACC__)
-#define GRADUS_HOST_DEVICE __host__ __device__  // what expressions on a GPU call for each element
+#define GRADUS_HOST_DEVICE __host__ __device__  // for functions that expressions on a GPU call for each element
 #else
 #define GRADUS_HOST_DEVICE
 #endif
 #if defined(__CUDA_ARCH__)
-#define GRADUS_KEEP_LOOP _Pragma("unroll 1")  // a loop that is rare: small code instead of fast code
+#define GRADUS_KEEP_LOOP _Pragma("unroll 1")  // for a loop that rarely runs: small code instead of fast code
 #else
 #define GRADUS_KEEP_LOOP
 #endif
 
-/// Lanes of two vectors by their numbers, constants: first those of `a`, then those of `b`.
+/// Selects SIMD lanes of two vectors by constant indices: first the SIMD lanes of `a`, then those of `b`.
 #if defined(__clang__) || !defined(__GNUC__) || __GNUC__ >= 12
 #define GRADUS_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else  // g++ 11. No function returns the vector: g++ would warn of its calling convention.
+#else  // g++ 11. No function returns the vector, because g++ would warn about its calling convention.
 #define GRADUS_SHUFFLE(a, b, ...)                                  \
   __extension__({                                                  \
     ::gradus::shuffled<decltype((a)[0]), __VA_ARGS__> shuffled_in; \
@@ -66,6 +68,7 @@
     shuffled_in.lanes;                                             \
   })
 namespace gradus {
+/// The result of GRADUS_SHUFFLE with g++ 11.
 template <class Element, int... Lane>
 struct shuffled {
   typedef std::remove_cvref_t<Element> type __attribute__((vector_size(sizeof...(Lane) * sizeof(Element))));

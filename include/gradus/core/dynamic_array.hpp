@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// An array that grows, for the insides of the library: what it needs of std::vector, and quick to compile.
+// A growing array for use inside the library: the parts of std::vector that it needs, quick to compile.
 #pragma once
 
 #include <cstddef>           // std::ptrdiff_t, std::size_t
@@ -15,9 +15,9 @@
 
 namespace gradus {
 
-// What arrays do with elements that are nothing but bytes is compiled once for all of them.
+// Array operations on trivially copyable elements are compiled once for all element types.
 
-/// @throws std::bad_alloc
+/// Uninitialized memory for `count` elements. @throws std::bad_alloc
 [[nodiscard]] GRADUS_NEVER_INLINE inline void* allocate_array(std::size_t count, std::size_t element_bytes,
                                                               std::size_t alignment) {
   if (count > static_cast<std::size_t>(-1) / 2 / element_bytes) {
@@ -25,30 +25,32 @@ namespace gradus {
   }
   return ::operator new (count* element_bytes, std::align_val_t{alignment});
 }
+/// Frees memory of allocate_array, zero_array or copy_array; null is allowed.
 GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignment) noexcept {
   ::operator delete (data, std::align_val_t{alignment});
 }
-/// All bytes are 0.
+/// Memory for `count` elements with all bytes 0. @throws std::bad_alloc
 [[nodiscard]] GRADUS_NEVER_INLINE inline void* zero_array(std::size_t count, std::size_t element_bytes,
                                                           std::size_t alignment) {
   return std::memset(allocate_array(count, element_bytes, alignment), 0, count * element_bytes);
 }
-/// Copies the first `size` elements into new memory for `capacity`.
+/// Copies the first `size` elements into new memory for `capacity` elements. @throws std::bad_alloc
 [[nodiscard]] GRADUS_NEVER_INLINE inline void* copy_array(const void* from, std::size_t size, std::size_t capacity,
                                                           std::size_t element_bytes, std::size_t alignment) {
   void* const copied = allocate_array(capacity, element_bytes, alignment);
   return size == 0 ? copied : std::memcpy(copied, from, size * element_bytes);
 }
 
-/// Elements one after another in memory of its own; members do what those of std::vector do.
+/// Consecutive elements in memory that the array owns. Members behave as those of std::vector.
 ///
-/// Every element type that a program stores in a std::vector costs GCC 30 to 80 ms at -O2, because some fifty functions
-/// are compiled for it; here it is ten. Networks, communicators and trainers keep some forty types in arrays, each of
-/// them in every program, so this is a tenth of the compile time of a small program. What users hand over or get is a
-/// std::vector or a std::span.
+/// For each element type that a program stores in a std::vector, GCC needs 30 to 80 ms at -O2, because it compiles
+/// about fifty functions; here it compiles ten. Networks, communicators and trainers store about forty types in arrays,
+/// and every program compiles each of them. This class saves a tenth of the compile time of a small program. Interfaces
+/// for users take and return std::vector or std::span.
 template <class Element>
 class dynamic_array {
  public:
+  /// The member types of std::vector.
   using value_type = Element;
   using size_type = std::size_t;
   using difference_type = std::ptrdiff_t;
@@ -57,8 +59,9 @@ class dynamic_array {
   using iterator = Element*;
   using const_iterator = const Element*;
 
-  // The destructor takes back what the constructors below made if an element's constructor throws: they delegate.
+  // Constructors delegate, so the destructor releases the elements made so far when an element's constructor throws.
   constexpr dynamic_array() noexcept = default;
+  /// `size` value-initialized elements. @throws std::bad_alloc
   explicit dynamic_array(std::size_t size) : dynamic_array{} {
     if constexpr (std::is_trivially_default_constructible_v<Element> && std::is_trivially_copyable_v<Element>) {
       data_ = static_cast<Element*>(zero_array(size, sizeof(Element), alignof(Element)));
@@ -67,18 +70,23 @@ class dynamic_array {
       make(size);
     }
   }
+  /// `size` copies of `value`. @throws std::bad_alloc
   dynamic_array(std::size_t size, const Element& value) : dynamic_array{} {
     data_ = allocate(size);
     for (capacity_ = size; size_ < size; ++size_) {
       ::new (place(size_)) Element(value);
     }
   }
+  /// Copies of the values. @throws std::bad_alloc
   dynamic_array(std::initializer_list<Element> values) : dynamic_array{} { copy(values.begin(), values.size()); }
+  /// A copy of the elements. @throws std::bad_alloc
   dynamic_array(const dynamic_array& other) : dynamic_array{} { copy(other.data_, other.size_); }
+  /// Takes over the elements; `other` is empty afterwards.
   dynamic_array(dynamic_array&& other) noexcept
       : data_{std::exchange(other.data_, nullptr)},
         size_{std::exchange(other.size_, 0)},
         capacity_{std::exchange(other.capacity_, 0)} {}
+  /// Replaces the elements by those of `other`.
   dynamic_array& operator=(dynamic_array other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
@@ -93,35 +101,50 @@ class dynamic_array {
     }
   }
 
+  /// True if there are no elements.
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// The first element; null for an array that has never had elements.
   [[nodiscard]] Element* data() noexcept { return data_; }
+  /// The first element; null for an array that has never had elements.
   [[nodiscard]] const Element* data() const noexcept { return data_; }
+  /// The first element.
   [[nodiscard]] Element* begin() noexcept { return data_; }
+  /// The first element.
   [[nodiscard]] const Element* begin() const noexcept { return data_; }
+  /// The position after the last element.
   [[nodiscard]] Element* end() noexcept { return data_ + size_; }
+  /// The position after the last element.
   [[nodiscard]] const Element* end() const noexcept { return data_ + size_; }
 
+  /// Element i. @pre i < size()
   [[nodiscard]] Element& operator[](std::size_t i) noexcept {
     GRADUS_ASSERT(i < size_);
     return data_[i];
   }
+  /// Element i. @pre i < size()
   [[nodiscard]] const Element& operator[](std::size_t i) const noexcept {
     GRADUS_ASSERT(i < size_);
     return data_[i];
   }
-  /// @throws std::out_of_range when there is no such element
+  /// @throws std::out_of_range if i >= size()
   [[nodiscard]] const Element& at(std::size_t i) const {
     if (i >= size_) {
       throw std::out_of_range{"an index outside an array"};
     }
     return data_[i];
   }
+  /// The first element. @pre !empty()
   [[nodiscard]] Element& front() noexcept { return (*this)[0]; }
+  /// The first element. @pre !empty()
   [[nodiscard]] const Element& front() const noexcept { return (*this)[0]; }
+  /// The last element. @pre !empty()
   [[nodiscard]] Element& back() noexcept { return (*this)[size_ - 1]; }
+  /// The last element. @pre !empty()
   [[nodiscard]] const Element& back() const noexcept { return (*this)[size_ - 1]; }
 
+  /// Removes all elements; keeps the memory.
   void clear() noexcept {
     if constexpr (std::is_trivially_destructible_v<Element>) {
       size_ = 0;
@@ -131,11 +154,13 @@ class dynamic_array {
       }
     }
   }
+  /// Removes the last element. @pre !empty()
   void pop_back() noexcept { data_[--size_].~Element(); }
 
+  /// Appends an element. @throws std::bad_alloc
   void push_back(Element value) { emplace_back(std::move(value)); }
 
-  /// @pre no argument refers to an element
+  /// Appends an element made from the arguments and returns it. @pre no argument refers to an element of this array
   template <class... Arguments>
   Element& emplace_back(Arguments&&... arguments) {
     if (size_ == capacity_) {
@@ -146,7 +171,7 @@ class dynamic_array {
     return *made;
   }
 
-  /// Inserts before `position`; returns where the element is.
+  /// Inserts before `position`; returns a pointer to the new element.
   Element* insert(const Element* position, Element value) {
     const auto at = static_cast<std::size_t>(position - data_);
     push_back(std::move(value));
@@ -156,6 +181,7 @@ class dynamic_array {
     return data_ + at;
   }
 
+  /// Allocates memory for at least `capacity` elements. @throws std::bad_alloc
   void reserve(std::size_t capacity) {
     if (capacity > capacity_) {
       grow(capacity);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The types that a tensor can hold, and their names in messages and files.
+// The element types of tensors and their names in messages and files.
 #pragma once
 
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint8_t
@@ -11,7 +11,7 @@
 
 namespace gradus {
 
-/// The name of an element type as NumPy and safetensors users know it; empty for a type that is not an element.
+/// The name of an element type as in NumPy and safetensors; empty for a type that is not an element.
 template <class Element>
 inline constexpr std::string_view element_name = "";
 template <>
@@ -31,7 +31,7 @@ inline constexpr std::string_view element_name<bool> = "bool";
 template <class E>
 concept element = !element_name<E>.empty();
 
-/// A type that is computed in: float or double.
+/// A type for arithmetic: float or double.
 template <class E>
 concept real_element = std::is_same_v<E, float> || std::is_same_v<E, double>;
 
@@ -47,32 +47,32 @@ struct parameter_element<double> {
   using type = double;
 };
 
-/// How vectors of a type that is stored in 16 bits become vectors of floats and back. A type that networks hold
-/// specializes it beside `parameter_element`, with
-///   widen<Floats>(words)   the numbers whose bits are the upper halves of the words, of which the rest is zero;
-///   narrow<Words>(floats)  the way back, rounded as the type's constructor rounds; the rest of the words may be
-///   anything.
+/// Converts SIMD vectors of a 16-bit storage type to vectors of float and back. A type that networks can store
+/// specializes it as well as `parameter_element`, with
+///   widen<Floats>(words)   the numbers whose bits are the upper halves of the words; the lower halves are zero;
+///   narrow<Words>(floats)  the inverse, rounded as the type's constructor rounds; the other bits of the words are
+///                          unspecified.
 template <class E>
 struct storage_lanes;
 }  // namespace detail
 
-/// A type that networks keep images, activations and their gradients in: float, double, `bfloat16` of
-/// gradus/core/bfloat16.hpp, or `float16` of gradus/core/float16.hpp.
+/// A type in which networks store images, activations and their gradients: float, double, `bfloat16`
+/// (gradus/core/bfloat16.hpp) or `float16` (gradus/core/float16.hpp).
 template <class E>
 concept network_element = requires {
   typename detail::parameter_element<E>::type;
 };
 
-/// One that is only stored, and computed with in another: bfloat16 or float16.
+/// A type that is only for storage, with arithmetic in another type: bfloat16 or float16.
 template <class E>
 concept storage_element = network_element<E> && !real_element<E>;
 
-/// What a network of `Element` computes and accumulates in, and keeps its parameters, their gradients and its running
-/// statistics in: float for bfloat16 and float16, else `Element` itself.
+/// The type in which a network of `Element` computes, accumulates, and stores its parameters, their gradients and its
+/// running statistics: float for bfloat16 and float16, otherwise `Element` itself.
 template <network_element Element>
 using parameter_element_t = typename detail::parameter_element<Element>::type;
 
-/// Says why the type E is not an element. Always true when it compiles.
+/// Reports at compile time why the type E is not an element. Returns true if it compiles.
 template <class E>
 consteval bool explain_element() {
   static_assert(element<E>,
@@ -81,14 +81,14 @@ consteval bool explain_element() {
   return true;
 }
 
-/// Says why the type E cannot be computed with. Always true when it compiles.
+/// Reports at compile time why E is not a type for arithmetic. Returns true if it compiles.
 template <class E>
 consteval bool explain_real_element() {
   static_assert(real_element<E>, "gradus: computed is in float or double");
   return true;
 }
 
-/// Says why networks cannot hold the type E. Always true when it compiles.
+/// Reports at compile time why networks cannot store the type E. Returns true if it compiles.
 template <class E>
 consteval bool explain_network_element() {
   static_assert(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The exceptions of the library: what was done, what was expected, what came, what to do, and where.
+// The exceptions of the library. Each reports the operation, what was expected, what came, what to do, and the
+// location.
 #pragma once
 
 #include <source_location>  // std::source_location
@@ -13,23 +14,26 @@
 
 namespace gradus {
 
-/// Where an error was noticed. A std::source_location becomes one; its own name of the function would lie in the
-/// program for every place that can fail.
+/// The source location of an error. A std::source_location converts to it; that type would also store a function name
+/// in the program for every operation that can fail.
 class error_location {
  public:
+  /// The location of a std::source_location.
   constexpr error_location(const std::source_location& where) noexcept
       : error_location{where.file_name(), where.line()} {}
 
-  /// The place that calls it; as a default argument, the place that calls the function.
+  /// The location of the caller; as a default argument, the location of the call of the function.
   [[nodiscard]] static constexpr error_location current(const char* file = __builtin_FILE(),
                                                         unsigned line = __builtin_LINE()) noexcept {
     return {file, line};
   }
 
+  /// The path of the source file, as the compiler got it.
   [[nodiscard]] constexpr const char* file_name() const noexcept { return file_; }
+  /// The line, counted from 1.
   [[nodiscard]] constexpr unsigned line() const noexcept { return line_; }
 
-  /// Whether it is a line of the headers of the library: they all are in the folder that this one is in.
+  /// True if the location is in a header of the library: all headers are below the folder of this one.
   [[nodiscard]] GRADUS_COLD bool in_library() const noexcept {
     constexpr std::string_view here{__builtin_FILE()};
     constexpr std::string_view folder = here.substr(0, here.size() - std::string_view{"core/error.hpp"}.size());
@@ -45,7 +49,7 @@ class error_location {
 
 namespace detail {
 
-/// "operation: expected E, got A. Hint: H. [file:line]"; parts that are empty are left out.
+/// "operation: expected E, got A. Hint: H. [file:line]"; empty parts are left out.
 GRADUS_COLD inline std::string error_message(message_part operation, message_part expected, message_part actual,
                                              message_part hint, error_location where) {
   std::string text;
@@ -80,31 +84,33 @@ GRADUS_COLD inline std::string error_message(message_part operation, message_par
 
 /// The base of every exception that the library throws.
 ///
-/// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` says what
-/// went wrong. Each of the four is a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in
-/// release builds too, and fit for a terminal: control characters in names of files are written as `\x1b`.
+/// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` describes the
+/// error. Each of the four is a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in
+/// release builds too, and safe for a terminal: control characters in file names are written as \x1b.
 class error : public std::runtime_error {
  public:
+  /// Builds the message from its parts; `where` is the location.
   explicit error(message_part operation, message_part expected, message_part actual, message_part hint = {},
                  error_location where = error_location::current())
       : std::runtime_error{detail::error_message(operation, expected, actual, hint, where)}, place_{where} {}
 
+  /// The location at its end.
   [[nodiscard]] error_location place() const noexcept { return place_; }
 
-  /// what() without the place.
+  /// what() without the location.
   [[nodiscard]] std::string_view message() const noexcept {
     const std::string_view text{what()};
     return text.substr(0, text.rfind(" ["));
   }
 
-  /// Makes what() read "operation: message() [file:line]": for a caller who knows more, and rethrows.
+  /// Makes what() read "operation: message() [file:line]". A caller that knows more calls it and rethrows.
   GRADUS_COLD void add_context(message_part operation, error_location where) {
     std::runtime_error::operator=(std::runtime_error{detail::error_message(operation, {}, message(), {}, where)});
     place_ = where;
   }
 
-  /// Makes the place that of the call by which a program came into the library, if it is a line of the library so far.
-  /// A line of the program stays: it is nearer to the mistake.
+  /// Replaces the location by that of the call from the program into the library, if the location is in the library. A
+  /// location in the program stays, because it is closer to the mistake.
   GRADUS_COLD void location_at_call(error_location call) {
     if (place_.in_library() && !call.in_library()) {
       std::runtime_error::operator=(std::runtime_error{detail::error_message(message(), {}, {}, {}, call)});
@@ -116,8 +122,8 @@ class error : public std::runtime_error {
   error_location place_;
 };
 
-/// Returns function(). An error of the library that leaves it has the place of the call: what a public function does
-/// that takes `error_location where = error_location::current()` as its last parameter.
+/// Returns function(). If an error of the library leaves it, the error gets the location of the call. A public function
+/// with `error_location where = error_location::current()` as its last parameter runs its body in it.
 template <class Function>
 decltype(auto) at_call(error_location call, const Function& function) {
   try {
@@ -128,25 +134,28 @@ decltype(auto) at_call(error_location call, const Function& function) {
   }
 }
 
-/// Two shapes that had to agree did not, or a shape is impossible.
+/// Two shapes differ that must agree, or a shape is impossible.
 class shape_error : public error {
  public:
+  /// Builds the message from its parts, as error does.
   explicit shape_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
                        error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
-/// A file or a message does not have the format it should have.
+/// A file or a message does not have the expected format.
 class format_error : public error {
  public:
+  /// Builds the message from its parts, as error does.
   explicit format_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
                         error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
-/// A device cannot do what was asked: out of memory, not present, a failed call of its runtime.
+/// A device cannot do an operation: out of memory, not present, or a call of its runtime failed.
 class device_error : public error {
  public:
+  /// Builds the message from its parts, as error does.
   explicit device_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
                         error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
@@ -155,29 +164,32 @@ class device_error : public error {
 /// A rank failed, disagreed, or did not arrive in time.
 class communication_error : public error {
  public:
+  /// Builds the message from its parts, as error does.
   explicit communication_error(message_part operation, message_part expected, message_part actual,
                                message_part hint = {}, error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
-/// An option has a value that makes no sense, or options contradict each other.
+/// The value of an option is invalid, or options contradict each other.
 class configuration_error : public error {
  public:
+  /// Builds the message from its parts, as error does.
   explicit configuration_error(message_part operation, message_part expected, message_part actual,
                                message_part hint = {}, error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
-/// Training produced a value that is not finite.
+/// Training produced a value that is infinite or NaN.
 class numeric_error : public error {
  public:
+  /// Builds the message from its parts, as error does.
   explicit numeric_error(message_part operation, message_part expected, message_part actual, message_part hint = {},
                          error_location where = error_location::current())
       : error{operation, expected, actual, hint, where} {}
 };
 
-/// Throws an `Error`: raise<shape_error>("conv2d", "an image", {"the vector ", shape}). A throw expression is the code
-/// of an allocation, a constructor and their cleaning up at every place that has one; this is a call.
+/// Throws an `Error`: raise<shape_error>("conv2d", "an image", {"the vector ", shape}). A throw expression compiles to
+/// an allocation, a constructor and their cleanup each time; this is one call.
 template <class Error>
 [[noreturn]] GRADUS_COLD void raise(message_part operation, message_part expected, message_part actual,
                                     message_part hint = {}, error_location where = error_location::current()) {

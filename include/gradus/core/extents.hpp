@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The extents of tensors: rank-N in logical order, and the named extents of an image batch.
+// The extents of tensors: `extents` for any rank, in logical order, and `image_extents` with named axes.
 #pragma once
 
 #include <array>             // std::array
@@ -32,7 +32,7 @@ namespace detail {
 }
 
 /// a * b for non-negative extents.
-/// @throws shape_error when the product does not fit index_t
+/// @throws shape_error if the product does not fit index_t
 constexpr index_t checked_product(index_t a, index_t b) {
   if (a != 0 && b > std::numeric_limits<index_t>::max() / a) {
     refuse_product();
@@ -42,19 +42,20 @@ constexpr index_t checked_product(index_t a, index_t b) {
 
 }  // namespace detail
 
-/// The extents of a tensor of `Rank` axes, in elements, in logical order (for images n, c, h, w).
+/// The extents of a tensor of `Rank` axes, in elements, in logical order (n, c, h, w for images).
 ///
-/// An aggregate in use: `extents<2>{32, 784}`; every extent is at least 0.
+/// Construct it as an aggregate: `extents<2>{32, 784}`. Every extent is at least 0.
 template <int Rank>
 class extents {
   static_assert(Rank >= 0, "gradus: the rank of a tensor is at least 0");
 
  public:
+  /// The number of axes.
   static constexpr int rank = Rank;
 
   constexpr extents() noexcept = default;
 
-  /// @throws shape_error when the count of values is not Rank or a value is negative
+  /// One value per axis. @throws shape_error if there are not Rank values or one is negative
   constexpr extents(std::initializer_list<index_t> values) {
     if (values.size() != static_cast<std::size_t>(Rank)) {
       detail::refuse_count(Rank, values.size());
@@ -68,6 +69,7 @@ class extents {
     }
   }
 
+  /// One value per axis. @throws shape_error if one is negative
   explicit constexpr extents(const std::array<index_t, static_cast<std::size_t>(Rank)>& values) : values_{values} {
     for (const index_t value : values) {
       if (value < 0) {
@@ -81,8 +83,8 @@ class extents {
     return values_[static_cast<std::size_t>(axis)];
   }
 
-  /// The number of elements: the product of all extents; 1 for rank 0.
-  /// @throws shape_error when it does not fit index_t
+  /// The number of elements: the product of all extents, 1 for rank 0.
+  /// @throws shape_error if it does not fit index_t
   [[nodiscard]] constexpr index_t size() const {
     index_t product = 1;
     for (const index_t value : values_) {
@@ -91,17 +93,19 @@ class extents {
     return product;
   }
 
+  /// The extents in logical order.
   [[nodiscard]] constexpr const std::array<index_t, static_cast<std::size_t>(Rank)>& values() const noexcept {
     return values_;
   }
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const extents&, const extents&) noexcept = default;
 
  private:
   std::array<index_t, static_cast<std::size_t>(Rank)> values_{};
 };
 
-/// "(2, 3, 5)"
+/// The shape as text: "(2, 3, 5)".
 template <int Rank>
 [[nodiscard]] std::string to_string(const extents<Rank>& shape) {
   std::string text{"("};
@@ -111,6 +115,7 @@ template <int Rank>
   return text.append(")");
 }
 
+/// Writes the extents as to_string does.
 template <int Rank>
 std::ostream& operator<<(std::ostream& out, const extents<Rank>& shape) {
   return out << to_string(shape);
@@ -118,33 +123,36 @@ std::ostream& operator<<(std::ostream& out, const extents<Rank>& shape) {
 
 /// The extents of an image batch: n images of c channels, h rows and w columns, in elements.
 struct image_extents {
-  index_t n = 0;
-  index_t c = 0;
-  index_t h = 0;
-  index_t w = 0;
+  index_t n = 0;  ///< images
+  index_t c = 0;  ///< channels
+  index_t h = 0;  ///< rows
+  index_t w = 0;  ///< columns
 
   constexpr image_extents() noexcept = default;
+  /// Extents in the order n, c, h, w, in elements.
   constexpr image_extents(index_t images, index_t channels, index_t height, index_t width) noexcept
       : n{images}, c{channels}, h{height}, w{width} {}
-  /// @post the axes are read as n, c, h, w
+  /// Reads the axes as n, c, h, w.
   constexpr image_extents(const extents<4>& shape) noexcept : n{shape[0]}, c{shape[1]}, h{shape[2]}, w{shape[3]} {}
 
-  /// n, c, h, w. @throws shape_error when one is negative
+  /// The extents in the order n, c, h, w. @throws shape_error if one is negative
   GRADUS_NEVER_INLINE constexpr operator extents<4>() const { return extents<4>{n, c, h, w}; }
 
-  /// n * c * h * w. @throws shape_error when it does not fit index_t
+  /// The number of elements: n * c * h * w. @throws shape_error if it does not fit index_t
   [[nodiscard]] GRADUS_NEVER_INLINE constexpr index_t size() const {
     return detail::checked_product(detail::checked_product(detail::checked_product(n, c), h), w);
   }
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const image_extents&, const image_extents&) noexcept = default;
 };
 
-/// "(2, 3, 5, 7)" in the order n, c, h, w
+/// The shape as text in the order n, c, h, w: "(2, 3, 5, 7)".
 [[nodiscard]] inline std::string to_string(const image_extents& shape) {
   return gradus::join({"(", shape.n, ", ", shape.c, ", ", shape.h, ", ", shape.w, ")"});
 }
 
+/// Writes the extents as to_string does.
 inline std::ostream& operator<<(std::ostream& out, const image_extents& shape) {
   return out << to_string(shape);
 }

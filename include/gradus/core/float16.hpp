@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// float16: IEEE 754's binary16, as a type that is stored and sent, and not computed with.
+// float16: the binary16 format of IEEE 754, for storage and messages. Arithmetic on it is done in float.
 #pragma once
 
 #include <bit>          // std::bit_cast
@@ -17,17 +17,21 @@
 
 namespace gradus {
 
-/// A number of 16 bits with 11 bits of precision and magnitudes up to 65504 (sign, 5 bits of exponent, 10 of fraction).
+/// A 16-bit number with 11 bits of precision and magnitudes up to 65504 (1 sign bit, 5 exponent bits, 10 fraction
+/// bits).
 ///
-/// It converts to float without loss, and explicitly from float by rounding to nearest, ties to even: a NaN stays a NaN
-/// with its sign, below 2^-14 precision is lost by and by, what is below 2^-25 becomes zero, and from 65520 on
-/// infinite. Arithmetic is that of float. A network of float16 keeps images, activations and their gradients in it; its
-/// parameters are float. Gradients that are small want a loss that is scaled: gradus/optim/scaled_loss.hpp.
+/// The conversion to float is exact. The explicit conversion from float rounds to nearest, ties to even. A NaN stays a
+/// NaN and keeps its sign. Below 2^-14 the precision falls gradually, up to 2^-25 the result is zero, and from 65520 on
+/// it is infinite. Arithmetic is done in float. A network of float16 stores images, activations and their gradients as
+/// float16, and its parameters as float. Small gradients need a scaled loss: gradus/optim/scaled_loss.hpp.
 class float16 {
  public:
+  /// Zero.
   constexpr float16() noexcept = default;
+  /// Rounds to nearest, ties to even.
   constexpr explicit float16(float value) noexcept : bits_{rounded(std::bit_cast<std::uint32_t>(value))} {}
 
+  /// The same value as a float; exact.
   // NOLINTNEXTLINE(google-explicit-constructor): every value is a float
   constexpr operator float() const noexcept {
     const std::uint32_t sign = std::uint32_t{bits_} >> 15U << 31U;
@@ -36,18 +40,20 @@ class float16 {
     if (exponent == 0x1F) {
       return std::bit_cast<float>(sign | 0x7F800000U | fraction << 13U | (fraction != 0 ? 0x400000U : 0U));
     }
-    if (exponent == 0) {  // fraction * 2^-24, which float has
+    if (exponent == 0) {  // fraction * 2^-24, exact in float
       const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24F);
       return std::bit_cast<float>(sign | magnitude);
     }
     return std::bit_cast<float>(sign | (exponent + 112U) << 23U | fraction << 13U);
   }
 
+  /// The number with this bit pattern.
   [[nodiscard]] static constexpr float16 from_bits(std::uint16_t bits) noexcept {
     float16 result;
     result.bits_ = bits;
     return result;
   }
+  /// The bit pattern of the number.
   [[nodiscard]] constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -56,7 +62,7 @@ class float16 {
     const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
     std::uint32_t result = 0;
     if (magnitude > 0x7F800000U) {
-      result = 0x7E00U | (magnitude >> 13U & 0x3FFU);  // a quiet NaN: its fraction may be in the lower bits
+      result = 0x7E00U | (magnitude >> 13U & 0x3FFU);  // a quiet NaN: its fraction bits may all be in the lower bits
     } else if (magnitude >= 0x477FF000U) {             // 65520
       result = 0x7C00U;
     } else if (magnitude >= 0x38800000U) {  // 2^-14
@@ -88,7 +94,8 @@ struct storage_lanes<float16> {
   GRADUS_ALWAYS_INLINE static Floats widen(Words bits) noexcept {
     using signed_words = decltype(Floats{} < Floats{});
     const signed_words magnitude = std::bit_cast<signed_words>((bits & 0x7FFFFFFFU) >> 3U);
-    // Below 2^-14 the fraction counts 2^-24; a float of the exponent of 2^-14 with that fraction is 2^-14 too large.
+    // Below 2^-14 the unit of the fraction is 2^-24. A float with the exponent of 2^-14 and that fraction is 2^-14 too
+    // large.
     const auto subnormal = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude + 0x38800000) - 0x1p-14F);
     const signed_words infinite =
         magnitude | (magnitude > 0x0F800000 ? 0x7FC00000 - signed_words{} : 0x7F800000 - signed_words{});
@@ -102,7 +109,7 @@ struct storage_lanes<float16> {
     using signed_words = decltype(Floats{} < Floats{});
     const Words bits = std::bit_cast<Words>(value);
     const signed_words magnitude = std::bit_cast<signed_words>(bits & 0x7FFFFFFFU);
-    // The fraction of a float from 0.5 on counts 2^-24: the addition rounds to that.
+    // From 0.5 on, the unit of a float's fraction is 2^-24, so the addition rounds to it.
     const signed_words subnormal = std::bit_cast<signed_words>(std::bit_cast<Floats>(magnitude) + 0.5F) - 0x3F000000;
     signed_words number = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
     number = magnitude < 0x38800000 ? subnormal : number;                 // 2^-14
@@ -114,7 +121,7 @@ struct storage_lanes<float16> {
 
 #if defined(__x86_64__) || defined(__i386__)
 
-/// Whether there are the instructions of F16C, which every processor with AVX2 has.
+/// True if the processor has the F16C instructions; every processor with AVX2 has them.
 [[nodiscard]] inline bool converts_float16() noexcept {
   static const bool converts = [] {
     __builtin_cpu_init();
@@ -123,7 +130,7 @@ struct storage_lanes<float16> {
   return converts;
 }
 
-/// Converts as many of `count` as fit into whole vectors, and returns how many.
+/// Converts the part of `count` that fills whole vectors, and returns the number of converted elements.
 __attribute__((target("avx2,f16c"))) inline std::size_t convert_by_f16c(const float* source, float16* target,
                                                                         std::size_t count) noexcept {
   std::size_t i = 0;
@@ -145,7 +152,7 @@ __attribute__((target("avx2,f16c"))) inline std::size_t convert_by_f16c(const fl
 
 #endif
 
-/// From float to float16 or back.
+/// Converts from float to float16 or back.
 template <class From, class To>
 void convert_float16(const From* source, To* target, std::size_t count) noexcept {
   std::size_t i = 0;
@@ -159,12 +166,13 @@ void convert_float16(const From* source, To* target, std::size_t count) noexcept
 
 }  // namespace detail
 
-/// Rounds `count` floats, by the processor's instructions where it has them; the same bits everywhere.
+/// Rounds `count` floats to float16, with the processor's instructions where it has them. The result is the same bits
+/// everywhere.
 inline void narrow(const float* source, float16* target, std::size_t count) noexcept {
   detail::convert_float16(source, target, count);
 }
 
-/// The floats that `count` of them are.
+/// Converts `count` numbers of float16 to float; exact.
 inline void widen(const float16* source, float* target, std::size_t count) noexcept {
   detail::convert_float16(source, target, count);
 }

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the loss of a step is multiplied by, so that gradients of 16 bits keep their small numbers.
+// The factor by which the loss of a step is multiplied, so that small 16-bit gradients do not become zero.
 #pragma once
 
 #include "gradus/core/index.hpp"
 
 namespace gradus {
 
-/// The numbers that are kept about the scale of a loss, in this order, as doubles.
+/// The state of a loss scale, stored as doubles in this order.
 enum class loss_scale_number : int {
-  scale,          ///< what the loss of the next step is multiplied by
-  good_steps,     ///< since the scale was changed or a step was skipped
-  skipped_steps,  ///< since training began
-  not_finite,     ///< 0 unless a gradient of this step is infinite or no number
+  scale,          ///< factor of the next step's loss
+  good_steps,     ///< steps since the last change of the scale or the last skipped step
+  skipped_steps,  ///< steps skipped since training began
+  not_finite,     ///< 0 unless a gradient of this step is infinite or NaN
   count
 };
 
-/// What the gradients of a step are multiplied by, and divided by again when parameters are updated:
-/// `factor`, and on a device whose work goes on while the host does also numbers[scale]. Where numbers[not_finite] is
-/// not 0 there, nothing is updated.
+/// The factor by which the gradients of a step are multiplied, and divided again when parameters are updated. On a
+/// device that works asynchronously, numbers[scale] holds it as well as `factor`. There, a step with
+/// numbers[not_finite] != 0 updates nothing.
 struct loss_scale {
-  double factor = 1;
-  const double* numbers = nullptr;  ///< in the memory of the device, in the order of loss_scale_number; null: none
+  double factor = 1;                ///< the factor by which gradients are multiplied
+  const double* numbers = nullptr;  ///< in device memory, in the order of loss_scale_number; null: not used
 
+  /// True if all members are equal.
   friend bool operator==(const loss_scale&, const loss_scale&) = default;
 };
 
-/// What is known about the scale of a loss.
+/// The state of a loss scale, for reports.
 struct loss_scale_report {
-  double scale = 1;           ///< what the loss of the next step is multiplied by
-  index_t good_steps = 0;     ///< since the scale was changed or a step was skipped
-  index_t skipped_steps = 0;  ///< since training began
+  double scale = 1;           ///< factor of the next step's loss
+  index_t good_steps = 0;     ///< steps since the last change of the scale or the last skipped step
+  index_t skipped_steps = 0;  ///< steps skipped since training began
 };
 
 namespace detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The end of a program that prints: has all of it been written?
+// The end of a program that prints: checks that all output has been written.
 #pragma once
 
 #include <cerrno>   // errno
@@ -11,17 +11,16 @@
 
 namespace gradus {
 
-/// Writes what standard output still holds, for the end of main: a full disk shows when the text is written, not when
-/// it is printed.
+/// Flushes standard output at the end of main. A full disk shows when the text is written, not when it is printed.
 ///
 /// @code
 ///   int main() { return gradus::close_output("my_program", run()); }
 /// @endcode
 ///
-/// @param program  its name, for the message
-/// @param status   what the program returns
-/// @return the status; 1 instead of 0, with a message on standard error, where not all that was printed could be
-/// written
+/// @param program  the name of the program, for the message
+/// @param status   the exit status of the program
+/// @return `status`; if some of the output could not be written, prints a message to standard error and returns 1
+/// instead of 0
 [[nodiscard]] GRADUS_COLD inline int close_output(const char* program, int status) noexcept {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;

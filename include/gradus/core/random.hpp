@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Random numbers that are a function of (seed, name, index): no state, any order, any number of threads.
+// Random numbers as a function of (seed, name, index): without state, in any order, on any number of threads.
 #pragma once
 
 #include <array>        // std::array
@@ -15,7 +15,7 @@ namespace gradus {
 
 namespace detail {
 
-/// 64-bit FNV-1a of a text: stable over platforms and runs.
+/// 64-bit FNV-1a hash of a text: the same on all platforms and in all runs.
 [[nodiscard]] constexpr std::uint64_t hash_text(std::string_view text) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char character : text) {
@@ -24,7 +24,7 @@ namespace detail {
   return hash;
 }
 
-/// Mixes all bits of x into all bits of the result (the finaliser of SplitMix64).
+/// Mixes all bits of x into all bits of the result (the finalizer of SplitMix64).
 [[nodiscard]] constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
@@ -34,21 +34,23 @@ namespace detail {
 
 }  // namespace detail
 
-/// A stream of random numbers in which the i-th number depends on (seed, name, i) alone.
+/// A stream of random numbers in which the i-th number depends only on (seed, name, i).
 ///
 /// The generator is Philox4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
-/// 1, 2, 3", SC 2011, section 3). Threads, ranks and layouts that ask for the same index get the same number.
+/// 1, 2, 3", SC 2011, section 3). Threads, ranks and layouts get the same number for the same index.
 class random_stream {
  public:
+  /// 128 random bits.
   using block_type = std::array<std::uint32_t, 4>;
 
+  /// The stream of this seed and name.
   constexpr explicit random_stream(std::uint64_t seed, std::string_view name = {}) noexcept
       : key_{detail::mix_bits(seed ^ detail::mix_bits(detail::hash_text(name)))} {}
 
-  /// What seed and name became: for code that computes many blocks at once.
+  /// The key derived from seed and name, for code that computes many blocks at once.
   [[nodiscard]] constexpr std::uint64_t key() const noexcept { return key_; }
 
-  /// 128 random bits. Different (index, sequence) give independent blocks.
+  /// 128 random bits. Blocks of different (index, sequence) are independent.
   [[nodiscard]] GRADUS_NEVER_INLINE constexpr block_type block(std::uint64_t index,
                                                                std::uint64_t sequence = 0) const noexcept {
     block_type counter{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32U),
@@ -72,12 +74,12 @@ class random_stream {
     return (std::uint64_t{words[1]} << 32U) | words[0];
   }
 
-  /// A number of the uniform distribution on [0, 1), a multiple of 2^-53.
+  /// A number that is uniformly distributed on [0, 1), a multiple of 2^-53.
   [[nodiscard]] constexpr double uniform(std::uint64_t index, std::uint64_t sequence = 0) const noexcept {
     return static_cast<double>(bits(index, sequence) >> 11U) * 0x1.0p-53;
   }
 
-  /// A number of the standard normal distribution (Box and Muller 1958).
+  /// A number with the standard normal distribution (Box and Muller 1958).
   [[nodiscard]] double normal(std::uint64_t index, std::uint64_t sequence = 0) const noexcept {
     const block_type words = block(index, sequence);
     const double radius_uniform =
@@ -86,7 +88,7 @@ class random_stream {
     return std::sqrt(-2.0 * std::log(radius_uniform)) * std::cos(2.0 * std::numbers::pi * angle_uniform);
   }
 
-  /// A number of the standard normal distribution conditioned on |x| <= 2, by rejection.
+  /// A number with the standard normal distribution restricted to |x| <= 2, by rejection.
   [[nodiscard]] double truncated_normal(std::uint64_t index) const noexcept {
     for (std::uint64_t attempt = 0;; ++attempt) {
       const double value = normal(index, attempt);
@@ -96,7 +98,8 @@ class random_stream {
     }
   }
 
-  /// A number of the uniform distribution on {0, ..., bound - 1}, without bias (Lemire 2019, with rejection).
+  /// A number that is uniformly distributed on {0, ..., bound - 1}, without bias (Lemire 2019, with rejection).
+  ///
   /// @pre bound > 0
   [[nodiscard]] constexpr std::uint64_t below(std::uint64_t bound, std::uint64_t index) const noexcept {
     const std::uint64_t limit = (0 - bound) % bound;  // 2^64 mod bound

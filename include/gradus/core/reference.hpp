@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Arguments that an object refers to for as long as it lives.
+// Checks for arguments that an object keeps a reference to.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -10,15 +10,16 @@
 
 namespace gradus {
 
-/// An argument of type `Wanted` that cannot be kept as a `Wanted&`: a temporary, or a const object. Constructors that
-/// keep a reference have an overload for it, which says what to write instead.
+/// An argument of type `Wanted` that cannot be kept as a `Wanted&`: a temporary or a const object. Constructors that
+/// keep a reference have an overload for such arguments, whose message shows what to write instead.
 template <class Argument, class Wanted>
 concept not_kept = std::same_as<std::remove_cvref_t<Argument>, Wanted> && !std::same_as<Argument, Wanted&>;
 
+/// True for an argument that is const.
 template <class Argument>
 inline constexpr bool is_const_argument = std::is_const_v<std::remove_reference_t<Argument>>;
 
-/// Says why an object of any kind is not kept. Always true when it compiles.
+/// Reports at compile time why an object cannot be kept by reference. Returns true if it compiles.
 template <class Argument>
 consteval bool explain_kept() {
   static_assert(std::is_lvalue_reference_v<Argument>,
@@ -27,7 +28,7 @@ consteval bool explain_kept() {
   return true;
 }
 
-/// Says why a device is not kept. Always true when it compiles.
+/// Reports at compile time why a device cannot be kept by reference. Returns true if it compiles.
 template <class Argument>
 consteval bool explain_kept_device() {
   static_assert(!is_const_argument<Argument>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Texts put together from pieces, for messages.
+// Builds the texts of messages from pieces.
 #pragma once
 
 #include <cstddef>           // std::size_t
@@ -13,24 +13,34 @@
 
 namespace gradus {
 
-/// What a message is made of: a text or a number. It refers to the text, so it lives in one expression.
+/// A piece of a message: a text or a number. It refers to the text, so use it only within one expression.
 class text_piece {
  public:
+  /// A text or a number.
   constexpr text_piece(std::string_view text) noexcept
       : kind_{kind::characters}, characters_{text.data(), text.size()} {}
+  /// A text that ends with a null character.
   constexpr text_piece(const char* text) noexcept : text_piece{std::string_view{text}} {}
+  /// A text.
   text_piece(const std::string& text) noexcept : text_piece{std::string_view{text}} {}
+  /// A number in decimal digits.
   constexpr text_piece(int value) noexcept : text_piece{static_cast<long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(long value) noexcept : text_piece{static_cast<long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(long long value) noexcept : kind_{kind::with_sign}, with_sign_{value} {}
+  /// A number in decimal digits.
   constexpr text_piece(unsigned value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(unsigned long value) noexcept : text_piece{static_cast<unsigned long long>(value)} {}
+  /// A number in decimal digits.
   constexpr text_piece(unsigned long long value) noexcept : kind_{kind::without_sign}, without_sign_{value} {}
-  /// With six digits after the point, as std::to_string.
+  /// Six digits after the decimal point, like std::to_string.
   constexpr text_piece(double value) noexcept : kind_{kind::real}, real_{value} {}
-  text_piece(char) = delete;  // it would be a number
+  text_piece(char) = delete;  // it would convert to a number
   text_piece(bool) = delete;
 
+  /// Appends the text or the digits of the number.
   GRADUS_COLD void append_to(std::string& text) const {
     char digits[400];  // enough for the largest double
     switch (kind_) {
@@ -71,20 +81,27 @@ GRADUS_COLD inline void append_text(std::string& to, std::initializer_list<text_
   }
 }
 
-/// A part of an error's message: a text, or pieces in braces: {"rank ", 3, " of ", size}. It refers to both, so it
-/// lives in one expression. As small as a std::string_view: the place that throws puts nothing together.
+/// A part of an error message: a text, or pieces in braces: {"rank ", 3, " of ", size}. It refers to them, so use it
+/// only within one expression. It is as small as a std::string_view, and the code that throws builds no text.
 class message_part {
  public:
+  /// No text.
   constexpr message_part() noexcept = default;
+  /// A text.
   constexpr message_part(std::string_view text) noexcept : begin_{text.data()}, size_{text.size()} {}
+  /// A text that ends with a null character.
   constexpr message_part(const char* text) noexcept
       : message_part(std::string_view{text}) {}  // braces would make pieces
+  /// A text.
   message_part(const std::string& text) noexcept : message_part(std::string_view{text}) {}
+  /// Pieces.
   constexpr message_part(std::initializer_list<text_piece> pieces) noexcept
       : begin_{pieces.begin()}, size_{pieces.size() | of_pieces} {}
 
+  /// True for an empty text.
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
 
+  /// Appends the text or the pieces.
   GRADUS_COLD void append_to(std::string& text) const {
     if ((size_ & of_pieces) == 0) {
       text.append(static_cast<const char*>(begin_), size_);
@@ -103,23 +120,23 @@ class message_part {
   std::size_t size_ = 0;
 };
 
-/// The pieces in one text: join({"rank ", 3, " of ", size}). One function, whatever the pieces are: chains of + and
-/// std::to_string in messages cost more code than the work around them.
+/// Joins the pieces into one text: join({"rank ", 3, " of ", size}). It is one function for all kinds of pieces: chains
+/// of + and std::to_string in messages generate more code than the work around them.
 [[nodiscard]] GRADUS_COLD inline std::string join(std::initializer_list<text_piece> pieces) {
   std::string joined;
   append_text(joined, pieces);
   return joined;
 }
 
-/// The text as it may go to a terminal: control characters but those for lines and tabs are written as `\x1b`. Names in
-/// files are the work of others, and a terminal obeys what is written to it.
+/// A text that is safe for a terminal: control characters except newlines and tabs are written as \x1b. File names can
+/// contain control characters, and a terminal obeys them.
 [[nodiscard]] GRADUS_COLD inline std::string printable(std::string_view from) {
   std::string result;
   result.reserve(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto byte = static_cast<unsigned char>(from[i]);
     const auto next = static_cast<unsigned char>(i + 1 < from.size() ? from[i + 1] : ' ');
-    // In UTF-8 the control characters of 8 bits are 0xc2 0x80 to 0xc2 0x9f.
+    // In UTF-8 the 8-bit control characters are 0xc2 0x80 to 0xc2 0x9f.
     const bool pair = byte == 0xc2U && next >= 0x80U && next < 0xa0U;
     if (pair || byte == 0x7fU || (byte < 0x20U && byte != '\n' && byte != '\t')) {
       char code[8];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Threads that the library starts.
+// Starts the library's threads.
 #pragma once
 
 #include <cstdio>        // std::fclose, std::fopen, std::fscanf
@@ -19,8 +19,8 @@
 
 namespace gradus {
 
-/// What limits the number of threads here, as far as the system says: "ulimit -u is 100, pids.max of the control group
-/// is 64, kernel.threads-max is 190000".
+/// The limits on the number of threads, as far as the system reports them: "ulimit -u is 100, pids.max of the control
+/// group is 64, kernel.threads-max is 190000".
 [[nodiscard]] GRADUS_COLD inline std::string thread_limits() {
   std::string text;
 #if defined(__linux__)
@@ -51,9 +51,10 @@ namespace gradus {
   return text;
 }
 
-/// A thread that calls body(object). A std::thread made from a lambda compiles a type of its own for every lambda.
-/// @param name  as debuggers and profilers show it, where threads have names; at most 15 characters
-/// @throws device_error with the limits of the system when it gives no thread
+/// Starts a thread that calls body(object). A std::thread made from a lambda would compile its own type for every
+/// lambda.
+/// @param name  the name of the thread in debuggers and profilers, on systems that name threads; at most 15 characters
+/// @throws device_error with the system's limits if it cannot start a thread
 [[nodiscard]] GRADUS_COLD inline std::thread start_thread([[maybe_unused]] const char* name, void (*body)(void* object),
                                                           void* object) {
   try {

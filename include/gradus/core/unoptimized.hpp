@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Notes that a program, or a part of it, was compiled without optimization.
+// Detects that a program, or a part of it, was compiled without optimization.
 #pragma once
 
 #include <atomic>  // std::atomic
@@ -9,7 +9,7 @@
 
 namespace gradus {
 
-/// Whether a source file that includes this header was compiled without optimization.
+/// True if a source file that includes this header was compiled without optimization.
 inline std::atomic<bool> compiled_unoptimized{false};
 
 #if defined(__GNUC__) && !defined(__OPTIMIZE__) && !defined(__CUDACC__)  // nvcc's host code only launches kernels
@@ -17,8 +17,7 @@ inline std::atomic<bool> compiled_unoptimized{false};
 [[maybe_unused]] static const bool this_file_is_unoptimized = (compiled_unoptimized = true);
 #endif
 
-/// A line for the user, the first time that it is called in a program that was compiled without optimization; else
-/// null.
+/// Returns a note for the user at the first call in a program that was compiled without optimization, otherwise null.
 [[nodiscard]] GRADUS_COLD inline const char* note_of_unoptimized() noexcept {
   return compiled_unoptimized.exchange(false)
              ? "compiled without optimization, at least in part: a training step then takes 10 to 25 times as long; "

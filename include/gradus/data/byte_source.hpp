@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Where the bytes of a file come from: the interface, and plain files.
+// A source of bytes that is read once: the interface, and plain files.
 #pragma once
 
 #include <cerrno>       // errno
@@ -29,14 +29,16 @@ class byte_source {
  public:
   virtual ~byte_source() = default;
 
-  /// Fills `into` with the next bytes. Fewer than into.size() arrive only where the source ends; 0 from then on.
-  /// @throws format_error when the bytes cannot be read or decoded
+  /// Fills `into` with the next bytes and returns their number. It is less than into.size() only at the end of the
+  /// source, and 0 after it.
+  /// @throws format_error if the bytes cannot be read or decoded
   [[nodiscard]] virtual std::size_t read(std::span<std::uint8_t> into) = 0;
 
-  /// What messages call it: the name of the file.
+  /// The name of the source in messages: the name of the file.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  protected:
+  /// For derived classes: the name in messages.
   explicit byte_source(std::string name) : name_{std::move(name)} {}
   byte_source(const byte_source&) = delete;
   byte_source& operator=(const byte_source&) = delete;
@@ -45,10 +47,10 @@ class byte_source {
   std::string name_;
 };
 
-/// The bytes of a file as they are.
+/// The unchanged bytes of a file.
 class file_source final : public byte_source {
  public:
-  /// @throws format_error when the path names no file, something else than a file, or one that cannot be opened
+  /// @throws format_error if the path does not exist, is not a regular file, or cannot be opened
   GRADUS_COLD explicit file_source(const std::string& path) : byte_source{path} {
     require_regular();
     errno = 0;
@@ -104,7 +106,7 @@ namespace detail {
   return gradus::join({folder, separated ? "" : "/", name});
 }
 
-/// Whether a path names something.
+/// True if the path exists.
 [[nodiscard]] inline bool file_exists(const std::string& path) noexcept {
 #if defined(__unix__) || defined(__APPLE__)
   struct stat facts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// CIFAR-10 and CIFAR-100 in their binary form.
+// Reads CIFAR-10 and CIFAR-100 in their binary format.
 #pragma once
 
 #include <cstddef>      // std::ptrdiff_t, std::size_t
@@ -19,12 +19,12 @@
 
 namespace gradus::data {
 
-/// Which of the two sets.
+/// CIFAR-10 or CIFAR-100.
 enum class cifar_kind : unsigned char { cifar10, cifar100 };
 
 namespace detail {
 
-/// The images and labels of one file after another.
+/// Reads the images and labels of several files, one after another.
 class cifar_reader {
  public:
   static constexpr std::size_t pixels = 3 * 32 * 32;
@@ -46,7 +46,7 @@ class cifar_reader {
                                     {came, " bytes after ", examples, " records"},
                                     "the file was cut off, or belongs to the other of CIFAR-10 and CIFAR-100");
       }
-      const int label = record[label_bytes_ - 1];  // of CIFAR-100 the fine one, which comes last
+      const int label = record[label_bytes_ - 1];  // CIFAR-100 has a coarse and a fine label; the fine one is last
       if (label >= classes_) {
         gradus::raise<format_error>({"load_cifar '", source.name(), "'"}, {"labels from 0 to ", classes_ - 1},
                                     {"label ", label, " of record ", examples});
@@ -76,8 +76,8 @@ class cifar_reader {
 /// Reads data_batch_1.bin to data_batch_5.bin or test_batch.bin (CIFAR-10), or train.bin or test.bin (CIFAR-100, with
 /// its 100 fine labels) of a folder. Images are (3, 32, 32), red first. (Krizhevsky: "Learning multiple layers of
 /// features from tiny images", 2009; the binary version.)
-/// @throws format_error when a file is missing or is not what it should be, with the name of the file
-/// @throws configuration_error when the normalization makes no sense
+/// @throws format_error with the name of the file if a file is missing or invalid
+/// @throws configuration_error if the normalization is invalid
 [[nodiscard]] inline image_dataset load_cifar(const std::string& directory, cifar_kind kind, split part,
                                               normalization values = {},
                                               error_location where = error_location::current()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Which part of a photograph a network sees, and how it becomes planes of numbers.
+// Crops of photographs, and their conversion to normalized planes.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::min
@@ -14,20 +14,21 @@
 
 namespace gradus::data {
 
-/// A part of an image, in pixels, and whether left and right change places.
+/// A rectangle of an image, in pixels, and whether it is mirrored horizontally.
 struct crop {
-  index_t left = 0;
-  index_t top = 0;
-  index_t width = 0;
-  index_t height = 0;
-  bool mirror = false;
+  index_t left = 0;     ///< first column
+  index_t top = 0;      ///< first row
+  index_t width = 0;    ///< columns
+  index_t height = 0;   ///< rows
+  bool mirror = false;  ///< swap left and right
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const crop&, const crop&) noexcept = default;
 };
 
-/// The crop of training: 8 % to 100 % of the area with an aspect ratio from 3/4 to 4/3, mirrored every other time;
-/// where ten attempts do not fit into the image, the largest square in its middle (Szegedy et al.: "Going deeper with
-/// convolutions", 2015, section 6, as PyTorch's RandomResizedCrop does it). A function of its arguments.
+/// The random crop for training: 8 % to 100 % of the area with an aspect ratio from 3/4 to 4/3, mirrored with
+/// probability 1/2. If ten attempts do not fit into the image, the largest centered square (Szegedy et al.: "Going
+/// deeper with convolutions", 2015, section 6, as in PyTorch's RandomResizedCrop). A function of its arguments.
 /// @pre width and height at least 1
 [[nodiscard]] inline crop random_crop(index_t width, index_t height, const random_stream& stream, std::uint64_t example,
                                       std::uint64_t epoch) noexcept {
@@ -55,7 +56,7 @@ struct crop {
   return {.left = (width - side) / 2, .top = (height - side) / 2, .width = side, .height = side, .mirror = mirror};
 }
 
-/// The crop of evaluation: the largest part in the middle with the aspect ratio of the result, 7/8 of it in each
+/// The crop for evaluation: the largest centered rectangle with the aspect ratio of the result, reduced to 7/8 in each
 /// direction. @pre all at least 1
 [[nodiscard]] inline crop central_crop(index_t width, index_t height, index_t result_width,
                                        index_t result_height) noexcept {
@@ -69,24 +70,24 @@ struct crop {
   return {.left = (width - w) / 2, .top = (height - h) / 2, .width = w, .height = h};
 }
 
-/// A decoded image: rows from the top, pixels from the left, the channels of a pixel side by side.
+/// A decoded image: rows from the top, pixels from the left, the channels of a pixel adjacent.
 struct pixel_image {
-  const std::uint8_t* pixels = nullptr;
-  index_t width = 0;
-  index_t height = 0;
-  index_t channels = 3;
+  const std::uint8_t* pixels = nullptr;  ///< height * width * channels bytes
+  index_t width = 0;                     ///< columns
+  index_t height = 0;                    ///< rows
+  index_t channels = 3;                  ///< channels of a pixel
 };
 
-/// Writes a part of an image as `channels` planes of height x width numbers, by linear interpolation between the four
-/// pixels next to each point.
-/// @param tables  the number that each byte of a channel becomes: 256 a channel
-/// @pre the part lies in the image and has at least 1 pixel
+/// Writes a rectangle of an image as `channels` planes of height x width numbers, with linear interpolation between the
+/// four pixels nearest to each point.
+/// @param tables  the number for each byte of a channel: 256 per channel
+/// @pre the rectangle is inside the image and has at least 1 pixel
 inline void resample(const pixel_image& image, const crop& part, index_t height, index_t width,
                      std::span<const float> tables, float* planes) noexcept {
   struct place {
     index_t first;
     index_t second;
-    float weight;  // of the second
+    float weight;  // weight of the second pixel
   };
   const auto between = [](index_t begin, index_t length, index_t count, index_t k) -> place {
     const double at = (static_cast<double>(k) + 0.5) * static_cast<double>(length) / static_cast<double>(count) - 0.5;

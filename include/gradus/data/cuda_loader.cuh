@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The loader for a GPU: a batch is copied while the device computes with the one before.
+// The loader for a GPU: copies a batch while the device computes with the previous one.
 #pragma once
 
 #include <array>    // std::array
@@ -22,16 +22,16 @@ namespace gradus::data {
 
 namespace detail {
 
-/// The device of the host's side of a loader, a base that is made before the others.
+/// The host device of a loader, as a base class that is constructed before the others.
 struct loader_host {
   cpu host{{.intra_op_threads = 1}};
 };
 
-/// Batches on a GPU of what Base, a loader of the host, prepares.
+/// Batches on a GPU, prepared by Base, a loader of the host.
 ///
-/// Its memory is pinned, and batches are copied ahead on a stream of their own into one of two places: while the device
-/// works on a batch, the next one arrives. next() does not wait for the device's work on the last batch, only for that
-/// on the batch before it.
+/// Its memory is pinned, and a separate stream copies batches ahead into one of two slots: while the device works on a
+/// batch, the next one arrives. next() does not wait for the device's work on the last batch, only for that on the
+/// batch before it.
 template <class Element, class Layout, class Base>
 class cuda_batches : private loader_host, public Base {
   using base = Base;
@@ -41,8 +41,8 @@ class cuda_batches : private loader_host, public Base {
   using layout_type = Layout;
   using batch_type = data::batch<Element, Layout, cuda>;
 
-  /// @throws configuration_error when the set is empty or options make no sense
-  /// @throws device_error when there is not enough memory, or it cannot be pinned
+  /// @throws configuration_error if the set is empty or options are invalid
+  /// @throws device_error if there is not enough memory, or it cannot be pinned
   template <class Dataset, class... Reading>
   cuda_batches(cuda& device, const Dataset& set, const loader_options& options, const Reading&... reading)
       : base{this->host, set, options, &dense_strides<Layout, 4>, reading...},
@@ -56,21 +56,21 @@ class cuda_batches : private loader_host, public Base {
         staged_labels_{static_cast<std::size_t>(this->largest_batch()) * sizeof(std::int32_t)},
         images_{device, {places, static_cast<index_t>(this->images_memory().size() / this->slots())}},
         labels_{device, {places, this->largest_batch()}} {
-    device.synchronize();  // the memory is there for both streams
+    device.synchronize();  // makes the memory valid for both streams
   }
 
   ~cuda_batches() { abandon(); }
 
-  /// Begins an epoch. What is left of the epoch before is abandoned, and its batches are no longer valid.
+  /// Begins an epoch. The rest of the previous epoch is abandoned, and its batches are no longer valid.
   void start_epoch(std::uint64_t epoch) {
     abandon();
     base::start_epoch(epoch);
   }
 
-  /// The next batch of the epoch, or nullptr after the last. Work that is given to the device from now on finds it
-  /// there; it is valid until the next call of next or start_epoch.
-  /// @throws what next of the loader of the host throws
-  /// @throws device_error when a copy, or earlier work of the device, failed
+  /// The next batch of the epoch, or nullptr after the last. Work that is submitted to the device from now on can read
+  /// it. It is valid until the next call of next or start_epoch.
+  /// @throws the exceptions of next of the host's loader
+  /// @throws device_error if a copy, or earlier work of the device, failed
   [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
     return at_call(where, [&] { return advance(); });
   }
@@ -93,26 +93,27 @@ class cuda_batches : private loader_host, public Base {
               .labels = {labels_at(place_), copying_.labels.size()},
               .first_example = copying_.first_example,
               .global_examples = copying_.global_examples};
-    // The other place is free when the device is done with the batch before, for which it has all work by now.
+    // The other slot is free when the device is done with the batch before, and all work on that batch has been
+    // submitted.
     used_.record(device_->stream());
     copies_.wait(used_);
     place_ = 1 - place_;
-    wait_for_copy_(*this, copied);  // the host's memory of this batch is free then
+    wait_for_copy_(*this, copied);  // then the host's memory of this batch is free
     try {
       copy_next();
     } catch (const error&) {
-      // The batch in hand is good; the next call fails in the same way.
+      // The current batch is valid; the next call fails in the same way.
     }
     return std::addressof(given_);
   }
 
-  /// Large memory of the host is pinned where it lies, because cpu gives it pages of its own. Small memory shares them
-  /// with others, which may be pinned too: batches are then copied to memory that is.
+  /// Large host memory is pinned in place, because cpu allocates whole pages for it. Small memory shares pages with
+  /// other memory, which may be pinned too; then batches are copied to memory that is pinned.
   [[nodiscard]] bool is_large() noexcept { return this->images_memory().size_bytes() >= std::size_t{2} << 20U; }
 
   using wait_function = void (*)(const cuda_batches& self, const cuda_event& copied);
 
-  /// A data set that has watch_copy(bytes) is told how long the caller stands still for a batch on its way.
+  /// The wait function of a data set with watch_copy(bytes), which measures how long the caller waits for a copy.
   template <class Dataset>
   [[nodiscard]] static wait_function waiting_of() noexcept {
     return [](const cuda_batches& self, const cuda_event& copied) {
@@ -133,7 +134,7 @@ class cuda_batches : private loader_host, public Base {
     return labels_.data() + static_cast<index_t>(place) * labels_.extent(1);
   }
 
-  /// Begins to copy the next batch of the host, if there is one, to the free place.
+  /// Begins to copy the next batch of the host, if there is one, to the free slot.
   void copy_next() {
     const detail::filled_batch<Element>* const filled = this->next_filled();
     if (filled == nullptr) {
@@ -141,7 +142,7 @@ class cuda_batches : private loader_host, public Base {
     }
     copying_ = *filled;
     const auto bytes = static_cast<std::size_t>(filled->shape.size()) * sizeof(Element);
-    if (bytes != 0) {  // nothing is on the way from the staged memory now
+    if (bytes != 0) {  // no copy from the staged memory is under way now
       std::memcpy(staged_labels_.data(), filled->labels.data(), filled->labels.size_bytes());
       if (!is_large()) {
         std::memcpy(staged_images_.data(), filled->images, bytes);
@@ -156,7 +157,7 @@ class cuda_batches : private loader_host, public Base {
     check_cuda(cudaMemcpyAsync(to_device, from_host, bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
   }
 
-  /// Returns when nothing is on the way any more.
+  /// Returns when no copy is under way.
   void abandon() noexcept {
     static_cast<void>(cudaStreamSynchronize(copies_.get()));
     on_the_way_ = false;
@@ -168,12 +169,12 @@ class cuda_batches : private loader_host, public Base {
   gradus::detail::pinned_range pinned_images_;
   pinned_memory staged_images_;
   pinned_memory staged_labels_;
-  tensor<Element, 2, row_major, cuda> images_;       // (places, elements of the largest batch and padding)
-  tensor<std::int32_t, 2, row_major, cuda> labels_;  // (places, examples of the largest batch)
+  tensor<Element, 2, row_major, cuda> images_;       // (slots, elements of the largest batch and padding)
+  tensor<std::int32_t, 2, row_major, cuda> labels_;  // (slots, examples of the largest batch)
   cuda_stream copies_;
-  std::array<cuda_event, places> copied_;  // of each place: its batch is there
-  cuda_event used_;                        // the device has what it needs of the place before
-  detail::filled_batch<Element> copying_;  // the batch that is on the way, to place_
+  std::array<cuda_event, places> copied_;  // for each slot: its batch is copied
+  cuda_event used_;                        // the device's work on the previous slot is done
+  detail::filled_batch<Element> copying_;  // the batch under way to place_
   bool on_the_way_ = false;
   std::size_t place_ = 0;
   batch_type given_{.images = {*device_, nullptr, {}}};
@@ -181,18 +182,18 @@ class cuda_batches : private loader_host, public Base {
 
 }  // namespace detail
 
-/// A loader whose batches lie on a GPU, images and labels:
+/// A loader with its batches, images and labels, on a GPU:
 ///
 ///   data::loader<float, nhwc, gradus::cuda> loader{gpu, images, {.global_batch_size = 64, .seed = 1}};
 ///
-/// It does what the loader of the host does, and copies ahead; see detail::cuda_batches.
+/// It works as the loader of the host, and copies ahead; see detail::cuda_batches.
 template <class Element, class Layout>
 class loader<Element, Layout, cuda> final
     : public detail::cuda_batches<Element, Layout, detail::batch_memory<Element>> {
   using base = detail::cuda_batches<Element, Layout, detail::batch_memory<Element>>;
 
  public:
-  /// As the loader of the host.
+  /// The same as the loader of the host.
   template <class Dataset>
   loader(cuda& device, const Dataset& set, const loader_options& options,
          error_location where = error_location::current()) try
@@ -200,7 +201,7 @@ class loader<Element, Layout, cuda> final
   } catch (error& failure) {
     failure.location_at_call(where);
   }
-  /// The device and the data set must outlive the loader.
+  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
   template <class Argument, class Dataset>
   requires detail::not_kept_by_loader<Argument, Dataset, cuda> loader(Argument&& device, Dataset&& set,
                                                                       const loader_options& options)
@@ -211,15 +212,15 @@ class loader<Element, Layout, cuda> final
 
 /// The same for a parallel_loader:
 ///
-///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.global_batch_size = 64}, {.threads =
-///   8}};
+///   data::parallel_loader<float, nhwc, gradus::cuda> loader{gpu, photographs, {.global_batch_size = 64},
+///                                                           {.threads = 8}};
 template <class Element, class Layout>
 class parallel_loader<Element, Layout, cuda> final
     : public detail::cuda_batches<Element, Layout, detail::parallel_batches<Element>> {
   using base = detail::cuda_batches<Element, Layout, detail::parallel_batches<Element>>;
 
  public:
-  /// As the loader, and as parallel_loader of the host.
+  /// The same as the loader, and as parallel_loader of the host.
   template <class Dataset>
   parallel_loader(cuda& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
                   error_location where = error_location::current()) try
@@ -227,7 +228,7 @@ class parallel_loader<Element, Layout, cuda> final
   } catch (error& failure) {
     failure.location_at_call(where);
   }
-  /// The device and the data set must outlive the loader.
+  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
   template <class Argument, class Dataset>
   requires detail::not_kept_by_loader<Argument, Dataset, cuda> parallel_loader(Argument&& device, Dataset&& set,
                                                                                const loader_options& options,

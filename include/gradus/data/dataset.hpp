@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a loader reads from, and the data set of images in memory.
+// The concept of a data set, and a data set of images in memory.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -45,21 +45,21 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 
 /// A set of images with labels from which a loader can read examples.
 ///
-/// A type D models `dataset<D, Element>` when, for a const object d,
+/// A type D models `dataset<D, Element>` if, for a const object d,
 ///   1. `d.size()` is the number of examples;
 ///   2. `d.example()` is the image_extents of every example, with n = 1;
 ///   3. `d.classes()` is the number of classes;
-///   4. `d.read(i, planes)` writes the c * h * w elements of example i to `planes`, plane after plane (nchw),
-///   normalized
-///      as the network shall see them; it may throw. The loader calls it from a thread of its own;
+///   4. `d.read(i, planes)` writes the c * h * w normalized elements of example i to `planes`, plane after plane
+///   (nchw);
+///      it may throw. The loader's thread calls it;
 ///   5. `d.label(i)` is the label of example i, in [0, classes);
-///   6. `d.hash()` is a std::uint64_t of the content, by which ranks find out whether they have the same.
+///   6. `d.hash()` is a std::uint64_t of the content, by which ranks check that they have the same set.
 /// If there is a member `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the
 /// result when the batch is ready.
 template <class D, class Element>
 concept dataset = detail::has_examples<D> && detail::has_labels<D> && detail::has_pixels<D, Element>;
 
-/// Says which requirement of `dataset` the type D misses. Always true when it compiles.
+/// Reports at compile time which requirement of `dataset` the type D does not meet. Returns true if it compiles.
 template <class D, class Element>
 consteval bool explain_dataset() {
   static_assert(detail::has_examples<D>,
@@ -72,23 +72,22 @@ consteval bool explain_dataset() {
   return true;
 }
 
-/// How bytes become numbers: (scale * byte - mean[c]) / deviation[c] in channel c.
+/// The conversion of bytes to numbers: (scale * byte - mean[c]) / deviation[c] in channel c.
 struct normalization {
-  double scale = 1.0 / 255.0;
-  std::vector<double> mean = {};       ///< one for each channel, or none: 0
-  std::vector<double> deviation = {};  ///< one for each channel, not 0, or none: 1
+  double scale = 1.0 / 255.0;          ///< factor of the bytes
+  std::vector<double> mean = {};       ///< one for each channel; empty: 0
+  std::vector<double> deviation = {};  ///< one for each channel, above 0; empty: 1
 };
 
-/// Images of unsigned bytes with labels, in memory. It does not change after it was made; any number of threads may
-/// read it.
+/// Labeled images of unsigned bytes in memory. It is immutable; any number of threads may read it.
 class image_dataset {
  public:
-  /// @param shape   (n, c, h, w) of all images; n may be 0, the others may not
+  /// @param shape   (n, c, h, w) of all images; only n may be 0
   /// @param pixels  n * c * h * w bytes in the order n, c, h, w
-  /// @param labels  n of them, each in [0, classes)
-  /// @throws shape_error when the sizes disagree
-  /// @throws format_error when a label is out of range
-  /// @throws configuration_error when classes < 1 or the normalization makes no sense
+  /// @param labels  n labels in [0, classes)
+  /// @throws shape_error if the sizes disagree
+  /// @throws format_error if a label is out of range
+  /// @throws configuration_error if classes < 1 or the normalization is invalid
   GRADUS_COLD image_dataset(const image_extents& shape, std::vector<std::uint8_t> pixels,
                             std::vector<std::int32_t> labels, int classes, normalization values = {},
                             error_location where = error_location::current()) try
@@ -105,22 +104,27 @@ class image_dataset {
     failure.location_at_call(where);
   }
 
+  /// The number of images.
   [[nodiscard]] index_t size() const noexcept { return shape_.n; }
-  /// (1, c, h, w)
+  /// The extents of one image: (1, c, h, w).
   [[nodiscard]] image_extents example() const noexcept { return {1, shape_.c, shape_.h, shape_.w}; }
-  /// (n, c, h, w)
+  /// The extents of all images: (n, c, h, w).
   [[nodiscard]] const image_extents& shape() const noexcept { return shape_; }
+  /// The number of classes.
   [[nodiscard]] int classes() const noexcept { return classes_; }
+  /// A hash of pixels, labels and normalization.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  /// The conversion of bytes to numbers.
   [[nodiscard]] const normalization& values() const noexcept { return normalization_; }
-  /// n * c * h * w bytes, in that order.
+  /// The n * c * h * w bytes of all images, in the order n, c, h, w.
   [[nodiscard]] std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
+  /// The n labels.
   [[nodiscard]] std::span<const std::int32_t> labels() const noexcept { return labels_; }
 
-  /// @pre 0 <= i < size()
+  /// The label of image i. @pre 0 <= i < size()
   [[nodiscard]] std::int32_t label(index_t i) const noexcept { return labels_[static_cast<std::size_t>(i)]; }
 
-  /// Writes the normalized example i to `planes`, c * h * w elements in the order c, h, w.
+  /// Writes the normalized example i to `planes`: c * h * w elements in the order c, h, w.
   /// @pre 0 <= i < size()
   template <class Element>
   void read(index_t i, Element* planes) const noexcept {
@@ -137,14 +141,15 @@ class image_dataset {
     }
   }
 
-  /// The same images with other numbers.
-  /// @throws configuration_error when the normalization makes no sense
+  /// The same images with another normalization.
+  /// @throws configuration_error if the normalization is invalid
   [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) const& {
     return at_call(where, [&] {
       image_dataset copy{*this};
       return std::move(copy).with(std::move(values));
     });
   }
+  /// The same, moving the pixels.
   [[nodiscard]] image_dataset with(normalization values, error_location where = error_location::current()) && {
     return at_call(where, [&] {
       normalization_ = std::move(values);
@@ -242,7 +247,7 @@ class image_dataset {
   std::vector<std::int32_t> labels_;
   int classes_;
   normalization normalization_;
-  dynamic_array<float> float_tables_;  // (channels, 256): the number that each byte of a channel becomes
+  dynamic_array<float> float_tables_;  // (channels, 256): the normalized number of each byte, per channel
   std::vector<double> double_tables_;
   std::uint64_t hash_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Images that are still encoded, with labels: the interface, and a folder of class folders.
+// Encoded images with labels: the interface, and a folder with one folder of images per class.
 #pragma once
 
 #include <algorithm>     // std::find, std::sort
@@ -28,27 +28,28 @@ class encoded_images {
   encoded_images& operator=(const encoded_images&) = delete;
   virtual ~encoded_images() = default;
 
+  /// The number of images.
   [[nodiscard]] virtual index_t size() const = 0;
+  /// The number of classes.
   [[nodiscard]] virtual int classes() const = 0;
-  /// In [0, classes()). @pre 0 <= i < size()
+  /// The label of image i, in [0, classes()). @pre 0 <= i < size()
   [[nodiscard]] virtual std::int32_t label(index_t i) const = 0;
-  /// What messages call image i: the path of a file, say. @pre 0 <= i < size()
+  /// The name of image i in messages, such as the path of its file. @pre 0 <= i < size()
   [[nodiscard]] virtual std::string name(index_t i) const = 0;
-  /// Replaces `bytes` by those of image i. @pre 0 <= i < size()
-  /// @throws format_error that names the image when it cannot be read
+  /// Replaces `bytes` by the encoded image i. @pre 0 <= i < size()
+  /// @throws format_error with the name of the image if it cannot be read
   virtual void read(index_t i, std::vector<std::uint8_t>& bytes) const = 0;
-  /// Of names, sizes and labels: by which ranks find out whether they have the same set.
+  /// A hash of names, sizes and labels, by which ranks check that they have the same set.
   [[nodiscard]] virtual std::uint64_t hash() const = 0;
 };
 
-/// A folder with a folder of image files for each class, as ImageNet's training images are unpacked. Classes are
-/// numbered by the order of their folders' names, images by the names inside. Only files whose names end in the given
-/// ending, in small or large letters, count; folders inside the class folders are passed over, whatever they are
-/// called.
+/// A folder that contains one folder of image files per class, as for ImageNet's training images. Classes are numbered
+/// in the order of their folders' names, images in the order of their names within a class. Only files with one of the
+/// given endings are used, in lower or upper case. Folders inside the class folders are ignored.
 class class_folders final : public encoded_images {
  public:
-  /// @param endings  for example {".jpeg", ".jpg"}
-  /// @throws format_error when the folder cannot be read or holds no such image
+  /// @param endings  of file names, for example {".jpeg", ".jpg"}
+  /// @throws format_error if the folder cannot be read or has no such image
   explicit class_folders(const std::string& folder, const std::vector<std::string>& endings = {".jpeg", ".jpg"},
                          error_location where = error_location::current()) try {
     namespace fs = std::filesystem;
@@ -81,7 +82,7 @@ class class_folders final : public encoded_images {
       }
       std::sort(files.begin(), files.end());
       for (std::string& file : files) {
-        std::error_code unknown;  // a file that cannot be read is named when it is
+        std::error_code unknown;  // a file that cannot be read is reported when it is read
         const std::uintmax_t bytes = fs::file_size(file, unknown);
         for (const std::uint64_t each : {gradus::detail::hash_text(fs::path{file}.filename().string()),
                                          std::uint64_t{class_names_.size()}, std::uint64_t{bytes}}) {
@@ -105,7 +106,9 @@ class class_folders final : public encoded_images {
     failure.location_at_call(where);
   }
 
+  /// The number of images.
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(files_.size()); }
+  /// The number of classes.
   [[nodiscard]] int classes() const override { return static_cast<int>(class_names_.size()); }
   /// The names of the folders, in the order of the labels.
   [[nodiscard]] const std::vector<std::string>& class_names() const noexcept { return class_names_; }

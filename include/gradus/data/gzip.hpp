@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Gzip-compressed files, and the MNIST files as they are distributed. Needs zlib (component gradus::gzip).
+// Gzip-compressed files, and a reader of the compressed MNIST files. Needs zlib (component gradus::gzip).
 #pragma once
 
 #include <zlib.h>  // inflate
@@ -23,13 +23,13 @@
 
 namespace gradus::data {
 
-/// The content of a gzip-compressed file (RFC 1952), of one or more members. It inflates what is asked for and no more;
-/// the checksums are checked as the end of a member is reached.
+/// The content of a gzip-compressed file (RFC 1952) with one or more members. It decompresses only the requested bytes,
+/// and checks the checksum at the end of each member.
 class gzip_source final : public byte_source {
  public:
-  /// @throws format_error when the file cannot be opened
+  /// @throws format_error if the file cannot be opened
   GRADUS_COLD explicit gzip_source(const std::string& path) : byte_source{path}, file_{path} {
-    constexpr int gzip_only = 15 + 16;  // the largest window, with the head and the checksum of gzip
+    constexpr int gzip_only = 15 + 16;  // the largest window size, with gzip's header and checksum
     if (inflateInit2(&stream_, gzip_only) != Z_OK) {
       raise<device_error>({"gzip '", name(), "'"}, "memory to decompress", "an allocation that failed");
     }
@@ -52,13 +52,13 @@ class gzip_source final : public byte_source {
   }
 
  private:
-  /// Sees to it that there is input for inflate. False at the end of the file, which is only allowed between members.
+  /// Provides input for inflate. Returns false at the end of the file, which is only allowed between members.
   bool begin_member() {
     if (stream_.avail_in == 0) {
       refill();
     }
     if (in_member_) {
-      return true;  // without input inflate says what is wrong
+      return true;  // inflate reports the missing input
     }
     if (stream_.avail_in == 0 && members_ > 0) {
       return false;
@@ -86,7 +86,7 @@ class gzip_source final : public byte_source {
       return;
     }
     const std::string operation = gradus::join({"gzip '", name(), "'"});
-    if (result == Z_BUF_ERROR) {  // no progress is possible: there was room, so there is no input
+    if (result == Z_BUF_ERROR) {  // no progress is possible: there was space for output, so input is missing
       raise<format_error>(operation, "compressed data to its end", "a file that ends before it",
                           "the file was not copied completely");
     }
@@ -108,8 +108,8 @@ class gzip_source final : public byte_source {
   bool in_member_ = false;
 };
 
-/// Opens a file: its content decompressed if its name ends in .gz, as it is otherwise.
-/// @throws format_error when it cannot be opened
+/// Opens a file: decompresses it if its name ends in .gz, otherwise reads it unchanged.
+/// @throws format_error if it cannot be opened
 [[nodiscard]] GRADUS_COLD inline std::unique_ptr<byte_source> open_file(const std::string& path) {
   if (path.ends_with(".gz")) {
     return std::make_unique<gzip_source>(path);
@@ -119,7 +119,7 @@ class gzip_source final : public byte_source {
 
 namespace detail {
 
-/// The file `name` of a folder, or `name`.gz if there is only that.
+/// The path of the file `name` in a folder, or of `name`.gz if only that exists.
 GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::string_view name) {
   const std::string plain = file_in(directory, name);
   for (const std::string_view ending : {"", ".gz"}) {
@@ -136,8 +136,8 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
 }  // namespace detail
 
 /// Reads the files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder, plain or as .gz.
-/// @throws format_error when a file is missing or is not what it should be, with the name of the file
-/// @throws configuration_error when options make no sense
+/// @throws format_error with the name of the file if a file is missing or invalid
+/// @throws configuration_error if options are invalid
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist(const std::string& directory, split part,
                                                           const mnist_options& options = {},
                                                           error_location where = error_location::current()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The IDX format of the MNIST files: unsigned bytes in an array of 1 to 4 axes.
+// Reads the IDX format of the MNIST files: unsigned bytes in an array of 1 to 4 axes.
 #pragma once
 
 #include <algorithm>    // std::min, std::max
@@ -20,15 +20,16 @@
 
 namespace gradus::data {
 
-/// What an IDX file holds: `values` in row-major order of `extents`.
+/// The content of an IDX file: `values` in row-major order of `extents`.
 struct idx_array {
-  std::vector<index_t> extents;  ///< 1 to 4 of them, each at least 1
-  std::vector<std::uint8_t> values;
+  std::vector<index_t> extents;      ///< 1 to 4 extents, each at least 1
+  std::vector<std::uint8_t> values;  ///< the bytes, one per element
 };
 
-/// Limits of what is read.
+/// Limits of a reader.
 struct idx_options {
-  std::uint64_t maximum_bytes = std::uint64_t{4} << 30U;  ///< of values; a header that declares more is an error
+  /// Limit for the bytes of values; a header that declares more is an error.
+  std::uint64_t maximum_bytes = std::uint64_t{4} << 30U;
 };
 
 namespace detail {
@@ -38,7 +39,7 @@ GRADUS_COLD inline std::string hexadecimal(std::uint8_t byte) {
   return {'0', 'x', digits[byte >> 4U], digits[byte & 15U]};
 }
 
-/// "0x0d (float)"
+/// A type code as text: "0x0d (float)".
 GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
   switch (code) {
     case 0x08:
@@ -58,7 +59,7 @@ GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
   }
 }
 
-/// Fills `into` or throws.
+/// Fills `into`. @throws format_error if the source ends before
 GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
     raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
@@ -66,7 +67,7 @@ GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint
   }
 }
 
-/// The first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
+/// Checks the first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
 GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
     raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
@@ -92,10 +93,10 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
 /// The format: bytes 0, 0, type code, number of axes; an extent of 4 bytes, most significant first, for each axis; the
 /// values (Y. LeCun, C. Cortes, C. J. C. Burges: "The MNIST database of handwritten digits").
 ///
-/// Memory grows with the bytes that arrive, so a short file that declares a large array costs nothing; of a source
-/// that never ends one byte more than declared is read.
-/// @throws format_error when the source cannot be read, is not IDX, has a zero extent, declares more than
-///         options.maximum_bytes, or has fewer or more bytes than it declares
+/// Memory grows with the bytes that arrive, so a short file that declares a large array allocates little. At most one
+/// byte more than declared is read, so a source may be endless.
+/// @throws format_error if the source cannot be read, is not IDX, has a zero extent, declares more than
+/// options.maximum_bytes, or has fewer or more bytes than it declares
 [[nodiscard]] GRADUS_COLD inline idx_array read_idx(byte_source& source, const idx_options& options = {},
                                                     error_location where = error_location::current()) {
   return at_call(where, [&] {
@@ -120,7 +121,7 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
       }
       declared *= extent;
     }
-    constexpr std::uint64_t first_piece = std::uint64_t{1} << 20U;  // bytes
+    constexpr std::uint64_t first_piece = std::uint64_t{1} << 20U;  // in bytes
     auto& values = array.values;
     while (values.size() < declared) {
       const std::size_t begin = values.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Photographs in JPEG as a data set: decoded, cropped and mirrored when they are read. Needs libjpeg-turbo (component
-// gradus::jpeg).
+// A data set of JPEG photographs, which are decoded, cropped and mirrored when they are read. Needs libjpeg-turbo
+// (component gradus::jpeg).
 #pragma once
 
 #include <turbojpeg.h>  // tjDecompress2
@@ -32,14 +32,15 @@
 
 namespace gradus::data {
 
-/// What a decoder refuses.
+/// Limits of a JPEG decoder.
 struct jpeg_limits {
-  index_t most_pixels = index_t{1} << 27;  ///< of an image: a small file can claim 65535 x 65535
+  index_t most_pixels = index_t{1} << 27;  ///< limit for the pixels of an image: a small file can declare 65535 x 65535
 };
 
-/// Decodes JPEG images to red, green and blue, one after another, in memory that it keeps. One thread at a time.
+/// Decodes JPEG images to RGB, one at a time, in memory that it reuses. Not thread-safe.
 class jpeg_decoder {
  public:
+  /// @throws configuration_error if libjpeg-turbo gives no decoder
   explicit jpeg_decoder(const jpeg_limits& limits = {}) : limits_{limits}, handle_{tjInitDecompress()} {
     if (!handle_) {
       gradus::raise<configuration_error>("jpeg_decoder", "a decoder of libjpeg-turbo", tjGetErrorStr2(nullptr));
@@ -47,8 +48,8 @@ class jpeg_decoder {
   }
 
   /// Reads the size of an image: (1, 3, height, width).
-  /// @param name  what messages call the image
-  /// @throws format_error when the bytes are no JPEG image or claim too many pixels
+  /// @param name  the name of the image in messages
+  /// @throws format_error if the bytes are not a JPEG image or declare too many pixels
   [[nodiscard]] image_extents read_header(std::span<const std::uint8_t> bytes, std::string_view name) {
     if (bytes.empty()) {
       gradus::raise<format_error>({"decode '", name, "'"}, "a JPEG image", "an empty file");
@@ -71,10 +72,10 @@ class jpeg_decoder {
     return {1, 3, height, width};
   }
 
-  /// Decodes an image to red, green and blue, of 8 bits each. libjpeg-turbo can leave out detail on the way: the result
-  /// is smaller by the largest factor that leaves at least `least_width` x `least_height` pixels. It is valid until the
-  /// next call. Gray images become colored ones; the four inks of CMYK are converted as Adobe's programs write them.
-  /// @throws format_error when the bytes are no whole JPEG image or claim too many pixels
+  /// Decodes an image to RGB with 8 bits per channel. The decoder may reduce the image to save time: by the largest
+  /// factor of libjpeg-turbo that leaves at least `least_width` x `least_height` pixels. The result is valid until the
+  /// next call. Gray images become RGB; CMYK is converted as Adobe's programs write it.
+  /// @throws format_error if the bytes are not a complete JPEG image or declare too many pixels
   [[nodiscard]] pixel_image decode(std::span<const std::uint8_t> bytes, std::string_view name,
                                    index_t least_width = std::numeric_limits<int>::max(),
                                    index_t least_height = std::numeric_limits<int>::max()) {
@@ -120,33 +121,33 @@ class jpeg_decoder {
   std::vector<std::uint8_t> pixels_;
 };
 
-/// What happens to an image that cannot be decoded.
+/// What to do with an image that cannot be decoded.
 enum class corrupt_image : unsigned char {
-  fail,  ///< it ends the epoch with an error that names it
-  skip   ///< the next image of its class takes its place, and problems() names it
+  fail,  ///< end the epoch with an error that names the image
+  skip   ///< use the next image of its class instead; problems() lists it
 };
 
-/// How JPEG images become examples.
+/// Options of a JPEG data set.
 struct jpeg_options {
-  index_t height = 224;
-  index_t width = 224;
-  /// (byte / 255 - mean) / deviation, of ImageNet's red, green and blue unless said.
+  index_t height = 224;  ///< rows of an example
+  index_t width = 224;   ///< columns of an example
+  /// (byte / 255 - mean) / deviation; by default with ImageNet's mean and deviation of red, green and blue.
   normalization values{.scale = 1.0 / 255.0, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
-  std::uint64_t seed = 0;  ///< of the random crops
-  corrupt_image corrupt = corrupt_image::fail;
-  jpeg_limits limits = {};
+  std::uint64_t seed = 0;                       ///< of the random crops
+  corrupt_image corrupt = corrupt_image::fail;  ///< what to do with images that cannot be decoded
+  jpeg_limits limits = {};                      ///< limits of the decoder
 };
 
-/// Encoded images, decoded when they are read. Models `augmenting_dataset`: read(i, planes) gives the middle of an
-/// image, read(i, epoch, planes) a random crop, mirrored or not, that is a function of (seed, epoch, i). Any number of
-/// threads may read it; use a parallel_loader.
+/// Encoded images that are decoded when they are read. Models `augmenting_dataset`: read(i, planes) writes the center
+/// crop of an image; read(i, epoch, planes) writes a random crop, mirrored or not, that is a function of (seed, epoch,
+/// i). Any number of threads may read it; use a parallel_loader.
 ///
 ///   const data::class_folders files{"imagenet/train"};
 ///   const data::jpeg_dataset photographs{files, {.height = 224, .width = 224}};
 class jpeg_dataset {
  public:
   /// @param images  must outlive the data set
-  /// @throws configuration_error when options make no sense
+  /// @throws configuration_error if options are invalid
   explicit jpeg_dataset(const encoded_images& images, jpeg_options options = {},
                         error_location where = error_location::current()) try
       : images_{&images}, options_{std::move(options)}, stream_{options_.seed, "crop"} {
@@ -154,7 +155,7 @@ class jpeg_dataset {
       gradus::raise<configuration_error>("jpeg_dataset", "height, width and most_pixels of at least 1",
                                          {options_.height, ", ", options_.width, " and ", options_.limits.most_pixels});
     }
-    // The tables, and the checks of the values, are those of any set of images.
+    // image_dataset checks the normalization and computes the tables.
     const image_dataset table{{256, 3, 1, 1}, every_byte(), std::vector<std::int32_t>(256), 1, options_.values};
     tables_.resize(3 * 256);
     for (index_t byte = 0; byte < 256; ++byte) {
@@ -169,6 +170,7 @@ class jpeg_dataset {
     failure.location_at_call(where);
   }
 
+  /// Refuses a temporary at compile time: `images` must outlive the data set.
   template <class Argument>
   requires(std::derived_from<Argument, encoded_images>) explicit jpeg_dataset(Argument&& images,
                                                                               const jpeg_options& options = {})
@@ -176,32 +178,37 @@ class jpeg_dataset {
     static_assert(explain_kept<Argument>());
   }
 
+  /// The number of images.
   [[nodiscard]] index_t size() const { return images_->size(); }
+  /// The extents of an example: (1, 3, height, width).
   [[nodiscard]] image_extents example() const noexcept { return {1, 3, options_.height, options_.width}; }
+  /// The number of classes.
   [[nodiscard]] int classes() const { return images_->classes(); }
+  /// The label of image i. @pre 0 <= i < size()
   [[nodiscard]] std::int32_t label(index_t i) const { return images_->label(i); }
+  /// A hash of the images, the normalization and the seed.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
 
-  /// The middle of image i. @pre 0 <= i < size()
-  /// @throws format_error when it, or every image of its class, cannot be decoded
+  /// Writes the center crop of image i. @pre 0 <= i < size()
+  /// @throws format_error if it, or every image of its class, cannot be decoded
   template <class Element>
   void read(index_t i, Element* planes) const {
     read_as(i, nullptr, planes);
   }
-  /// A random crop of image i.
+  /// Writes a random crop of image i. @throws as the other read
   template <class Element>
   void read(index_t i, std::uint64_t epoch, Element* planes) const {
     read_as(i, &epoch, planes);
   }
 
-  /// A message for each image that was skipped so far, in the order in which they were met.
+  /// A message for each image that was skipped so far, in the order in which they were read.
   [[nodiscard]] std::vector<std::string> problems() const {
     const std::lock_guard lock{mutex_};
     return problems_;
   }
 
  private:
-  /// What a thread needs to decode.
+  /// The state of a thread that decodes.
   struct worker {
     jpeg_decoder decoder;
     std::vector<std::uint8_t> bytes;
@@ -253,7 +260,7 @@ class jpeg_dataset {
     const image_extents whole = own.decoder.read_header(own.bytes, name);
     crop part = epoch != nullptr ? random_crop(whole.w, whole.h, stream_, static_cast<std::uint64_t>(i), *epoch)
                                  : central_crop(whole.w, whole.h, options_.width, options_.height);
-    // As much detail as the crop needs.
+    // Decode only as much detail as the crop needs.
     const pixel_image image =
         own.decoder.decode(own.bytes, name, (whole.w * options_.width + part.width - 1) / part.width,
                            (whole.h * options_.height + part.height - 1) / part.height);
@@ -297,9 +304,9 @@ class jpeg_dataset {
   const encoded_images* images_;
   jpeg_options options_;
   random_stream stream_;
-  std::vector<float> tables_;  // (3, 256): the number that each byte of a channel becomes
+  std::vector<float> tables_;  // (3, 256): the normalized number of each byte, per channel
   std::uint64_t hash_ = 0;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // protects the members below
   mutable std::vector<std::unique_ptr<worker>> idle_;
   mutable std::vector<std::string> problems_;
 };

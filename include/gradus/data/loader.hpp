@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The loader: batches of a data set, prepared ahead by a thread of its own.
+// The loader: batches of a data set, prepared ahead by a separate thread.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -24,13 +24,13 @@
 
 namespace gradus::data {
 
-/// One rank's part of a batch. The memory belongs to the loader, and lies on the device.
+/// One rank's shard of a batch. The loader owns the memory, which is on the device.
 template <class Element, class Layout, class Device = cpu>
 struct batch {
   image_view<const Element, Layout, Device> images;  ///< (n, c, h, w); n may be 0
-  std::span<const std::int32_t> labels = {};         ///< n of them, in [0, classes)
+  std::span<const std::int32_t> labels = {};         ///< n labels in [0, classes)
   std::uint64_t first_example = 0;                   ///< position of the first image in the order of the epoch
-  index_t global_examples = 0;                       ///< of the batch, over all ranks
+  index_t global_examples = 0;                       ///< examples of the batch over all ranks
 };
 
 namespace detail {
@@ -40,7 +40,7 @@ template <class Argument, class Dataset, class Device>
 concept not_kept_by_loader = std::same_as<std::remove_cvref_t<Argument>, Device> &&
     (not_kept<Argument, Device> || !std::is_lvalue_reference_v<Dataset>);
 
-/// Says which argument of a loader is not kept. Always true when it compiles.
+/// Reports at compile time which argument of a loader cannot be kept by reference. Returns true if it compiles.
 template <class Argument, class Dataset>
 consteval bool explain_kept_by_loader() {
   static_assert(explain_kept_device<Argument>());
@@ -50,7 +50,7 @@ consteval bool explain_kept_by_loader() {
   return true;
 }
 
-/// The batches of a loader in their layout. @tparam Filled  what fills them: of the element type alone
+/// The batches of a loader in their layout. @tparam Filled  fills them; depends only on the element type
 template <class Element, class Layout, class Filled>
 class laid_out : public Filled {
   static_assert(explain_network_element<Element>());
@@ -62,9 +62,9 @@ class laid_out : public Filled {
   using batch_type = data::batch<Element, Layout>;
 
   /// The next batch of the epoch, or nullptr after the last. It is valid until the next call of next or start_epoch.
-  /// @throws configuration_error when no epoch was started
-  /// @throws format_error when the data set gives a label that is out of range
-  /// @throws what the data set threw when it was read; again in every call, until an epoch is started
+  /// @throws configuration_error if no epoch was started
+  /// @throws format_error if the data set returns a label that is out of range
+  /// @throws the exception of the data set if reading failed; again in every call, until an epoch is started
   [[nodiscard]] const batch_type* next(error_location where = error_location::current()) {
     const filled_batch<Element>* const filled = at_call(where, [&] { return this->next_filled(); });
     if (filled == nullptr) {
@@ -86,23 +86,24 @@ class laid_out : public Filled {
 
 }  // namespace detail
 
-/// Gives the examples of a data set in batches of images of float, double, bfloat16 or float16, epoch after epoch.
+/// Yields the examples of a data set in batches of images of float, double, bfloat16 or float16, for any number of
+/// epochs.
 ///
 ///   data::loader<float, nhwc> loader{device, images, {.global_batch_size = 64, .seed = 1}};
 ///   loader.start_epoch(0);
 ///   while (const auto* batch = loader.next()) { ... batch->images, batch->labels ... }
 ///
-/// A thread of its own shuffles, converts and normalizes ahead; nothing is allocated after construction. Which examples
-/// come when, and which of them are ours, is said at `sampler`. A loader is used by one thread at a time. The device
-/// and the data set must outlive it.
+/// A separate thread shuffles, converts and normalizes ahead; nothing is allocated after construction. See `sampler`
+/// for the order of the examples and the shard of each rank. A loader is used by one thread at a time. The device and
+/// the data set must outlive it.
 template <class Element, class Layout, class Device = cpu>
 class loader final : public detail::laid_out<Element, Layout, detail::batch_memory<Element>> {
   static_assert(std::same_as<Device, cpu>,
                 "gradus: a loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
-  /// @throws configuration_error when the set is empty or options make no sense
-  /// @throws device_error when there is not enough memory
+  /// @throws configuration_error if the set is empty or options are invalid
+  /// @throws device_error if there is not enough memory
   template <class Dataset>
   GRADUS_COLD loader(cpu& device, const Dataset& set, const loader_options& options,
                      error_location where = error_location::current()) try
@@ -111,7 +112,7 @@ class loader final : public detail::laid_out<Element, Layout, detail::batch_memo
   catch (error& failure) {
     failure.location_at_call(where);
   }
-  /// The device and the data set must outlive the loader.
+  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
   template <class Argument, class Dataset>
   requires detail::not_kept_by_loader<Argument, Dataset, cpu> loader(Argument&& device, Dataset&& set,
                                                                      const loader_options& options)

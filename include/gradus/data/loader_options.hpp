@@ -10,16 +10,17 @@
 
 namespace gradus::data {
 
-/// How a loader makes batches.
+/// Options of a loader.
 struct loader_options {
-  index_t global_batch_size = 0;  ///< examples of a step, over all ranks; must be given
-  bool shuffle = true;            ///< a new order for each epoch, or always the order of the set
-  std::uint64_t seed = 0;         ///< of the orders; the same on all ranks
-  /// Which part of each batch is ours. Without ranks the trainer says so: that of its rank among those that train. Said
-  /// here, the loader keeps memory for that part alone, and a trainer refuses a loader of another part than its own.
+  index_t global_batch_size = 0;  ///< examples of a step over all ranks; required
+  bool shuffle = true;            ///< true: a new order for each epoch; false: the order of the set
+  std::uint64_t seed = 0;         ///< of the random orders; the same on all ranks
+  /// The shard of each batch that this loader yields. By default the trainer sets it to the shard of its rank. If it is
+  /// set here, the loader allocates memory only for that shard, and a trainer refuses a loader with another shard than
+  /// its own.
   data::shard shard = {.rank = 0, .ranks = 0};
   bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
-  int prefetch = 2;        ///< batches prepared ahead, besides the one in use; 1 to 1024
+  int prefetch = 2;        ///< batches prepared ahead, in addition to the one in use; 1 to 1024
 };
 
 }  // namespace gradus::data

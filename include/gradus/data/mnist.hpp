@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The MNIST files and those made like them (Fashion-MNIST, KMNIST), uncompressed.
+// Reads the uncompressed MNIST files and files in the same format (Fashion-MNIST, KMNIST).
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -20,19 +20,19 @@
 
 namespace gradus::data {
 
-/// The part of a data set: the images to learn from, or those to measure with.
+/// The part of a data set: training images or test images.
 enum class split : unsigned char { training, test };
 
-/// How MNIST files are read.
+/// Options of the MNIST readers.
 struct mnist_options {
-  int classes = 10;
-  normalization values = {};  ///< how bytes become numbers; [0, 1] unless said
-  idx_options limits = {};
+  int classes = 10;           ///< number of classes
+  normalization values = {};  ///< conversion of bytes; by default to [0, 1]
+  idx_options limits = {};    ///< limits of the files
 };
 
 namespace detail {
 
-/// Joins a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
+/// Combines a file of images, (n, h, w) or (n, c, h, w), and a file of n labels.
 GRADUS_COLD inline image_dataset make_mnist(byte_source& images, byte_source& labels, mnist_options options) {
   if (options.classes < 1) {
     raise<configuration_error>("load_mnist", "classes of at least 1", {options.classes});
@@ -66,7 +66,7 @@ GRADUS_COLD inline image_dataset make_mnist(byte_source& images, byte_source& la
           options.classes, std::move(options.values)};
 }
 
-/// The names of a part's two files, without a suffix for compression.
+/// The names of the two files of a part, without a suffix for compression.
 struct mnist_names {
   std::string_view images;
   std::string_view labels;
@@ -80,8 +80,8 @@ constexpr mnist_names names_of(split part) noexcept {
 
 /// Reads the uncompressed files (train- or t10k-)images-idx3-ubyte and -labels-idx1-ubyte of a folder. For .gz files
 /// include gradus/data/gzip.hpp and call load_mnist.
-/// @throws format_error when a file is missing or is not what it should be, with the name of the file
-/// @throws configuration_error when options make no sense
+/// @throws format_error with the name of the file if a file is missing or invalid
+/// @throws configuration_error if options are invalid
 [[nodiscard]] GRADUS_COLD inline image_dataset load_mnist_plain(const std::string& directory, split part,
                                                                 const mnist_options& options = {},
                                                                 error_location where = error_location::current()) {

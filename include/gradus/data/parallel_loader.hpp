@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A loader whose examples are read by several threads: for images that have to be decoded.
+// A loader that reads examples with several threads, for images that have to be decoded.
 #pragma once
 
 #include <algorithm>    // std::min
@@ -26,14 +26,14 @@
 
 namespace gradus::data {
 
-/// How a parallel_loader reads.
+/// Options for the reading threads of a parallel_loader.
 struct reader_options {
-  int threads = 4;      ///< that read examples of one batch at the same time; 1 to 256
-  bool augment = true;  ///< ask the data set for another form of each example in each epoch, where it has them
+  int threads = 4;      ///< threads that read examples of one batch at the same time; 1 to 256
+  bool augment = true;  ///< read another variant of each example in each epoch, if the data set has them
 };
 
-/// A data set whose examples look different from epoch to epoch, such as random crops: beside what `dataset` asks for
-/// it has `d.read(i, epoch, planes)`, a function of its arguments alone that any number of threads may call.
+/// A data set with examples that vary from epoch to epoch, such as random crops. In addition to `dataset` it has
+/// `d.read(i, epoch, planes)`, which depends only on its arguments and may be called by any number of threads.
 template <class D, class Element>
 concept augmenting_dataset = dataset<D, Element> &&
     requires(const D& set, index_t i, std::uint64_t epoch, Element* planes) {
@@ -42,7 +42,7 @@ concept augmenting_dataset = dataset<D, Element> &&
 
 namespace detail {
 
-/// The data set without its type, and the threads that read it.
+/// The type-erased data set, and the threads that read it.
 template <class Element>
 struct parallel_source {
   using plane_element = parameter_element_t<Element>;
@@ -51,8 +51,8 @@ struct parallel_source {
   void (*read)(const void* set, index_t i, std::uint64_t epoch, plane_element* planes);
   std::int32_t (*label)(const void* set, index_t i);
   gradus::detail::thread_pool pool;
-  std::size_t plane_elements;           // of one example
-  dynamic_array<plane_element> planes;  // an example for each thread
+  std::size_t plane_elements;           // elements of one example
+  dynamic_array<plane_element> planes;  // one example per thread
   std::atomic<std::uint64_t> epoch{0};
 };
 
@@ -61,8 +61,8 @@ struct has_parallel_source {
   parallel_source<Element> from;
 };
 
-/// A loader of one element type that fills its slots by several threads. The source comes first: it outlives the thread
-/// that batch_memory runs.
+/// A loader of one element type that fills its slots with several threads. The source is the first base, so that it
+/// outlives the thread of batch_memory.
 template <class Element>
 class parallel_batches : private has_parallel_source<Element>, public batch_memory<Element> {
   using source = parallel_source<Element>;
@@ -70,7 +70,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
   using plane_element = parameter_element_t<Element>;
 
  public:
-  /// As loader::start_epoch.
+  /// The same as loader::start_epoch.
   void start_epoch(std::uint64_t epoch) {
     this->from.epoch.store(epoch);
     memory::start_epoch(epoch);
@@ -113,12 +113,12 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
     }
   }
 
-  /// Nobody is told what the loader's threads do.
+  /// For data sets without watch_batch: reports nothing.
   struct unwatched {
     [[nodiscard]] static int batch(const source& /*input*/) noexcept { return 0; }
     [[nodiscard]] static int reader(const source& /*input*/) noexcept { return 0; }
   };
-  /// The data set is told.
+  /// For data sets with watch_batch: calls it.
   template <class Dataset>
   struct watched {
     [[nodiscard]] static auto batch(const source& input) {
@@ -146,7 +146,7 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
     const image_extents& one = own.example();
     const auto count = static_cast<index_t>(mine.examples.size());
     const image_extents shape{count, one.c, one.h, one.w};
-    const auto strides = own.strides_(shape);  // of n, c, h, w
+    const auto strides = own.strides_(shape);  // strides of n, c, h, w
     const bool direct = std::is_same_v<Element, plane_element> && own.holds_planes(strides);
     Element* const images = own.images_.data() + static_cast<index_t>(number) * own.images_.extent(1);
     std::int32_t* const labels = own.labels_.data() + static_cast<index_t>(number) * own.largest_batch();
@@ -180,8 +180,8 @@ class parallel_batches : private has_parallel_source<Element>, public batch_memo
 
 }  // namespace detail
 
-/// As loader, but the examples of a batch are read by several threads, and every epoch may show another form of each
-/// (see augmenting_dataset). The batches are the same for any number of threads.
+/// The same as loader, but several threads read the examples of a batch, and each epoch may use another variant of each
+/// example (see augmenting_dataset). The batches are the same for any number of threads.
 ///
 ///   data::parallel_loader<float, nhwc> loader{device, photographs, {.global_batch_size = 64}, {.threads = 8}};
 template <class Element, class Layout, class Device = cpu>
@@ -191,8 +191,8 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
       "gradus: a parallel_loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
-  /// @throws configuration_error when the set is empty or options make no sense
-  /// @throws device_error when there is not enough memory
+  /// @throws configuration_error if the set is empty or options are invalid
+  /// @throws device_error if there is not enough memory
   template <class Dataset>
   parallel_loader(cpu& device, const Dataset& set, const loader_options& options, const reader_options& reading = {},
                   error_location where = error_location::current()) try
@@ -204,7 +204,7 @@ class parallel_loader final : public detail::laid_out<Element, Layout, detail::p
   catch (error& failure) {
     failure.location_at_call(where);
   }
-  /// The device and the data set must outlive the loader.
+  /// Refuses temporaries at compile time: the device and the data set must outlive the loader.
   template <class Argument, class Dataset>
   requires detail::not_kept_by_loader<Argument, Dataset, cpu> parallel_loader(Argument&& device, Dataset&& set,
                                                                               const loader_options& options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Many encoded images in one file, with an index and checksums. Needs zlib (component gradus::gzip).
+// A file of many encoded images with an index and checksums. Needs zlib (component gradus::gzip).
 #pragma once
 
 #include <zlib.h>  // crc32
@@ -29,7 +29,7 @@
 
 namespace gradus::data {
 
-/// The form of a record file. All numbers are unsigned, without padding, the low byte first.
+/// The format of a record file. All numbers are unsigned, without padding, in little-endian order.
 ///
 ///   part    | bytes                                                                              | repeated
 ///   head    | "GRADUSR1"                                                                         |
@@ -40,11 +40,16 @@ namespace gradus::data {
 ///
 /// CRC-32 is that of gzip. A file without a foot was not finished.
 struct record_format {
+  /// The first bytes of the file.
   static constexpr std::string_view head = "GRADUSR1";
+  /// The last bytes of the file.
   static constexpr std::string_view end = "GRADUSRX";
+  /// Bytes of an entry of the index.
   static constexpr std::size_t entry_bytes = 24;
+  /// Bytes of the foot.
   static constexpr std::size_t foot_bytes = 32;
-  static constexpr std::uint64_t most_record_bytes = std::uint64_t{1} << 30;  ///< of one image
+  static constexpr std::uint64_t most_record_bytes = std::uint64_t{1} << 30;  ///< limit for the bytes of one image
+  /// Limit for the bytes of a name.
   static constexpr std::uint64_t most_name_bytes = 4096;
 };
 
@@ -68,9 +73,9 @@ inline void put_number(std::uint8_t* to, std::uint64_t value, std::size_t bytes)
   return value;
 }
 
-/// Continues `crc`, which begins with 0.
+/// Continues the checksum `crc`; begin with 0.
 [[nodiscard]] inline std::uint32_t checksum(std::uint32_t crc, std::span<const std::uint8_t> bytes) noexcept {
-  // zlib takes a null pointer for the wish to begin anew.
+  // zlib restarts the checksum for a null pointer.
   return bytes.empty() ? crc : static_cast<std::uint32_t>(::crc32_z(crc, bytes.data(), bytes.size()));
 }
 
@@ -92,9 +97,9 @@ struct record_entry {
 ///   file.finish();
 class record_writer {
  public:
-  /// @param classes  labels are in [0, classes)
-  /// @throws configuration_error when classes < 1
-  /// @throws format_error when the file cannot be written
+  /// @param classes  number of classes; labels are in [0, classes)
+  /// @throws configuration_error if classes < 1
+  /// @throws format_error if the file cannot be written
   record_writer(std::string path, int classes, error_location where = error_location::current()) try
       : path_{std::move(path)}, classes_{classes} {
     if (classes < 1) {
@@ -111,7 +116,8 @@ class record_writer {
   }
 
   /// Appends an image.
-  /// @throws format_error when the label is no class, the image or its name is too long, or the file cannot be written
+  /// @throws format_error if the label is out of range, the image or its name is too long, or the file cannot be
+  /// written
   void add(std::int32_t label, std::string_view name, std::span<const std::uint8_t> image) {
     require_open();
     if (label < 0 || label >= classes_) {
@@ -134,8 +140,8 @@ class record_writer {
     write(image);
   }
 
-  /// Writes the index and closes the file. Without it the file is not valid.
-  /// @throws format_error when the file cannot be written
+  /// Writes the index and closes the file. Without this call the file is not valid.
+  /// @throws format_error if the file cannot be written
   void finish() {
     require_open();
     const std::uint64_t index = offset_;
@@ -188,11 +194,11 @@ class record_writer {
   dynamic_array<detail::record_entry> entries_;
 };
 
-/// The images of a record file. The index is read and checked at once, an image when it is asked for: a record whose
-/// checksum is wrong spoils that image alone.
+/// The images of a record file. The constructor reads and checks the index. Each image is read on request, so a record
+/// with a wrong checksum affects only its image.
 class record_file final : public encoded_images {
  public:
-  /// @throws format_error when the file cannot be read, is no record file, was not finished, or has a damaged index
+  /// @throws format_error if the file cannot be read, is not a record file, was not finished, or has a damaged index
   explicit record_file(const std::string& path, error_location where = error_location::current()) try : path_{path} {
     { const file_source must_exist{path}; }
     errno = 0;
@@ -206,12 +212,14 @@ class record_file final : public encoded_images {
     failure.location_at_call(where);
   }
 
+  /// The number of images.
   [[nodiscard]] index_t size() const override { return static_cast<index_t>(entries_.size()); }
+  /// The number of classes.
   [[nodiscard]] int classes() const override { return classes_; }
   [[nodiscard]] std::int32_t label(index_t i) const override {
     return static_cast<std::int32_t>(entries_[static_cast<std::size_t>(i)].label);
   }
-  /// "train.gradus, record 7 (n01440764_18.JPEG)"
+  /// The name of image i in messages: "train.gradus, record 7 (n01440764_18.JPEG)".
   [[nodiscard]] std::string name(index_t i) const override {
     const detail::record_entry& entry = entries_[static_cast<std::size_t>(i)];
     std::string text(entry.name_bytes, '\0');
@@ -220,7 +228,7 @@ class record_file final : public encoded_images {
     } catch (const format_error&) {
       text = "name lost";
     }
-    for (char& letter : text) {  // a damaged name shall not upset a terminal
+    for (char& letter : text) {  // a damaged name must not send control characters to a terminal
       letter = letter >= ' ' && letter <= '~' ? letter : '?';
     }
     return gradus::join({path_, ", record ", i, " (", text, ")"});
@@ -228,7 +236,7 @@ class record_file final : public encoded_images {
   [[nodiscard]] std::uint64_t hash() const override { return hash_; }
 
   /// @throws configuration_error unless 0 <= i < size()
-  /// @throws format_error when the checksum is wrong
+  /// @throws format_error if the checksum is wrong
   void read(index_t i, std::vector<std::uint8_t>& bytes) const override {
     if (i < 0 || i >= size()) {
       gradus::raise<configuration_error>({"record_file '", path_, "'"}, {"a record from 0 to ", size() - 1}, {i});
@@ -320,7 +328,7 @@ class record_file final : public encoded_images {
 
   std::string path_;
   detail::file_handle file_;
-  mutable std::mutex mutex_;  // of the place in the file
+  mutable std::mutex mutex_;  // protects the position in the file
   int classes_ = 0;
   std::uint64_t hash_ = 0;
   dynamic_array<detail::record_entry> entries_;

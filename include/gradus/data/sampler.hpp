@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Which examples a rank sees, and when: the order of an epoch, batches of it, and the ranks' shares of a batch.
+// The order of the examples of an epoch, its batches, and the shard of each rank.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -17,24 +17,26 @@
 
 namespace gradus::data {
 
-/// The part of every batch that is ours.
+/// One of `ranks` shards of every batch.
 struct shard {
   int rank = 0;   ///< in [0, ranks)
   int ranks = 1;  ///< at least 1
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const shard&, const shard&) noexcept = default;
 };
 
-/// `count` things from `begin` on.
+/// `count` consecutive indices from `begin` on.
 struct share {
-  index_t begin = 0;
-  index_t count = 0;
+  index_t begin = 0;  ///< the first index
+  index_t count = 0;  ///< number of indices
 
+  /// True if all members are equal.
   friend constexpr bool operator==(const share&, const share&) noexcept = default;
 };
 
-/// The share of one rank of `total` things: consecutive, in the order of the ranks, and of sizes that differ by at most
-/// one (the first total % ranks ranks have one more). It is empty for the last ranks when total < ranks.
+/// The indices of one rank among `total`: consecutive, in the order of the ranks, with sizes that differ by at most one
+/// (the first total % ranks ranks have one more). Empty for the last ranks if total < ranks.
 /// @pre total >= 0, 0 <= part.rank < part.ranks
 [[nodiscard]] constexpr share share_of(index_t total, const shard& part) noexcept {
   const index_t each = total / part.ranks;
@@ -45,48 +47,48 @@ struct share {
 
 /// How a set is divided into batches.
 struct sampler_options {
-  index_t global_batch_size = 0;  ///< examples of a batch, over all ranks
-  bool shuffle = true;            ///< a new order for each epoch, or always the order of the set
-  std::uint64_t seed = 0;         ///< of the orders
-  data::shard shard = {};
-  bool drop_last = false;  ///< leave out the last batch of an epoch if it is smaller than the others
+  index_t global_batch_size = 0;  ///< examples of a batch over all ranks
+  bool shuffle = true;            ///< true: a new order for each epoch; false: the order of the set
+  std::uint64_t seed = 0;         ///< of the random orders
+  data::shard shard = {};         ///< the shard of this rank
+  bool drop_last = false;         ///< leave out the last batch of an epoch if it is smaller than the others
 };
 
-/// One rank's part of a batch.
+/// One rank's shard of a batch.
 struct sample {
-  std::span<const index_t> examples;  ///< numbers in the set, of this rank; may be empty
+  std::span<const index_t> examples;  ///< indices in the set of this rank's examples; may be empty
   std::uint64_t first_example = 0;    ///< position of the first of them in the order of the epoch
-  index_t global_examples = 0;        ///< of the batch, over all ranks
+  index_t global_examples = 0;        ///< examples of the batch over all ranks
 };
 
 /// The order of the examples of an epoch.
 ///
-/// With shuffle it is a permutation drawn by Fisher and Yates' method (Durstenfeld 1964) from random numbers that are a
-/// function of (seed, epoch): the same on all ranks and for any number of ranks. Batch b of G examples is the examples
-/// at the places [b * G, (b + 1) * G) of that order, and each rank has its `share_of` it. So every example of the set
-/// is seen once in an epoch, by one rank, but for those that drop_last leaves out; and the ranks' parts put together
-/// are the batch that one process would see.
+/// With shuffle it is a permutation by the method of Fisher and Yates (Durstenfeld 1964) from random numbers that are a
+/// function of (seed, epoch): the same on all ranks and for any number of ranks. Batch b of G examples has the
+/// positions [b * G, (b + 1) * G) of that order, and each rank has its `share_of` it. So each epoch uses every example
+/// of the set once, on one rank, except those that drop_last leaves out. The shards of all ranks together are the batch
+/// of a single process.
 class sampler {
  public:
-  /// @throws configuration_error when the set is empty, the batch size is below 1 or above the size of the set, or the
-  ///         shard is impossible
+  /// @throws configuration_error if the set is empty, the batch size is below 1 or above the size of the set, or the
+  /// shard is invalid
   GRADUS_COLD sampler(index_t examples, const sampler_options& options) : options_{options} {
     check(examples, options);
     order_ = std::vector<index_t>(static_cast<std::size_t>(examples));
     draw_order(0);
   }
 
-  /// Takes another part of every batch. @pre 0 <= part.rank < part.ranks
+  /// Changes the shard of every batch. @pre 0 <= part.rank < part.ranks
   void take_shard(const shard& part) noexcept { options_.shard = part; }
 
-  /// Draws the order of an epoch; it is that of epoch 0 before. Allocates nothing.
+  /// Draws the order of an epoch; before the first call it is that of epoch 0. Allocates nothing.
   void start_epoch(std::uint64_t epoch) noexcept {
     if (options_.shuffle && epoch != epoch_) {
       draw_order(epoch);
     }
   }
 
-  /// Our part of batch b of the epoch. The numbers are valid until the next start_epoch.
+  /// This rank's shard of batch b of the epoch. The indices are valid until the next start_epoch.
   /// @pre 0 <= b < batches()
   [[nodiscard]] sample batch(index_t b) const noexcept {
     const index_t begin = b * options_.global_batch_size;
@@ -109,11 +111,12 @@ class sampler {
     return std::min(batches() * options_.global_batch_size, static_cast<index_t>(order_.size()));
   }
 
-  /// The largest share that a rank has of a batch: ceil(global_batch_size / ranks), the same on all ranks.
+  /// The largest number of examples of a rank in a batch: ceil(global_batch_size / ranks), the same on all ranks.
   [[nodiscard]] index_t largest_share() const noexcept {
     return share_of(options_.global_batch_size, {.rank = 0, .ranks = options_.shard.ranks}).count;
   }
 
+  /// The options; the shard is the current one.
   [[nodiscard]] const sampler_options& options() const noexcept { return options_; }
 
  private:

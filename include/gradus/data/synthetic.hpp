@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Made-up images that a network can learn to tell apart: for tests, examples and benchmarks without files.
+// Generated images that a network can learn to distinguish, for tests, examples and benchmarks without files.
 #pragma once
 
 #include <algorithm>  // std::clamp
@@ -20,21 +20,22 @@
 
 namespace gradus::data {
 
-/// What synthetic images shall be like.
+/// Options of synthetic images.
 struct synthetic_options {
-  index_t examples = 1024;
-  index_t channels = 1;
-  index_t height = 28;
-  index_t width = 28;
-  int classes = 10;
-  std::uint64_t seed = 1;
-  index_t first = 0;  ///< number of the first example: sets of one seed with other numbers have other noise, but the
-                      ///< same classes, so one can be the test of the other
+  index_t examples = 1024;  ///< number of images
+  index_t channels = 1;     ///< channels of an image
+  index_t height = 28;      ///< rows
+  index_t width = 28;       ///< columns
+  int classes = 10;         ///< number of classes
+  std::uint64_t seed = 1;   ///< seed of classes and noise
+  /// Index of the first example. Sets with the same seed and other indices have the same classes and other noise, so
+  /// one can be the test set of the other.
+  index_t first = 0;
 };
 
 namespace detail {
 
-/// Three waves over the image, of random direction and length, between -1 and 1.
+/// Three waves over the image with random direction and length, between -1 and 1.
 inline std::vector<double> smooth_pattern(const synthetic_options& options, int label) {
   const random_stream stream{options.seed, gradus::join({"pattern ", label})};
   std::vector<double> pattern;
@@ -60,9 +61,9 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
 
 }  // namespace detail
 
-/// Makes images: example i has label i % classes, and is the pattern of its class in noise of about the same strength.
-/// Every example is a function of (seed, first + i) and the shape.
-/// @throws configuration_error when options make no sense
+/// Generates images: example i has label i % classes and is the pattern of its class plus noise of about the same
+/// strength. Each example is a function of (seed, first + i) and the shape.
+/// @throws configuration_error if options are invalid
 [[nodiscard]] inline image_dataset make_synthetic(const synthetic_options& options = {},
                                                   error_location where = error_location::current()) {
   const auto require = [&](bool holds, const char* name, index_t value, index_t least) {
@@ -93,7 +94,7 @@ inline std::vector<double> smooth_pattern(const synthetic_options& options, int 
     const std::uint64_t key = stream.bits(number);
     std::uint64_t noise = 0;
     for (std::size_t k = 0; k < pixels_of_one; ++k) {
-      if (k % 8 == 0) {  // eight bytes at a time: a block of the stream for each pixel would be slow
+      if (k % 8 == 0) {  // eight bytes at a time, because one block of the stream per pixel would be slow
         noise = gradus::detail::mix_bits(key + k);
       }
       const double value = 128 + 64 * pattern[k] + (static_cast<double>(noise & 255U) - 127.5) / 2;

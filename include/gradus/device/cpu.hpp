@@ -26,34 +26,38 @@ namespace gradus {
 
 /// How a `cpu` device uses the machine.
 struct cpu_options {
-  /// Threads that share one of `inter_op_threads` operations that run at the same time. 0: the available processors
-  /// divided by the ranks of this machine (processors_of_rank) and by inter_op_threads, at least 1.
+  /// Threads for each of `inter_op_threads` operations that run at the same time. 0: the available processors divided
+  /// by the ranks of this machine (processors_of_rank) and by inter_op_threads, at least 1.
   int intra_op_threads = 0;
-  /// Operations of a network that run at the same time where they do not depend on each other, such as the branches of
-  /// an Inception module, if the network is compiled with nn::compile_options::parallel_branches. An operation that
-  /// runs alone is shared by all intra_op_threads * inter_op_threads threads, the caller included.
+  /// Independent operations of a network that run at the same time, such as the branches of an Inception module, if the
+  /// network is compiled with nn::compile_options::parallel_branches. An operation that runs alone uses all
+  /// intra_op_threads * inter_op_threads threads, the caller included.
   int inter_op_threads = 1;
-  bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of streams
-  /// Convolutions of float run by Winograd's minimal filtering where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7
-  /// and 7x1 without strides, on 32 channels and more, in multiples of 16. Takes 2 to 6 times fewer products; an
-  /// infinity in x makes numbers near it NaN. Root mean square errors, over those of adding up the terms, are in the
-  /// median of some hundred shapes, and at worst: results and gradients of x 1.9 (2.6) times with kernels of 3x3, 5
-  /// (8.4) with 5x5, 1.4 (1.6) with 1x3 and 3x1, 5 (6.6) with 1x7 and 7x1; gradients of weights 1.9 (3.4), 8.6
-  /// (20), 1.2 (1.6) and 6.6 (10.3), most where they add up few pixels. Without it the terms are added up.
+  /// Bind each worker to one processor of the process's affinity mask; workers of streams are not bound.
+  bool pin_threads = false;
+  /// Runs convolutions of float by Winograd's algorithm where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and
+  /// 7x1 with stride 1, on at least 32 channels in multiples of 16. It needs 2 to 6 times fewer multiplications. An
+  /// infinity in x makes results near it NaN. Root mean square errors relative to direct summation, as the median
+  /// (maximum) over some hundred shapes:
+  ///   kernel size                    3x3        5x5       1x3 and 3x1  1x7 and 7x1
+  ///   results and gradients of x     1.9 (2.6)  5 (8.4)   1.4 (1.6)    5 (6.6)
+  ///   gradients of weights           1.9 (3.4)  8.6 (20)  1.2 (1.6)    6.6 (10.3)
+  /// Errors of weight gradients are largest where they sum few pixels. If false, convolutions sum directly.
   bool allow_winograd = true;
 };
 
-/// The processors and the memory of the host.
+/// The processors and the memory of the host as a device.
 ///
-/// Operations on one device run one after another; give every rank of a threaded program a device of its own. With
-/// inter_op_threads above 1 it has streams: devices of intra_op_threads threads each, on which operations run at the
-/// same time. The results of every operation are the same bits for any number of threads.
+/// Operations on one device run one after another; in a threaded program, give each rank its own device. With
+/// inter_op_threads above 1 the device has streams: devices of intra_op_threads threads each, on which operations run
+/// at the same time. The results of each operation are the same bits for any number of threads.
 class cpu : public kernels::overload_set {
  public:
+  /// The name of the device in messages.
   static constexpr std::string_view name = "cpu";
-  static constexpr std::size_t alignment = 64;  // bytes: a cache line, an AVX-512 register
+  static constexpr std::size_t alignment = 64;  ///< alignment of memory in bytes: a cache line, an AVX-512 register
 
-  /// @throws configuration_error when a number of threads, or their product, is out of [0, 4096]
+  /// @throws configuration_error if a number of threads, or their product, is outside [0, 4096]
   GRADUS_COLD explicit cpu(cpu_options options = {}, error_location where = error_location::current()) try
       : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)},
         allows_winograd_{options.allow_winograd} {
@@ -65,15 +69,15 @@ class cpu : public kernels::overload_set {
     failure.location_at_call(where);
   }
 
-  /// Threads that share one operation that runs alone, the caller included.
+  /// Threads that an operation uses when it runs alone, the caller included.
   [[nodiscard]] int threads() const { return pool().threads(); }
 
-  /// cpu_options::allow_winograd
+  /// The value of cpu_options::allow_winograd.
   [[nodiscard]] bool allows_winograd() const noexcept { return allows_winograd_; }
 
-  /// Memory aligned to `alignment` bytes, on huge pages where it is large and the system gives them. For 0 bytes a
-  /// valid pointer too.
-  /// @throws device_error when there is not enough memory
+  /// Allocates memory aligned to `alignment` bytes. Large memory is on huge pages if the system provides them. For 0
+  /// bytes it also returns a valid pointer.
+  /// @throws device_error if there is not enough memory
   [[nodiscard]] void* allocate(std::size_t bytes) {
     const bool large = bytes >= huge_page;
     const std::size_t unit = large ? huge_page : alignment;
@@ -85,61 +89,66 @@ class cpu : public kernels::overload_set {
     }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (large) {
-      madvise(pointer, rounded, MADV_HUGEPAGE);  // advice: the memory is right without it
+      madvise(pointer, rounded, MADV_HUGEPAGE);  // only a hint: without huge pages the memory is valid too
     }
 #endif
     return pointer;
   }
 
+  /// Frees memory of allocate.
   void deallocate(void* pointer, std::size_t /*bytes*/) noexcept {
     std::free(pointer);
   }
 
+  /// Copies bytes within the memory of the host.
   void copy(void* destination, const void* source, std::size_t bytes) {
     if (bytes != 0) {
       std::memcpy(destination, source, bytes);
     }
   }
+  /// The same as copy.
   void copy_from_host(void* destination, const void* source, std::size_t bytes) {
     copy(destination, source, bytes);
   }
+  /// The same as copy.
   void copy_to_host(void* destination, const void* source, std::size_t bytes) {
     copy(destination, source, bytes);
   }
+  /// Sets bytes to 0.
   void fill_zero(void* destination, std::size_t bytes) {
     if (bytes != 0) {
       std::memset(destination, 0, bytes);
     }
   }
+  /// Does nothing: operations are done when they return.
   void synchronize() noexcept {}
 
-  /// Operations that may run at the same time: cpu_options::inter_op_threads.
+  /// Number of operations that may run at the same time: cpu_options::inter_op_threads.
   [[nodiscard]] int streams() const noexcept {
     return streams_.empty() ? 1 : static_cast<int>(streams_.size());
   }
 
-  /// The device that a stream runs its operations on. @pre streams() > 1, 0 <= index < streams()
+  /// The device on which a stream runs its operations. @pre streams() > 1, 0 <= index < streams()
   [[nodiscard]] cpu& stream(std::size_t index) noexcept {
     return streams_[index];
   }
 
-  /// Calls task(i) once for every stream i, at the same time as far as there are threads to begin. It may use
-  /// stream(i).
-  /// @throws the first exception that a task threw
+  /// Calls task(i) once for each stream i, at the same time if enough threads are free. The task may use stream(i).
+  /// @throws the first exception of a task
   template <class Task>
   void parallel_streams(const Task& task) {
     pool().run(streams(), task);
   }
 
-  /// Calls task(i) once for every i in [0, count), on all threads; tasks must be independent of each other.
-  /// @throws the first exception that a task threw
+  /// Calls task(i) once for each i in [0, count), on all threads. Tasks must be independent of each other.
+  /// @throws the first exception of a task
   template <class Task>
   void parallel_tasks(index_t count, const Task& task) {
     pool().run(count, task);
   }
 
-  /// Calls body(begin, end) on consecutive pieces of [0, count) of `grain` indices (the last may be shorter), on all
-  /// threads. The pieces do not depend on the number of threads.
+  /// Calls body(begin, end) on consecutive ranges of [0, count) with `grain` indices each (the last may be shorter), on
+  /// all threads. The ranges do not depend on the number of threads.
   /// @pre grain > 0
   template <class Body>
   void parallel_for(index_t count, index_t grain, const Body& body) {
@@ -181,7 +190,7 @@ class cpu : public kernels::overload_set {
 
   std::unique_ptr<detail::thread_pool> pool_;
   bool allows_winograd_;
-  dynamic_array<cpu> streams_;  // none when operations run one after another
+  dynamic_array<cpu> streams_;  // empty if operations run one after another
 };
 static_assert(device_policy<cpu>);
 

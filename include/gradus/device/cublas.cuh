@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// cuBLAS on the stream of a device.
+// cuBLAS on the stream of a CUDA device.
 #pragma once
 
 #include <cublas_v2.h>  // cublasHandle_t, cublasSetStream
@@ -17,8 +17,8 @@
 
 namespace gradus {
 
-/// Does nothing when a call of cuBLAS went well.
-/// @throws device_error with the call, the reason and the place when not
+/// Checks the result of a cuBLAS call.
+/// @throws device_error with the call, the reason and the location if the call failed
 inline void check_cublas(cublasStatus_t result, std::string_view call,
                          const std::source_location& where = std::source_location::current()) {
   if (result != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
@@ -27,16 +27,17 @@ inline void check_cublas(cublasStatus_t result, std::string_view call,
   }
 }
 
-/// The handle of cuBLAS that a device keeps: `device.context<cublas>().get()`. Use it with cublasSetPointerMode as it
-/// is: numbers are in host memory.
+/// The cuBLAS handle of a device: `device.context<cublas>().get()`. Its pointer mode is "host": scalars are read from
+/// host memory. Do not change it.
 class cublas {
  public:
+  /// A handle on the stream of `device`. @throws device_error if cuBLAS cannot start
   explicit cublas(const cuda& device) {
     cublasHandle_t handle = nullptr;
     check_cublas(cublasCreate(&handle), "cublasCreate");
     handle_.reset(handle);
     check_cublas(cublasSetStream(handle, device.stream()), "cublasSetStream");
-    // Memory of its own: results do not depend on what else runs, and a recorded step takes none.
+    // Its own workspace: results do not depend on other work, and a captured step allocates none.
     void* workspace = nullptr;
     check_cuda(cudaMalloc(&workspace, workspace_bytes), "cudaMalloc");
     workspace_.reset(workspace);
@@ -46,10 +47,11 @@ class cublas {
         "cublasSetMathMode");
   }
 
+  /// The handle of cuBLAS.
   [[nodiscard]] cublasHandle_t get() const noexcept { return handle_.get(); }
 
  private:
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20U;  // what NVIDIA advises for Hopper
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20U;  // NVIDIA's recommendation for Hopper
 
   struct free {
     void operator()(void* memory) const noexcept { static_cast<void>(cudaFree(memory)); }

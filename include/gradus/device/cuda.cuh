@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A GPU of NVIDIA as a device: its memory, one stream, and the handles of libraries that work on it.
+// An NVIDIA GPU as a device: its memory, one stream, and the handles of libraries that work on the stream.
 //
-// It needs the CUDA runtime alone, and a C++ compiler; expressions on the device need nvcc, and
-// gradus/tensor/cuda.cuh.
+// It needs only the CUDA runtime and a C++ compiler. Expressions on the device need nvcc and gradus/tensor/cuda.cuh.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMemcpyAsync, cudaMemsetAsync
@@ -25,24 +24,24 @@
 
 namespace gradus {
 
-/// How a `cuda` device uses the card.
+/// How a `cuda` device uses the GPU.
 struct cuda_options {
-  /// The card's number among those that the process sees (CUDA_VISIBLE_DEVICES).
+  /// Index of the GPU among those that are visible to the process (CUDA_VISIBLE_DEVICES).
   int device = 0;
-  /// Free bytes of memory that are kept for reuse; what is above goes back to the card at the next synchronize().
+  /// Free bytes of memory that the pool keeps for reuse; synchronize() returns more than that to the GPU.
   std::size_t release_threshold = std::numeric_limits<std::size_t>::max();
-  /// Matrix products and convolutions of float round their factors to TF32 (10 bits after the point, tensor cores);
-  /// sums stay float. Faster, and exact enough for most training.
+  /// Matrix products and convolutions of float round their factors to TF32 (10 bits after the point, tensor cores) and
+  /// accumulate in float. Faster, and accurate enough for most training.
   bool allow_tf32 = false;
-  /// Convolutions use algorithms alone that give the same bits in every run.
+  /// Convolutions use only algorithms that give the same bits in every run.
   bool deterministic = true;
-  /// The algorithms of convolutions are measured when a network is compiled; without it cuDNN's rules choose them.
+  /// Measures convolution algorithms when a network is compiled; if false, cuDNN's heuristics choose them.
   bool benchmark = true;
-  /// Bytes that an algorithm of a convolution may use beside images and weights.
+  /// Workspace bytes that a convolution algorithm may use in addition to images and weights.
   std::size_t convolution_workspace = std::size_t{1} << 30U;
 };
 
-/// The number of CUDA devices that the process sees; 0 without a card or a driver.
+/// The number of CUDA devices that are visible to the process; 0 without a GPU or a driver.
 [[nodiscard]] inline int cuda_device_count() noexcept {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
@@ -56,81 +55,87 @@ struct cuda_options {
 ///
 /// Write gradus::cuda in full, also after `using namespace gradus`: the toolkit has a namespace named cuda too.
 ///
-/// All work of the device is done in order on its stream while the host goes on; copy_to_host and synchronize wait for
-/// it. Memory comes from a pool of the device's own, and is taken and given back in stream order too. A device is used
-/// by one thread at a time; several devices, on one card or on several, work at the same time. Errors of work that the
-/// host did not wait for are thrown by a later call.
+/// The device does all work in order on its stream, asynchronously to the host; copy_to_host and synchronize wait for
+/// it. Memory comes from the device's own pool and is also allocated and freed in stream order. Only one thread may use
+/// a device at a time; several devices, on one GPU or on several, work at the same time. An error of asynchronous work
+/// is thrown by a later call.
 class cuda : public kernels::overload_set, public thrust_device {
  public:
+  /// The name of the device in messages.
   static constexpr std::string_view name = "cuda";
+  /// False: the host cannot read or write the memory.
   static constexpr bool host_accessible = false;
 
-  /// @throws device_error when there is no such card or no driver
+  /// @throws device_error if there is no such GPU or no driver
   GRADUS_COLD explicit cuda(const cuda_options& options = {}, error_location where = error_location::current()) try
       : options_{checked(options)}, pool_{options_.device, options_.release_threshold} {
   } catch (error& failure) {
     failure.location_at_call(where);
   }
-  /// @pre nothing uses `other`
+  /// @pre no operation or tensor uses `other`
   cuda(cuda&& other) noexcept = default;
   cuda& operator=(cuda&&) = delete;
-  /// Waits for the work so far: it may use what contexts keep.
+  /// Waits for all earlier work, because it may use what contexts own.
   GRADUS_COLD ~cuda() {
     if (stream() != nullptr) {
       static_cast<void>(cudaStreamSynchronize(stream()));
     }
   }
 
-  /// The card's number.
+  /// Index of the GPU.
   [[nodiscard]] int index() const noexcept { return options_.device; }
+  /// The options of the constructor.
   [[nodiscard]] const cuda_options& options() const noexcept { return options_; }
+  /// The stream on which all work is done.
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
-  /// Makes the card the current one of the calling thread: before a kernel is launched or a library is called.
+  /// Makes the GPU the current one of the calling thread. Call it before a kernel launch or a library call.
   void activate() const { check_cuda(cudaSetDevice(options_.device), "cudaSetDevice"); }
 
-  /// Memory on the card, aligned to 256 bytes, for work that comes later on the stream. For 0 bytes a valid pointer
-  /// too.
-  /// @throws device_error when there is not enough memory
+  /// Allocates memory on the GPU, aligned to 256 bytes, for later work on the stream. For 0 bytes it also returns a
+  /// valid pointer.
+  /// @throws device_error if there is not enough memory
   [[nodiscard]] void* allocate(std::size_t bytes) { return pool_.allocate(bytes == 0 ? 1 : bytes, stream()); }
 
-  /// Gives memory back when the work so far is done; does not wait.
+  /// Frees memory after all earlier work; does not wait.
   void deallocate(void* pointer, std::size_t /*bytes*/) noexcept {
-    // It fails when earlier work failed, which the next call that may throw reports.
+    // It fails if earlier work failed; the next call that can throw reports that.
     static_cast<void>(cudaFreeAsync(pointer, stream()));
   }
 
-  /// The most bytes that allocate has given at one time; what libraries take for themselves is not counted.
+  /// The maximum of bytes allocated at one time; memory that libraries allocate themselves is not counted.
   [[nodiscard]] std::size_t peak_memory_bytes() const { return pool_.peak_bytes(); }
 
+  /// Copies bytes within the memory of the GPU; does not wait.
   void copy(void* destination, const void* source, std::size_t bytes) {
     transfer(destination, source, bytes, cudaMemcpyDeviceToDevice);
   }
-  /// From pinned memory it does not wait: keep the source as it is until the copy is done. Other memory may be changed
-  /// when the call returns.
+  /// Copies from host memory. From pinned memory it does not wait: do not change the source before the copy is done.
+  /// Other memory may be changed when the call returns.
   void copy_from_host(void* destination, const void* source, std::size_t bytes) {
     transfer(destination, source, bytes, cudaMemcpyHostToDevice);
   }
-  /// Waits for the copy, and so for all earlier work.
+  /// Copies to host memory; waits for the copy and all earlier work.
   void copy_to_host(void* destination, const void* source, std::size_t bytes) {
     copy_to_host_async(destination, source, bytes);
     synchronize();
   }
-  /// To pinned memory, without a wait: the bytes are there when the work so far is done.
+  /// Copies to pinned memory without waiting: the bytes are valid when all earlier work is done.
   void copy_to_host_async(void* destination, const void* source, std::size_t bytes) {
     transfer(destination, source, bytes, cudaMemcpyDeviceToHost);
   }
+  /// Sets bytes to 0; does not wait.
   void fill_zero(void* destination, std::size_t bytes) {
     if (bytes != 0) {
       check_cuda(cudaMemsetAsync(destination, 0, bytes, stream()), "cudaMemsetAsync");
     }
   }
 
-  /// Returns when all work so far is done. @throws device_error when some of it failed
+  /// Waits until all earlier work is done. @throws device_error if some of it failed
   void synchronize() { stream_.synchronize(); }
 
-  /// What works on this stream and is kept as long as the device, such as the handle of cuBLAS: made by Context{*this}
-  /// at the first call.
+  /// An object that belongs to this stream and is kept as long as the device, such as the handle of cuBLAS. The first
+  /// call makes it as Context{*this}.
   template <class Context>
   [[nodiscard]] Context& context() {
     for (const kept_context& kept : contexts_) {
@@ -147,13 +152,13 @@ class cuda : public kernels::overload_set, public thrust_device {
 
  private:
   template <class Context>
-  static constexpr char context_type = 0;  // its address stands for the type
+  static constexpr char context_type = 0;  // its address identifies the type
   struct kept_context {
     const char* type;
     std::unique_ptr<void, void (*)(void*)> object;
   };
 
-  // Also makes the card the current one, for the stream that is created next.
+  // Also makes the GPU the current one, for the stream that is created next.
   GRADUS_COLD static cuda_options checked(const cuda_options& options) {
     int count = 0;
     check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");

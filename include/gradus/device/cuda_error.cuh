@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Failed calls of the CUDA libraries as exceptions: the call, the reason and the place.
+// Turns failed calls of the CUDA libraries into exceptions with the call, the reason and the location.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaError_t, cudaGetErrorString
@@ -13,9 +13,10 @@
 
 namespace gradus {
 
+/// Throws device_error for a failed call, with the call, the reason and the location.
 [[noreturn]] GRADUS_COLD inline void throw_cuda_error(cudaError_t result, std::string_view call,
                                                       const std::source_location& where) {
-  // An error of this call alone must not be found by the next one; a sticky error comes back there too.
+  // Clears the error of this call, so that the next call does not report it; a sticky error comes back there too.
   static_cast<void>(cudaGetLastError());
   const std::string_view reason{cudaGetErrorString(result)};
   const std::string_view name{cudaGetErrorName(result)};
@@ -47,8 +48,8 @@ namespace gradus {
   }
 }
 
-/// Does nothing when a call of the CUDA runtime went well.
-/// @throws device_error with the call, the reason and the place when not
+/// Checks the result of a call of the CUDA runtime.
+/// @throws device_error with the call, the reason and the location if the call failed
 inline void check_cuda(cudaError_t result, std::string_view call,
                        const std::source_location& where = std::source_location::current()) {
   if (result != cudaSuccess) [[unlikely]] {

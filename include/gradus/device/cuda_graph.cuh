@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Work of a CUDA device that is recorded once and launched many times.
+// CUDA graphs: work of a device that is captured once and launched many times.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaGraph_t, cudaStreamBeginCapture
@@ -15,14 +15,14 @@
 
 namespace gradus {
 
-/// A sequence of work as a graph: one launch costs the host some microseconds, whatever it contains.
+/// A sequence of work as a CUDA graph: one launch costs the host some microseconds, whatever it contains.
 ///
-/// Arguments of kernels are those of the recording, and memory must stay where it was. Work that waits for the device,
-/// or takes memory that is not in stream order, cannot be recorded: run it once before, so that what it keeps is there.
+/// Kernels run with the arguments of the capture, so memory must keep its address. Work that waits for the device, or
+/// allocates memory outside of stream order, cannot be captured: run it once before, so that its memory exists already.
 class cuda_graph {
  public:
-  /// Records what work() gives the device, without doing it.
-  /// @throws device_error when it cannot be recorded; what work() throws
+  /// Captures the work that work() submits to the device, without running it.
+  /// @throws device_error if it cannot be captured; any exception of work()
   template <class Work>
   cuda_graph(cuda& device, const Work& work) : device_{&device} {
     device.activate();
@@ -46,10 +46,10 @@ class cuda_graph {
     check_cuda(cudaGraphUpload(ready, device.stream()), "cudaGraphUpload");
   }
 
-  /// Kernels, copies and the like.
+  /// Number of nodes of the graph: kernels, copies and others.
   [[nodiscard]] std::size_t nodes() const noexcept { return nodes_; }
 
-  /// Gives the device the work once more; does not wait.
+  /// Runs the graph once more on the device; does not wait.
   void launch() const {
     device_->activate();
     check_cuda(cudaGraphLaunch(executable_.get(), device_->stream()), "cudaGraphLaunch");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Launches of kernels on the stream of a device.
+// Launches kernels on the stream of a device.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaLaunchKernel
@@ -16,7 +16,7 @@
 namespace gradus {
 
 /// Launches a kernel on the stream of the device.
-/// @throws device_error when it cannot be launched, or earlier work has failed
+/// @throws device_error if the launch fails or earlier work has failed
 template <class... Parameters>
 void launch(cuda& device, std::string_view name, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
             std::type_identity_t<Parameters>... arguments) {

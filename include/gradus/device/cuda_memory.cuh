@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory for CUDA: pools of device memory, and pinned memory of the host.
+// Memory for CUDA: pools of device memory, and pinned host memory.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMemPool_t, cudaHostAlloc
@@ -16,14 +16,14 @@ namespace gradus {
 
 namespace detail {
 
-/// Device memory that is taken and given back in the order of a stream, without a wait.
+/// A pool of device memory, allocated and freed in stream order without waiting.
 class cuda_memory_pool {
  public:
-  /// @param device             index of the device whose memory it is
-  /// @param release_threshold  free bytes that the pool keeps for reuse when the stream is waited for
+  /// @param device             index of the device that has the memory
+  /// @param release_threshold  free bytes that the pool keeps for reuse when the stream is synchronized
   cuda_memory_pool(int device, std::size_t release_threshold) {
     cudaMemPoolProps properties{};
-    properties.allocType = cudaMemAllocationTypePinned;  // CUDA's name for memory of a device that does not move
+    properties.allocType = cudaMemAllocationTypePinned;  // CUDA's name for device memory that does not move
     properties.handleTypes = cudaMemHandleTypeNone;
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = device;
@@ -34,14 +34,14 @@ class cuda_memory_pool {
     check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
   }
 
-  /// Memory for work that comes later in the stream; aligned to 256 bytes.
+  /// Allocates memory for later work of the stream; aligned to 256 bytes.
   [[nodiscard]] void* allocate(std::size_t bytes, cudaStream_t stream) const {
     void* pointer = nullptr;
     check_cuda(cudaMallocFromPoolAsync(&pointer, bytes, pool_.get(), stream), "cudaMallocFromPoolAsync");
     return pointer;
   }
 
-  /// The most bytes that were taken at one time.
+  /// The maximum of bytes allocated at one time.
   [[nodiscard]] std::size_t peak_bytes() const {
     std::uint64_t bytes = 0;
     check_cuda(cudaMemPoolGetAttribute(pool_.get(), cudaMemPoolAttrUsedMemHigh, &bytes), "cudaMemPoolGetAttribute");
@@ -52,15 +52,16 @@ class cuda_memory_pool {
   struct destroy {
     void operator()(cudaMemPool_t pool) const noexcept { static_cast<void>(cudaMemPoolDestroy(pool)); }
   };
-  std::unique_ptr<std::remove_pointer_t<cudaMemPool_t>, destroy> pool_;  // CUDA keeps it until its memory is back
+  // CUDA keeps the pool until all its memory is freed
+  std::unique_ptr<std::remove_pointer_t<cudaMemPool_t>, destroy> pool_;
 };
 
-/// Makes memory of the host that exists pinned memory, as long as it lives.
+/// Pins existing host memory for the lifetime of this object.
 class pinned_range {
  public:
   pinned_range() noexcept = default;
-  /// @pre no other pinned memory lies on the same pages
-  /// @throws device_error when the system does not lock so much memory, or there is no device
+  /// @pre no other pinned memory is on the same pages
+  /// @throws device_error if the system does not lock that much memory, or there is no device
   pinned_range(void* memory, std::size_t bytes) {
     check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
     memory_.reset(memory);
@@ -75,18 +76,20 @@ class pinned_range {
 
 }  // namespace detail
 
-/// Page-locked memory of the host, from and to which a device copies while the host goes on; page aligned.
+/// Page-locked host memory, page-aligned. A device copies from and to it while the host continues.
 class pinned_memory {
  public:
   pinned_memory() noexcept = default;
-  /// @throws device_error when the system does not lock so much memory, or there is no device
+  /// @throws device_error if the system does not lock that much memory, or there is no device
   explicit pinned_memory(std::size_t bytes) : bytes_{bytes} {
     void* pointer = nullptr;
     check_cuda(cudaHostAlloc(&pointer, bytes == 0 ? 1 : bytes, cudaHostAllocPortable), "cudaHostAlloc");
     memory_.reset(pointer);
   }
 
+  /// The first byte.
   [[nodiscard]] void* data() const noexcept { return memory_.get(); }
+  /// The size in bytes.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:

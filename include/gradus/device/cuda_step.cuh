@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The numbers that change from step to step, where kernels of a recorded step find them.
+// The numbers that change from step to step, in device memory for the kernels of a captured step.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMalloc
@@ -12,17 +12,18 @@
 
 namespace gradus {
 
-/// What a step that is launched as a graph reads instead of the arguments that it was recorded with.
+/// What a step that runs as a graph reads instead of the arguments of its capture.
 struct step_numbers {
-  std::uint64_t launch = 0;  // of any graph, counted from 1
-  std::uint64_t step = 0;
-  std::uint64_t first_example = 0;
-  double learning_rate = 0;
+  std::uint64_t launch = 0;         ///< index of the launch over all graphs of the device, counted from 1
+  std::uint64_t step = 0;           ///< index of the training step
+  std::uint64_t first_example = 0;  ///< position of the first example in the order of the epoch
+  double learning_rate = 0;         ///< learning rate of the step
 };
 
-/// The step numbers of a device, in its memory.
+/// The step numbers of a device, in device memory.
 class captured_numbers {
  public:
+  /// Allocates the numbers. @throws device_error if there is not enough memory
   explicit captured_numbers(const cuda&) {
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&numbers_), sizeof(step_numbers)), "cudaMalloc");
   }
@@ -30,19 +31,21 @@ class captured_numbers {
   captured_numbers& operator=(const captured_numbers&) = delete;
   ~captured_numbers() { static_cast<void>(cudaFree(numbers_)); }
 
-  /// For kernels of a step that is being recorded; null otherwise.
+  /// The numbers for kernels of a step that is being captured; null otherwise.
   [[nodiscard]] const step_numbers* for_kernels() const noexcept { return recording_ ? numbers_ : nullptr; }
 
-  /// For the launch that comes next on the stream. Returns its number, which no other launch on the device has.
+  /// Sets the numbers for the next launch on the stream. Returns the index of the launch, which is unique on the
+  /// device.
   std::uint64_t set(cuda& device, step_numbers numbers) {
     numbers.launch = ++launches_;
     device.copy_from_host(numbers_, &numbers, sizeof(numbers));
     return numbers.launch;
   }
 
-  /// Says that a step is being recorded, as long as it lives.
+  /// Marks that a step is being captured, for the lifetime of this object.
   class recording {
    public:
+    /// Begins the capture.
     explicit recording(captured_numbers& owner) noexcept : owner_{owner} { owner_.recording_ = true; }
     recording(const recording&) = delete;
     recording& operator=(const recording&) = delete;

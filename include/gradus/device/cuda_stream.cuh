@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Streams and events of CUDA as objects.
+// CUDA streams and events as objects.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaStream_t, cudaEvent_t
@@ -14,22 +14,23 @@ namespace gradus {
 
 class cuda_event;
 
-/// A queue of work of the current device of CUDA, in order. It does not wait for the legacy default stream.
+/// A queue of work on CUDA's current device, done in order. It does not wait for the legacy default stream.
 class cuda_stream {
  public:
-  /// @throws device_error when CUDA cannot make one
+  /// @throws device_error if CUDA cannot create a stream
   cuda_stream() {
     cudaStream_t stream = nullptr;
     check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     stream_.reset(stream);
   }
 
+  /// The handle of the stream.
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_.get(); }
 
-  /// Returns when all work so far is done. @throws device_error when some of it failed
+  /// Waits until all earlier work is done. @throws device_error if some of it failed
   void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
 
-  /// Lets later work of this stream begin after the event. The host does not wait.
+  /// Later work of this stream waits for the event. The host does not wait.
   void wait(const cuda_event& event) const;
 
  private:
@@ -39,11 +40,11 @@ class cuda_stream {
   std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy> stream_;
 };
 
-/// A mark in a stream: the moment when all work before it is done.
+/// A point in a stream, reached when all work before it is done.
 class cuda_event {
  public:
-  /// @param timing  whether seconds_since can be asked; marks are cheaper without
-  /// @throws device_error when CUDA cannot make one
+  /// @param timing  true if seconds_since will be called; events are cheaper without timing
+  /// @throws device_error if CUDA cannot create an event
   explicit cuda_event(bool timing = false) {
     cudaEvent_t event = nullptr;
     check_cuda(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
@@ -51,15 +52,16 @@ class cuda_event {
     event_.reset(event);
   }
 
+  /// The handle of the event.
   [[nodiscard]] cudaEvent_t get() const noexcept { return event_.get(); }
 
-  /// Marks the end of the work that the stream has now.
+  /// Records the event after all current work of the stream.
   void record(cudaStream_t stream) const { check_cuda(cudaEventRecord(get(), stream), "cudaEventRecord"); }
 
-  /// Returns when the mark is reached; at once when nothing was recorded.
+  /// Waits until the event is reached; returns at once if it was not recorded.
   void synchronize() const { check_cuda(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
 
-  /// Seconds between two marks that are reached, to about half a microsecond. @pre both were made with timing
+  /// Seconds between two events that are reached, to about half a microsecond. @pre both were made with timing
   [[nodiscard]] double seconds_since(const cuda_event& begin) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), get()), "cudaEventElapsedTime");

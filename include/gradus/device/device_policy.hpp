@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a device must offer: memory, copies to and from the host, and completion.
+// The concept of a device: memory, copies to and from the host, and completion.
 #pragma once
 
 #include <concepts>     // std::convertible_to, std::same_as
@@ -13,17 +13,19 @@ namespace gradus {
 
 namespace kernels {
 
-/// A device that derives from it makes unqualified calls on the device find its overloads in gradus::kernels, whatever
-/// the order in which headers are included.
+/// A base class of devices. It makes unqualified calls on the device find its overloads in gradus::kernels, for any
+/// order of includes.
 struct overload_set {};
 
 }  // namespace kernels
 
+/// A requirement of `device_policy`: D has `D::name`, a constant string.
 template <class D>
 concept has_device_name = requires {
   { D::name } -> std::convertible_to<std::string_view>;
 };
 
+/// A requirement of `device_policy`: D has allocate and deallocate.
 template <class D>
 concept has_device_memory = requires(D& device, void* pointer, std::size_t bytes) {
   { device.allocate(bytes) } -> std::same_as<void*>;
@@ -31,6 +33,7 @@ concept has_device_memory = requires(D& device, void* pointer, std::size_t bytes
   noexcept;
 };
 
+/// A requirement of `device_policy`: D has copies and fill_zero.
 template <class D>
 concept has_device_copies = requires(D& device, void* destination, const void* source, std::size_t bytes) {
   device.copy(destination, source, bytes);
@@ -39,19 +42,21 @@ concept has_device_copies = requires(D& device, void* destination, const void* s
   device.fill_zero(destination, bytes);
 };
 
+/// A requirement of `device_policy`: D has synchronize().
 template <class D>
 concept has_device_synchronize = requires(D& device) {
   device.synchronize();
 };
 
-/// A device whose memory the host cannot read: `D::host_accessible` is false. Not required; other memory is the host's.
+/// A device with memory that the host cannot access: `D::host_accessible` is false. Optional; without it the host can
+/// access the memory.
 template <class D>
 concept has_memory_of_its_own = requires {
   requires !D::host_accessible;
 };
 
-/// A device that runs several operations at the same time, each on a stream, which is a device too: `streams()` says
-/// how many, and `parallel_streams(task)` calls task(i) once for every stream i. Not required.
+/// A device that runs several operations at the same time, each on a stream, which is a device too. `streams()` is
+/// their number, and `parallel_streams(task)` calls task(i) once for each stream i. Optional.
 template <class D>
 concept has_device_streams = requires(D& device, void (&task)(std::ptrdiff_t)) {
   { device.streams() } -> std::convertible_to<int>;
@@ -59,26 +64,26 @@ concept has_device_streams = requires(D& device, void (&task)(std::ptrdiff_t)) {
   device.parallel_streams(task);
 };
 
-/// Can the host read and write the memory of the device?
+/// True if the host can read and write the memory of the device.
 template <class D>
 inline constexpr bool has_host_memory = !has_memory_of_its_own<D>;
 
-/// A place where tensors live and expressions are evaluated.
+/// A device: it stores tensors and evaluates expressions.
 ///
 /// A type D models `device_policy` when, for a `D& device`,
 ///   1. `D::name` is a constant string used in messages;
 ///   2. `device.allocate(bytes)` returns memory aligned to 64 bytes or throws device_error, and
-///      `device.deallocate(pointer, bytes)` takes it back and does not throw;
-///   3. `copy`, `copy_from_host`, `copy_to_host` (destination, source, bytes) and `fill_zero` (destination, bytes) are
-///      ordered after earlier work of the device; after `copy_to_host` the host may read the bytes;
+///      `device.deallocate(pointer, bytes)` frees it and does not throw;
+///   3. `copy`, `copy_from_host`, `copy_to_host` (destination, source, bytes) and `fill_zero` (destination, bytes) run
+///      after earlier work of the device; after `copy_to_host` the host may read the bytes;
 ///   4. `device.synchronize()` returns when all earlier work is done.
 /// Semantics: tests/conformance/device. Evaluation of expressions and the heavy kernels are overload sets on the device
-/// type, in the modules tensor and kernels; a device that networks run on derives from `kernels::overload_set`. A
-/// device is an object and outlives the tensors on it.
+/// type, in the modules tensor and kernels. A device on which networks run derives from `kernels::overload_set`. A
+/// device is an object and outlives its tensors.
 template <class D>
 concept device_policy = has_device_name<D> && has_device_memory<D> && has_device_copies<D> && has_device_synchronize<D>;
 
-/// Says which requirement of `device_policy` the type D misses. Always true when it compiles.
+/// Reports at compile time which requirement of `device_policy` the type D does not meet. Returns true if it compiles.
 template <class D>
 consteval bool explain_device_policy() {
   static_assert(has_device_name<D>,

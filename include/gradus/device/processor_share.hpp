@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The processors that belong to one of several ranks of a machine.
+// The number of processors for each of several ranks of a machine.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -14,13 +14,13 @@ namespace gradus {
 
 namespace detail {
 
-/// The ranks that are threads of this process, the calling one among them; 1 outside of comm::run_ranks.
+/// The number of ranks that are threads of this process, the calling one included; 1 outside of comm::run_ranks.
 [[nodiscard]] inline int& ranks_in_process() noexcept {
   thread_local int ranks = 1;
   return ranks;
 }
 
-/// The processes that the launcher has started on this machine, as it says in their environment; 1 if it says nothing.
+/// The number of processes that the launcher started on this machine, from their environment; 1 if that is not set.
 [[nodiscard]] GRADUS_COLD inline int processes_on_machine() noexcept {
   for (const char* const name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE"}) {
     const char* const text = std::getenv(name);  // Hydra; Open MPI; HPE Cray
@@ -34,8 +34,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The processors of a rank when the ranks of its machine, threads or processes, have the same number of them: at least
-/// 1. A launcher that binds processes to processors has shared them already.
+/// The number of processors of a rank, at least 1, if the processors are divided equally among the ranks of its
+/// machine, threads or processes. A launcher that binds processes to processors has divided them already.
 [[nodiscard]] GRADUS_COLD inline int processors_of_rank() noexcept {
   const int available = available_processors();
   const bool bound = available < static_cast<int>(std::thread::hardware_concurrency());

@@ -24,7 +24,7 @@
 
 namespace gradus {
 
-/// The number of processors that this process may run on (its affinity mask where the system has one), at least 1.
+/// The number of processors on which this process may run, at least 1. Uses the affinity mask if the system has one.
 [[nodiscard]] inline int available_processors() noexcept {
 #if defined(__linux__)
   cpu_set_t set;
@@ -52,11 +52,11 @@ inline void spin_pause() noexcept {
 
 /// Threads that run the tasks 0 .. count-1 of one loop at a time; the calling thread takes part.
 ///
-/// Which thread runs a task is left open, so tasks must not depend on it: then results do not depend on the number of
+/// Any thread may run any task, so tasks must not depend on the thread; then results do not depend on the number of
 /// threads. Workers spin for a short while after a loop and then sleep, because loops follow each other within
-/// microseconds in a training step, and idle threads must leave the cores to other ranks. A loop never waits for a
-/// worker that has not begun a task of it. run() from within a task, or while another thread uses the pool, runs the
-/// tasks on the calling thread; a task may use another pool. run() does not allocate.
+/// microseconds in a training step, and idle threads must leave the processors to other ranks. A loop never waits for a
+/// worker that has not begun one of its tasks. If run() is called from within a task, or while another thread uses the
+/// pool, the calling thread runs the tasks; a task may use another pool. run() does not allocate.
 class thread_pool {
  public:
   /// @param threads  threads that take part in a loop, the caller included; at least 1
@@ -84,12 +84,12 @@ class thread_pool {
   /// Threads that take part in a loop, the caller included.
   [[nodiscard]] int threads() const noexcept { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls task(i) once for every i in [0, count) and returns when all are done.
+  /// Calls task(i) once for each i in [0, count) and returns when all are done.
   /// @pre count < 2^32
-  /// @throws the first exception that a task threw; tasks that had not begun by then are left out
+  /// @throws the first exception of a task; tasks that have not begun by then do not run
   template <class Task>
   void run(index_t count, Task& task) {
-    // Everything but this call is compiled once for all loops.
+    // Only this call is compiled for each loop.
     run_calls(
         count, [](void* object, index_t i) { (*static_cast<Task*>(object))(i); },
         const_cast<void*>(static_cast<const void*>(std::addressof(task))));
@@ -98,7 +98,7 @@ class thread_pool {
  private:
   using call_type = void (*)(void*, index_t);
 
-  static constexpr int spin_limit = 4000;  // some 50 to 100 microseconds
+  static constexpr int spin_limit = 4000;  // about 50 to 100 microseconds
 
   /// The pool whose task the calling thread runs, or null.
   static const thread_pool*& task_of() noexcept {
@@ -145,8 +145,8 @@ class thread_pool {
   }
 
   // A ticket is (generation, tasks not yet begun). A thread reads the loop's fields between loading the ticket and
-  // replacing it; the replacement succeeds only if the ticket is unchanged, and then the fields belonged to its loop,
-  // because a loop's fields stay until its tasks are finished.
+  // replacing it. The replacement succeeds only if the ticket is unchanged. Then the fields belong to its loop, because
+  // a loop's fields stay until its tasks are done.
   void take_tasks() noexcept {
     const thread_pool* const outer = std::exchange(task_of(), this);
     std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
@@ -198,9 +198,9 @@ class thread_pool {
     }
   }
 
-  /// Linux in a virtual machine takes a processor that has been idle for some milliseconds for one that the host has
-  /// taken away, and wakes a worker on the processor of this thread, where both stay for five milliseconds and more. So
-  /// workers that sleep are kept away from it while they are woken.
+  /// Keeps sleeping workers off the processor of this thread while they are woken. In a virtual machine, Linux treats a
+  /// processor that was idle for some milliseconds as one that the host has taken away. It then wakes a worker on the
+  /// processor of this thread, where both stay for five milliseconds or more.
   void wake_workers() noexcept {
     if (sleeping_.load(std::memory_order_relaxed) == 0) {
       wake_all();
@@ -215,7 +215,7 @@ class thread_pool {
     CPU_ZERO(&allowed);
     const int here = sched_getcpu();
     if (here >= 0 && pthread_getaffinity_np(workers_.front().native_handle(), sizeof(allowed), &allowed) == 0 &&
-        CPU_COUNT(&allowed) >= threads()) {  // not where they are pinned
+        CPU_COUNT(&allowed) >= threads()) {  // not if workers are pinned
       cpu_set_t others = allowed;
       CPU_CLR(static_cast<std::size_t>(here), &others);
       allow(others);
@@ -262,7 +262,7 @@ class thread_pool {
         cpu_set_t one;
         CPU_ZERO(&one);
         CPU_SET(processor, &one);
-        // Best effort: a container may forbid it, and the loop is right without it.
+        // Best effort: a container may forbid it, and the loop is correct without it.
         pthread_setaffinity_np(thread.native_handle(), sizeof(one), &one);
         return;
       }
@@ -271,7 +271,7 @@ class thread_pool {
   }
 
   dynamic_array<std::thread> workers_;
-  std::atomic<int> sleeping_{0};  // workers
+  std::atomic<int> sleeping_{0};  // number of sleeping workers
   std::atomic<bool> in_use_{false};
   std::exception_ptr failure_;
   std::mutex failure_mutex_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The mark of devices on which Thrust computes expressions.
+// A base class of devices on which Thrust evaluates expressions.
 #pragma once
 
 #include "gradus/core/config.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The axes of an image batch and what a layout must say about their order in memory.
+// The axes of an image batch and the concept of a layout, which fixes their order in memory.
 #pragma once
 
 #include <array>        // std::array
@@ -27,13 +27,15 @@ constexpr bool names_every_axis_once(const std::array<axis, 4>& order) noexcept 
 
 }  // namespace detail
 
-// Nested requirements, so that a missing or non-constant `order` is "false" and not a hard error.
+/// A requirement of `layout_policy`: L has a constant axis order that names each axis once.
+// Nested requirements make a missing or non-constant `order` evaluate to false instead of a hard error.
 template <class L>
 concept has_axis_order = requires {
   requires std::same_as<std::remove_cvref_t<decltype(L::order)>, std::array<axis, 4>>;
   requires std::bool_constant<detail::names_every_axis_once(L::order)>::value;
 };
 
+/// A requirement of `layout_policy`: L has `L::name`, a constant string.
 template <class L>
 concept has_layout_name = requires {
   { L::name } -> std::convertible_to<std::string_view>;
@@ -49,7 +51,7 @@ concept has_layout_name = requires {
 template <class L>
 concept layout_policy = has_axis_order<L> && has_layout_name<L>;
 
-/// Says which requirement of `layout_policy` the type L misses. Always true when it compiles.
+/// Reports at compile time which requirement of `layout_policy` the type L does not meet. Returns true if it compiles.
 template <class L>
 consteval bool explain_layout_policy() {
   static_assert(has_axis_order<L>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// From coordinates to memory: the order of the axes, dense strides, and the offset of an element.
+// Memory order of axes, strides of dense tensors, and the offset of an element.
 #pragma once
 
 #include <array>     // std::array
@@ -18,7 +18,7 @@ namespace gradus {
 template <class L, int Rank>
 concept tensor_layout = std::same_as<L, row_major> ||(Rank == 4 && layout_policy<L>);
 
-/// Says why L cannot order a tensor of Rank axes. Always true when it compiles.
+/// Reports at compile time why L cannot order a tensor of Rank axes. Returns true if it compiles.
 template <class L, int Rank>
 consteval bool explain_tensor_layout() {
   if constexpr (!std::same_as<L, row_major>) {
@@ -59,18 +59,19 @@ requires tensor_layout<Layout, Rank>
   return strides;
 }
 
-/// Element offset of (n, c, h, w) in a dense batch. Coordinates are always given in the order n, c, h, w, whatever
-/// the memory order is. All strides are in elements.
+/// Maps coordinates (n, c, h, w) of a dense batch to an element's offset. Coordinates are given in the order n, c, h, w
+/// for every memory order. Strides and offsets are in elements.
 template <class Layout>
 class dense_mapping {
   static_assert(explain_layout_policy<Layout>());
 
  public:
-  /// @throws shape_error when an extent is negative
+  /// @throws shape_error if an extent is negative
   constexpr explicit dense_mapping(image_extents shape) : extents_{shape}, strides_{dense_strides<Layout, 4>(shape)} {}
 
+  /// The offset of an element.
   /// @pre  0 <= n < N, 0 <= c < C, 0 <= h < H, 0 <= w < W
-  /// @post 0 <= result < required_span_size(); different coordinates give different results
+  /// @post 0 <= result < required_span_size(); different coordinates have different offsets
   [[nodiscard]] constexpr index_t operator()(index_t n, index_t c, index_t h, index_t w) const noexcept {
     return n * strides_[0] + c * strides_[1] + h * strides_[2] + w * strides_[3];
   }
@@ -81,7 +82,7 @@ class dense_mapping {
   /// The extents of the batch: N, C, H, W.
   [[nodiscard]] constexpr const image_extents& extents() const noexcept { return extents_; }
 
-  /// The distance of neighbours along an axis, in elements.
+  /// The distance of neighbors along an axis, in elements.
   [[nodiscard]] constexpr index_t stride(axis a) const noexcept { return strides_[static_cast<std::size_t>(a)]; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the image classifiers are built from: a convolution with its normalization and activation, and numbered names.
+// Building blocks of the image classifiers: convolutions with normalization and activation, and numbered layer names.
 #pragma once
 
 #include <initializer_list>  // std::initializer_list
@@ -20,39 +20,43 @@
 
 namespace gradus::models {
 
-/// A convolution followed by what the family of models puts behind each.
+/// A convolution, with the normalization of its model and an optional ReLU.
 struct convolution_block {
-  index_t out_channels = 0;
-  nn::size2d kernel{1, 1};
-  nn::size2d stride{1, 1};
-  nn::padding padding = nn::padding::same();
-  bool activate = true;  ///< with a ReLU at the end
+  index_t out_channels = 0;                   ///< channels of the result
+  nn::size2d kernel{1, 1};                    ///< kernel size
+  nn::size2d stride{1, 1};                    ///< stride
+  nn::padding padding = nn::padding::same();  ///< padding
+  bool activate = true;                       ///< end with a ReLU
 };
 
-/// How the convolutions of a family are normalized.
+/// Whether and how the convolutions of a model are normalized.
 struct normalization {
   bool use = false;        ///< batch normalization instead of a bias
-  nn::batch_norm layer{};  ///< its options
+  nn::batch_norm layer{};  ///< options of the batch normalization
 };
 
 /// Adds blocks to a network and names their layers "prefix1_conv", "prefix1_norm", "prefix1_relu", "prefix2_conv", ...
 template <class Network>
 class block_builder {
  public:
+  /// Adds to `net`, which must outlive it.
   block_builder(Network& net, const normalization& normalize) : net_{&net}, normalize_{normalize} {}
 
+  /// The network.
   [[nodiscard]] Network& network() noexcept { return *net_; }
+  /// The images.
   [[nodiscard]] nn::value input() const noexcept { return net_->input(); }
 
   /// The name of the next block: the prefix, a number, and an ending.
   std::string next_name(std::string_view ending = {}) { return gradus::join({prefix_, ++count_, ending}); }
 
-  /// The names of the following layers begin with `prefix`.
+  /// Sets the prefix of the following layers' names and restarts their numbers.
   void begin(std::string prefix) {
     prefix_ = std::move(prefix);
     count_ = 0;
   }
 
+  /// A convolution, its normalization and its ReLU.
   nn::value convolution(nn::value x, const convolution_block& block) {
     const std::string name = next_name();
     x = net_->add(gradus::join({name, "_conv"}),
@@ -69,7 +73,7 @@ class block_builder {
     return block.activate ? net_->add(gradus::join({name, "_relu"}), nn::relu{}, x) : x;
   }
 
-  /// Blocks one after another.
+  /// Several blocks, one after another.
   nn::value convolutions(nn::value x, std::initializer_list<convolution_block> blocks) {
     for (const convolution_block& block : blocks) {
       x = convolution(x, block);
@@ -77,16 +81,19 @@ class block_builder {
     return x;
   }
 
+  /// Max pooling with a square kernel.
   nn::value max_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
     return net_->add(next_name("_max_pool"),
                      nn::max_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
+  /// Average pooling with a square kernel.
   nn::value average_pool(nn::value x, index_t kernel, index_t stride, nn::padding padding = nn::padding::valid()) {
     return net_->add(next_name("_average_pool"),
                      nn::average_pool2d{.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = padding}, x);
   }
 
+  /// Concatenates the channels of the branches.
   nn::value concat(std::vector<nn::value> branches) {
     return net_->add(next_name("_concat"), nn::concat{}, nn::input_list{std::move(branches)});
   }
@@ -99,12 +106,13 @@ class block_builder {
     return net_->add(gradus::join({name, "_relu"}), nn::relu{}, x);
   }
 
+  /// Dropout with its own stream of random numbers.
   nn::value dropout(nn::value x, double rate) {
     const std::string name = next_name("_dropout");
     return net_->add(name, nn::dropout{.rate = rate, .name = name}, x);
   }
 
-  /// The scores of the classes and the loss.
+  /// Adds the dense layer of class scores, and the loss.
   void classify(nn::value x, index_t classes) {
     x = net_->add("scores", nn::dense{.out_features = classes, .weight_initializer = nn::he_truncated_normal()}, x);
     net_->loss(nn::softmax_cross_entropy{}, x);

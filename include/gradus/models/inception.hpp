@@ -14,7 +14,7 @@ namespace gradus::models {
 
 namespace detail {
 
-/// Batch normalization as the Inception networks use it: a shift and no scale.
+/// The batch normalization of the Inception networks: with a shift, without a scale.
 inline normalization inception_normalization() {
   return {.use = true, .layer = {.momentum = 0.001, .epsilon = 0.001, .scale = false}};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// LeNet as tf_cnn_benchmarks has it, and its "trivial" model.
+// LeNet as in tf_cnn_benchmarks, and its "trivial" model.
 #pragma once
 
 #include "gradus/core/error.hpp"
@@ -25,8 +25,8 @@ void lenet(Network& net, index_t classes = 1001, error_location where = error_lo
   });
 }
 
-/// Adds the network with next to no arithmetic that measures everything else: two dense layers, for images of 227 x
-/// 227. With 1001 classes: 4,263,877 parameters.
+/// Adds a network with very little arithmetic, which measures the time of everything else: two dense layers, for images
+/// of 227 x 227. With 1001 classes: 4,263,877 parameters.
 template <class Network>
 void trivial(Network& net, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {

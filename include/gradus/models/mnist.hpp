@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The network of the MNIST case studies.
+// The convolutional network for MNIST.
 #pragma once
 
 #include "gradus/core/config.hpp"
@@ -12,17 +12,17 @@
 
 namespace gradus::models {
 
-/// What may differ in the MNIST network.
+/// Options of the MNIST network.
 struct mnist_options {
-  index_t classes = 10;
-  index_t hidden_features = 1024;
-  double dropout_rate = 0.5;
+  index_t classes = 10;            ///< number of classes
+  index_t hidden_features = 1024;  ///< features of the hidden dense layer
+  double dropout_rate = 0.5;       ///< probability that dropout sets a feature to 0
 };
 
-/// Adds the MNIST network to an empty network, loss included: two 5 x 5 convolutions of 32 and 64 channels (same
+/// Adds the MNIST network, including the loss, to an empty network: two 5 x 5 convolutions of 32 and 64 channels (same
 /// padding), each with ReLU and 2 x 2 max pooling, a dense layer with ReLU and dropout, and the scores. (The network of
 /// TensorFlow's "Deep MNIST for experts".) For images of 28 x 28 pixels: 3,274,634 parameters.
-/// @throws shape_error when the images are smaller than 4 x 4
+/// @throws shape_error if the images are smaller than 4 x 4
 template <class Network>
 GRADUS_COLD void mnist(Network& net, const mnist_options& options = {},
                        error_location where = error_location::current()) {

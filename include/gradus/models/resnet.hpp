@@ -15,18 +15,19 @@
 
 namespace gradus::models {
 
-/// Which form of the bottleneck block.
+/// The variant of the residual block.
 enum class resnet_version : unsigned char {
-  v1,    ///< the stride in the first 1 x 1 convolution (He et al.: "Deep residual learning", 2016)
-  v1_5,  ///< the stride in the 3 x 3 convolution (the form that most frameworks train)
+  v1,    ///< the stride is in the first 1 x 1 convolution (He et al.: "Deep residual learning", 2016)
+  v1_5,  ///< the stride is in the 3 x 3 convolution (as in most frameworks)
   v2     ///< normalization and ReLU before the convolutions (He et al.: "Identity mappings", 2016), stride as in v1
 };
 
-/// What may differ in a residual network.
+/// Options of a residual network.
 struct resnet_options {
-  index_t classes = 1001;
-  resnet_version version = resnet_version::v1_5;
-  /// Start with blocks that add nothing: scale 0 in the last normalization of each (Goyal et al. 2017, section 5.1).
+  index_t classes = 1001;                         ///< number of classes
+  resnet_version version = resnet_version::v1_5;  ///< variant of the block
+  /// Initializes the last normalization of each block with scale 0, so that blocks add nothing at first (Goyal et al.
+  /// 2017, section 5.1).
   bool zero_last_scale = false;
 };
 
@@ -54,7 +55,7 @@ class resnet_builder {
     finish(x);
   }
 
-  /// Bottlenecks of 64, 128 and 256 channels (the networks of 164 and 1001 layers).
+  /// Bottlenecks of 64, 128 and 256 channels (for the networks with 164 and 1001 layers).
   void cifar_bottleneck(int blocks) {
     build_.begin("stem");
     nn::value x = convolution(build_.input(), 16, 3, 1, true);
@@ -83,10 +84,10 @@ class resnet_builder {
   }
 
  private:
-  // The frameworks that published the weights pad symmetrically whatever the stride.
+  // The frameworks that published the weights pad symmetrically for every stride.
   static nn::padding symmetric(index_t kernel) { return nn::padding::explicit_padding((kernel - 1) / 2); }
 
-  /// A convolution with normalization (and ReLU); bare in version 2, where they stand before it.
+  /// A convolution with normalization (and ReLU); in version 2 without, because they come before it.
   nn::value convolution(nn::value x, index_t channels, index_t kernel, index_t stride, bool activate) {
     return build_.convolution(x, {.out_channels = channels,
                                   .kernel = {kernel, kernel},
@@ -123,7 +124,7 @@ class resnet_builder {
     return join(y, shortcut, true);
   }
 
-  /// The last convolution of a block, whose normalization may start at scale 0.
+  /// The last convolution of a block; the scale of its normalization may start at 0.
   nn::value last_convolution(nn::value x, index_t channels, index_t kernel, index_t stride) {
     const std::string name = build_.next_name();
     x = bare_convolution(x, gradus::join({name, "_conv"}), channels, kernel, stride);
@@ -151,8 +152,8 @@ class resnet_builder {
     return join(y, shortcut, false);
   }
 
-  /// Two 3 x 3 convolutions; where the channels grow the shortcut is pooled and filled with zeros (option A of the
-  /// paper).
+  /// Two 3 x 3 convolutions. If the number of channels grows, the shortcut is pooled and filled with zeros (option A of
+  /// the paper).
   nn::value basic(nn::value x, index_t depth, index_t stride) {
     nn::value shortcut = x;
     if (stride > 1) {
@@ -191,7 +192,7 @@ class resnet_builder {
 
 /// Adds ResNet-50, 101 or 152 for images of 224 x 224. With 1001 classes ResNet-50 has 25,559,081 parameters (v1, v1.5)
 /// or 25,551,529 (v2).
-/// @throws configuration_error for another depth
+/// @throws configuration_error for any other depth
 template <class Network>
 void resnet(Network& net, int depth, const resnet_options& options = {},
             error_location where = error_location::current()) {
@@ -214,14 +215,14 @@ void resnet(Network& net, int depth, const resnet_options& options = {},
   });
 }
 
-/// Adds a residual network for images of 32 x 32. With 6 n + 2 layers (20, 32, 44, 56, 110, ...) blocks of two 3 x 3
-/// convolutions with shortcuts without parameters (He et al. 2016, section 4.2); with 9 n + 2 layers (164, 1001, ...)
-/// bottleneck blocks (He et al.: "Identity mappings", 2016, section 5; there in version 2). A depth of both kinds takes
-/// the first, but for 164, which is published with bottleneck blocks.
+/// Adds a residual network for images of 32 x 32. A depth of 6 n + 2 layers (20, 32, 44, 56, 110, ...) has blocks of
+/// two 3 x 3 convolutions with parameter-free shortcuts (He et al. 2016, section 4.2). A depth of 9 n + 2 layers (164,
+/// 1001, ...) has bottleneck blocks (He et al.: "Identity mappings", 2016, section 5; there in version 2). A depth of
+/// both kinds gets the first kind, except 164, which is published with bottleneck blocks.
 ///
-/// tf_cnn_benchmarks has networks of the same names that differ in two places: its shortcuts take one pixel of each
-/// 2 x 2 where these take their mean, and in version 1 it has no ReLU behind the first convolution. The numbers of
-/// parameters and of multiply-adds are the same. It has no bottleneck blocks for images of 32 x 32.
+/// tf_cnn_benchmarks has networks with the same names and two differences: its shortcuts take one pixel of each 2 x 2,
+/// and these take the mean; in version 1 it has no ReLU after the first convolution. The numbers of parameters and
+/// multiply-adds are the same. It has no bottleneck blocks for images of 32 x 32.
 /// @throws configuration_error for a depth of neither kind
 template <class Network>
 void cifar_resnet(Network& net, int depth,

@@ -15,7 +15,7 @@ namespace gradus::models {
 
 /// Adds VGG with 11, 16 or 19 layers with weights for images of 224 x 224 (Simonyan, Zisserman 2015, table 1, columns
 /// A, D and E). With 1001 classes: 132,867,433 (11), 138,361,641 (16) parameters.
-/// @throws configuration_error for another depth
+/// @throws configuration_error for any other depth
 template <class Network>
 void vgg(Network& net, int depth, index_t classes = 1001, error_location where = error_location::current()) {
   at_call(where, [&] {

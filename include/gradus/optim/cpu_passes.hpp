@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The passes over parameters, gradients and velocities on the CPU.
+// Loops of update rules over parameters, gradients and velocities on the CPU.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -16,32 +16,31 @@
 
 namespace gradus::optim {
 
-/// The numbers of one step of stochastic gradient descent with momentum:
+/// The coefficients of one step of stochastic gradient descent with momentum:
 ///
 ///   g' = gradient_scale * (g + weight_decay * p);  v <- momentum * v + g';
 ///   p <- p - learning_rate * (nesterov ? g' + momentum * v : v)
 ///
-/// in which g is the gradient divided by the scale of the loss. Without velocities (a null pointer)
-/// p <- p - learning_rate * g'.
+/// where g is the gradient divided by the loss scale. Without velocities (a null pointer) p <- p - learning_rate * g'.
 struct momentum_pass {
-  double learning_rate = 0;
-  double momentum = 0;
-  double weight_decay = 0;  ///< for segments with `decay`
-  double gradient_scale = 1;
-  bool nesterov = false;
-  gradus::loss_scale loss_scale{};  ///< what gradients have been multiplied by
+  double learning_rate = 0;         ///< at least 0
+  double momentum = 0;              ///< in [0, 1)
+  double weight_decay = 0;          ///< applies to segments with `decay`
+  double gradient_scale = 1;        ///< a factor of all gradients
+  bool nesterov = false;            ///< needs velocities
+  gradus::loss_scale loss_scale{};  ///< factor of the loss by which gradients are divided
 };
 
 namespace detail {
 
-/// 16 bytes of elements, in which every x86-64 and Arm computes without being asked; these passes wait for memory, so
-/// wider ones gain nothing.
+/// A SIMD vector of 16 bytes, which every x86-64 and Arm processor has. These loops are limited by memory, so wider
+/// vectors would not be faster.
 template <class Element>
 struct packet {
   static constexpr index_t width = 16 / static_cast<index_t>(sizeof(Element));
   typedef Element type __attribute__((vector_size(16)));  // NOLINT: an alias template takes no such attribute
 
-  /// The vector at any element: like an element, it shares memory with elements only.
+  /// The vector with the alignment of an element. It may alias only elements.
   typedef Element unaligned __attribute__((vector_size(16), aligned(alignof(Element))));
 
   static type load(const Element* from) noexcept { return *reinterpret_cast<const unaligned*>(from); }
@@ -94,11 +93,11 @@ void momentum_range(index_t count, Element* p, const Element* g, Element* v, Ele
   }
 }
 
-/// Elements that one task of a pass handles.
+/// Elements per task of a loop.
 inline constexpr index_t pass_grain = index_t{1} << 14U;
 
-/// Calls body(segment, offset of a range, elements of the range) so that every element of the segments is in one range,
-/// on all threads, in one parallel loop: most networks have many small parameters.
+/// Calls body(segment, offset of a range, elements of the range) so that each element of the segments is in exactly one
+/// range. Uses all threads and one parallel loop, because most networks have many small parameters.
 template <class Body>
 void for_each_range(cpu& device, std::span<const segment> segments, const Body& body) {
   index_t total = 0;
@@ -106,7 +105,7 @@ void for_each_range(cpu& device, std::span<const segment> segments, const Body& 
     total += part.size;
   }
   device.parallel_for(total, pass_grain, [&](index_t begin, index_t end) {
-    index_t first = 0;  // of the segment, in the numbering of all their elements one after another
+    index_t first = 0;  // first element of the segment, numbered over all segments one after another
     for (const segment& part : segments) {
       const index_t from = std::max(begin, first);
       const index_t to = std::min(end, first + part.size);
@@ -123,13 +122,13 @@ void for_each_range(cpu& device, std::span<const segment> segments, const Body& 
 
 }  // namespace detail
 
-/// Does one step for the parameters of `segments`; see momentum_pass. Buffers are indexed by the segments' offsets.
+/// Runs one step for the parameters of `segments`; see momentum_pass. Segment offsets index all buffers.
 template <class Element>
 void apply_momentum(cpu& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
                     const Element* gradients, Element* velocities) {
   const auto rate = static_cast<Element>(pass.learning_rate);
   const auto momentum = static_cast<Element>(pass.momentum);
-  // (g + (s decay) p) / s = g / s + decay p: the loops know no scale of the loss.
+  // (g + (s decay) p) / s = g / s + decay p, so the inner loop needs no extra multiplication.
   const auto scale = static_cast<Element>(pass.gradient_scale / pass.loss_scale.factor);
   detail::for_each_range(device, segments, [=, &pass](const segment& part, index_t offset, index_t count) {
     const auto decay = static_cast<Element>(part.decay ? pass.weight_decay * pass.loss_scale.factor : 0.0);
@@ -146,12 +145,12 @@ void apply_momentum(cpu& device, std::span<const segment> segments, const moment
   });
 }
 
-/// The number that gradients have been multiplied by.
+/// The factor by which gradients have been multiplied.
 [[nodiscard]] inline double factor_of(cpu& /*device*/, const loss_scale& scale) noexcept {
   return scale.factor;
 }
 
-/// The Euclidean norm of `count` elements. Sums are of double precision and do not depend on the number of threads.
+/// The Euclidean norm of `count` elements. Sums are in double precision and do not depend on the number of threads.
 template <class Element>
 [[nodiscard]] double norm(cpu& device, index_t count, const Element* x) {
   constexpr index_t most_pieces = 64;

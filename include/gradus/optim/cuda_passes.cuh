@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The passes over parameters, gradients and velocities on CUDA.
+// Kernels of update rules over parameters, gradients and velocities on CUDA devices.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaMalloc
@@ -28,14 +28,14 @@ namespace gradus::optim {
 
 namespace detail {
 
-/// A part of a segment that one block of a kernel handles.
+/// The part of a segment that one thread block handles.
 struct segment_piece {
   index_t offset;
   int size;
   int decay;
 };
 
-/// Segments cut into pieces, on the card. Kept for every list of segments that has come, so that a step copies nothing.
+/// Lists of segments, split into pieces, in device memory. Each list is kept, so that later steps copy nothing.
 class segment_tables {
  public:
   static constexpr index_t piece = 8192;  // elements
@@ -50,7 +50,7 @@ class segment_tables {
   }
 
   struct table {
-    dynamic_array<segment_piece> segments;  // not cut: what it was made of
+    dynamic_array<segment_piece> segments;  // the list from which the pieces were made
     segment_piece* on_device = nullptr;
     index_t pieces = 0;
   };
@@ -91,7 +91,7 @@ class segment_tables {
     if (!pieces.empty()) {
       const std::size_t bytes = pieces.size() * sizeof(segment_piece);
       check_cuda(cudaMalloc(reinterpret_cast<void**>(&made->on_device), bytes), "cudaMalloc");
-      tables_.push_back(std::move(made));  // which frees it
+      tables_.push_back(std::move(made));  // tables_ frees its memory from now on
       check_cuda(cudaMemcpy(tables_.back()->on_device, pieces.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
     } else {
       tables_.push_back(std::move(made));
@@ -102,7 +102,7 @@ class segment_tables {
   dynamic_array<std::unique_ptr<table>> tables_;
 };
 
-/// The numbers of a momentum_pass in the element type.
+/// The coefficients of a momentum_pass in the element type.
 template <class Element>
 struct momentum_numbers {
   Element rate, momentum, decay, scale;
@@ -142,7 +142,7 @@ __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<El
   }
 }
 
-/// A block looks at a piece.
+/// Each thread block tests one piece.
 template <class Element>
 __global__ void not_finite_kernel(const segment_piece* pieces, const Element* gradients, double* found) {
   const segment_piece piece = pieces[blockIdx.x];
@@ -164,7 +164,7 @@ __global__ void next_loss_scale_kernel(loss_scaling options, double* numbers) {
 inline constexpr int norm_blocks = 64;
 inline constexpr int norm_threads = 256;
 
-/// The sum of squares of the elements of every norm_blocks-th part, in double precision.
+/// Thread block b writes the sum of squares of its share of the elements to partial[b], in double precision.
 template <class Element>
 __global__ void squares_kernel(index_t count, const Element* x, double* partial) {
   __shared__ double sums[norm_threads];
@@ -187,7 +187,7 @@ __global__ void squares_kernel(index_t count, const Element* x, double* partial)
   }
 }
 
-/// Page-locked memory that squares_kernel writes to.
+/// Page-locked memory to which squares_kernel writes.
 class norm_memory {
  public:
   explicit norm_memory(const cuda&) : memory_{norm_blocks * sizeof(double)} {}
@@ -199,8 +199,8 @@ class norm_memory {
 
 }  // namespace detail
 
-/// Does one step for the parameters of `segments`, in one launch; see momentum_pass. Buffers are indexed by the
-/// segments' offsets. The table of a list of segments is made at its first call.
+/// Runs one step for the parameters of `segments` in one launch; see momentum_pass. Segment offsets index all buffers.
+/// The first call with a list of segments copies the list to the device.
 template <class Element>
 void apply_momentum(cuda& device, std::span<const segment> segments, const momentum_pass& pass, Element* values,
                     const Element* gradients, Element* velocities) {
@@ -218,8 +218,8 @@ void apply_momentum(cuda& device, std::span<const segment> segments, const momen
          device.context<captured_numbers>().for_kernels(), pass.loss_scale.numbers, values, gradients, velocities);
 }
 
-/// *found = 1, in the memory of the device, if a gradient of `segments` is infinite or no number; else it stays as it
-/// is. One launch; does not wait.
+/// Sets *found, in device memory, to 1 if a gradient of `segments` is infinite or NaN; otherwise leaves it unchanged.
+/// One launch; does not wait.
 template <class Element>
 void note_not_finite(cuda& device, std::span<const segment> segments, const Element* gradients, double* found) {
   const detail::segment_tables::table& table = device.context<detail::segment_tables>().of(segments);
@@ -230,12 +230,12 @@ void note_not_finite(cuda& device, std::span<const segment> segments, const Elem
          table.on_device, gradients, found);
 }
 
-/// next_loss_scale on the device.
+/// Runs next_loss_scale on the device.
 inline void finish_loss_scale(cuda& device, const loss_scaling& options, double* numbers) {
   launch(device, "finish_loss_scale", 1, 1, &detail::next_loss_scale_kernel<>, options, numbers);
 }
 
-/// The number that gradients have been multiplied by. Waits where it is kept on the device.
+/// The factor by which gradients have been multiplied. Waits if it is stored on the device.
 [[nodiscard]] inline double factor_of(cuda& device, const loss_scale& scale) {
   double number = 1;
   if (scale.numbers != nullptr) {
@@ -248,7 +248,7 @@ inline void finish_loss_scale(cuda& device, const loss_scaling& options, double*
 
 namespace gradus::kernels {
 
-/// The Euclidean norm of `count` elements, found by lookup on the device. Sums are of double precision. Waits.
+/// The Euclidean norm of `count` elements; found by lookup on the device. Sums are in double precision. Waits.
 template <class Element>
 [[nodiscard]] double norm(cuda& device, index_t count, const Element* x) {
   double* const partial = device.context<optim::detail::norm_memory>().data();

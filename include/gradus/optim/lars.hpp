@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Layer-wise adaptive rate scaling: for batches of thousands of images.
+// Layer-wise adaptive rate scaling (LARS), for batches of thousands of images.
 #pragma once
 
 #include <limits>       // std::numeric_limits
@@ -21,24 +21,26 @@
 
 namespace gradus::optim {
 
-/// Layer-wise adaptive rate scaling. For each parameter p with gradient g at learning rate r:
+/// Layer-wise adaptive rate scaling (LARS). For each parameter p with gradient g at learning rate r:
 ///
 ///   local = trust * |p| / (|g| + weight_decay * |p| + epsilon)      (1 where |p| or |g| is 0)
 ///   v <- momentum * v + r * local * (g + weight_decay * p)          (v starts at 0)
 ///   p <- p - v
 ///
-/// with Euclidean norms over the whole parameter. Segments without `decay` take a plain momentum step: no decay and
-/// local = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm 1.
+/// with Euclidean norms over the whole parameter. Segments without `decay` take a plain momentum step, without weight
+/// decay and with local = 1. You, Gitman, Ginsburg: "Large batch training of convolutional networks", 2017, algorithm
+/// 1.
 struct lars {
+  /// The name of the rule in messages and files.
   static constexpr std::string_view name = "lars";
   static constexpr bool elementwise = false;  ///< an update needs the norms of whole parameters
 
   double momentum = 0.9;       ///< in [0, 1)
   double weight_decay = 5e-4;  ///< at least 0
-  double trust = 0.001;        ///< above 0: how far a step may go in proportion to |p|
+  double trust = 0.001;        ///< above 0: the largest step relative to |p|
   double epsilon = 1e-8;       ///< at least 0
 
-  /// @throws configuration_error when a value makes no sense
+  /// @throws configuration_error if a value is invalid
   void check() const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
@@ -50,32 +52,34 @@ struct lars {
                              "0.00000001 is the default");
   }
 
-  /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
+  /// A text that identifies these hyper-parameters; ranks compare it before the first step.
   [[nodiscard]] std::string description() const {
     return detail::describe(name, {momentum, weight_decay, trust, epsilon});
   }
 
+  /// True if all members are equal.
   friend bool operator==(const lars&, const lars&) noexcept = default;
 
   template <class Element, class Device = cpu>
   class state;
 };
 
-/// The velocities of all parameters, and the step.
+/// The velocities of all parameters, and the update step.
 template <class Element, class Device>
 class lars::state {
   static_assert(explain_real_element<Element>());
 
  public:
-  /// @param parameters  elements of the flat buffers of values and gradients
+  /// @param parameters  number of elements of the flat buffers of values and gradients
   /// @throws configuration_error as check() does
   state(Device& device, const lars& rule, index_t parameters)
       : rule_{(rule.check(), rule)}, velocity_{device, {parameters}} {}
 
-  /// One step for the parameters of `segments`, each of which is a whole parameter: its norms are of the segment.
-  /// @param scale  what the gradients have been multiplied by; see scaled_loss
-  /// @throws configuration_error when the learning rate is negative or not finite
-  /// @throws shape_error when a segment lies outside the buffers
+  /// Runs one step for the parameters of `segments`. Each segment is a whole parameter, and its norms are those of the
+  /// parameter.
+  /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
+  /// @throws configuration_error if the learning rate is negative or not finite
+  /// @throws shape_error if a segment is outside the buffers
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step, const loss_scale& scale = {}) {
     detail::require_learning_rate(name, step.learning_rate);
@@ -100,12 +104,13 @@ class lars::state {
     }
   }
 
-  /// Calls visitor(name, data, count) for every buffer, in the memory of the device.
+  /// Calls visitor(name, data, count) for each buffer, in device memory.
   template <class Visitor>
   void visit_buffers(Visitor&& visitor) {
     visitor(std::string_view{"velocity"}, velocity_.data(), velocity_.size());
   }
 
+  /// The hyper-parameters.
   [[nodiscard]] const lars& rule() const noexcept { return rule_; }
 
  private:

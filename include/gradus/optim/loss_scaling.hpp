@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How the scale of a loss is found: its options, what a step does to it, and the finite test on the CPU.
+// Dynamic loss scaling: its options, the update of the scale after a step, and the test for finite gradients on the
+// CPU.
 #pragma once
 
 #include <array>        // std::array
@@ -25,20 +26,22 @@
 
 namespace gradus::optim {
 
-/// The scale of a loss. The defaults are those of PyTorch's GradScaler, with limits.
+/// Options of a loss scale. The defaults are those of PyTorch's GradScaler, with limits.
 struct loss_scaling {
-  double initial = 0x1p16;  ///< above 0; powers of two round nothing
-  bool dynamic = true;      ///< false: the scale stays as it is; steps that are not finite are skipped all the same
-  double growth = 2;        ///< above 1: the scale is multiplied by it after growth_interval good steps
-  double backoff = 0.5;     ///< in (0, 1): the scale is multiplied by it after a step that was skipped
+  double initial = 0x1p16;  ///< above 0; powers of two cause no rounding
+  /// false: the scale is constant; steps with gradients that are not finite are skipped in both cases
+  bool dynamic = true;
+  double growth = 2;               ///< above 1: factor of the scale after growth_interval good steps
+  double backoff = 0.5;            ///< in (0, 1): factor of the scale after a skipped step
   index_t growth_interval = 2000;  ///< at least 1, in steps
-  double smallest = 1;             ///< the scale becomes no smaller by itself
-  double largest = 0x1p24;         ///< and no larger
+  double smallest = 1;             ///< lower limit of the scale when it is reduced
+  double largest = 0x1p24;         ///< upper limit of the scale when it grows
 
+  /// True if all members are equal.
   friend bool operator==(const loss_scaling&, const loss_scaling&) noexcept = default;
 };
 
-/// @throws configuration_error when a value makes no sense
+/// @throws configuration_error if a value is invalid
 GRADUS_COLD inline void check(const loss_scaling& options) {
   constexpr std::string_view name = "loss_scaling";
   constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -61,8 +64,8 @@ GRADUS_COLD inline void check(const loss_scaling& options) {
   }
 }
 
-/// What a step does to the numbers of a scale, of which numbers[not_finite] says whether it was skipped. Also compiled
-/// for GPUs.
+/// Updates the numbers of a scale after a step; numbers[not_finite] is not 0 if the step was skipped. Also compiled for
+/// GPUs.
 constexpr void next_loss_scale(const loss_scaling& options, double* numbers) noexcept {
   double& scale = numbers[gradus::detail::place_of(loss_scale_number::scale)];
   double& good_steps = numbers[gradus::detail::place_of(loss_scale_number::good_steps)];
@@ -87,14 +90,14 @@ constexpr void next_loss_scale(const loss_scaling& options, double* numbers) noe
   not_finite = 0;
 }
 
-/// next_loss_scale, in the order of the device's work.
+/// Runs next_loss_scale in order with the device's other work.
 inline void finish_loss_scale(cpu& /*device*/, const loss_scaling& options, double* numbers) noexcept {
   next_loss_scale(options, numbers);
 }
 
 namespace detail {
 
-/// Whether an element is infinite or no number, by its bits: as is_finite, many at a time.
+/// True if an element is infinite or NaN. Tests the bits, as is_finite does, for many elements at a time.
 template <class Element>
 [[nodiscard]] bool any_not_finite(index_t count, const Element* x) noexcept {
   using bits = std::conditional_t<sizeof(Element) == 8, std::uint64_t, std::uint32_t>;
@@ -121,7 +124,7 @@ template <class Element>
 
 }  // namespace detail
 
-/// *found = 1 if a gradient of `segments` is infinite or no number; else it stays as it is.
+/// Sets *found to 1 if a gradient of `segments` is infinite or NaN; otherwise leaves it unchanged.
 template <class Element>
 void note_not_finite(cpu& device, std::span<const segment> segments, const Element* gradients, double* found) {
   std::atomic<bool> any{false};

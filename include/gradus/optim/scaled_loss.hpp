@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Loss scaling: an update rule for gradients of a loss that was multiplied by a number, fixed or found while training.
+// Loss scaling: an update rule for gradients of a loss that was multiplied by a fixed or dynamic factor.
 #pragma once
 
 #include <array>        // std::array
@@ -24,49 +24,53 @@
 
 namespace gradus::optim {
 
-/// A rule whose state divides gradients by a scale in its pass over them.
+/// A rule with a state that divides gradients by the loss scale in its loop over them.
 template <class State, class Element, class Device>
 concept divides_gradients = requires(State& state, Device& device, std::span<const segment> segments, Element* values,
                                      const Element* gradients, const update_step& step, const loss_scale& scale) {
   state.update(device, segments, values, gradients, step, scale);
 };
 
-/// Another update rule, for training in 16 bits: the loss is multiplied by a scale before the backward pass, so that
-/// small gradients of activations do not become zero, and gradients of parameters are divided by it when the rule reads
-/// them. A step in which one of them is infinite or no number changes neither parameters nor the rule's state; the
-/// scale then becomes smaller, and larger again after many good steps (see loss_scaling).
+/// An update rule that scales the loss for another rule, for training in 16 bits. The loss is multiplied by a scale
+/// before the backward pass, so that small gradients of activations do not become zero. The rule divides gradients of
+/// parameters by the scale when it reads them. A step with an infinite or NaN gradient changes neither parameters nor
+/// the rule's state. The scale then becomes smaller, and larger again after many good steps (see loss_scaling).
 ///
 ///   nn::network<float16, nhwc> net{device, {...}};
 ///   train::trainer trainer{net, optim::scaled_loss<optim::sgd>{.rule = {.momentum = 0.9}}, communicator};
 ///   trainer.fit(loader, {.epochs = 2}, train::progress{});
 ///   trainer.update_state().report().skipped_steps;
 ///
-/// A scale that is a power of two changes no bit of a step in which nothing overflows or becomes subnormal.
+/// If nothing overflows or becomes subnormal, a scale that is a power of two changes no bit of a step.
 ///
-/// All ranks decide alike without a message of their own: what is tested are sums over the ranks, which are not finite
-/// if one rank's gradient is not, and the same on all. The decision needs all sums: the trainer tests each bucket when
-/// it has arrived, and updates when the last one has, also where all_reduce::overlap_forward would put updates off.
-/// With model_averaging a rank decides alone about steps that it makes alone, and has a scale of its own then.
-/// Parameter servers update on other ranks and are refused.
+/// All ranks decide alike without an extra message: they test sums over the ranks, which are the same on all ranks, and
+/// not finite if the gradient of one rank is not. The decision needs all sums. So the trainer tests each bucket when it
+/// has arrived and updates after the last one, even with all_reduce::overlap_forward, which would defer updates. With
+/// model_averaging, a rank decides by itself about the steps that it makes by itself, and has its own scale. Parameter
+/// servers are refused, because they update on other ranks.
 ///
-/// On a GPU scale and decision stay on the device: a step never waits for them. On the CPU the same numbers are in the
-/// memory of the host. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2.
+/// On a GPU, scale and decision stay on the device, and a step never waits for them. On the CPU the same numbers are in
+/// host memory. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2.
 template <class Rule>
 struct scaled_loss {
+  /// The name of the rule in messages and files.
   static constexpr std::string_view name = "scaled_loss";
+  /// The loss must be multiplied by the scale of the state.
   static constexpr bool scales_loss = true;
-  static constexpr bool elementwise = false;  ///< whether a step is made depends on all gradients
+  static constexpr bool elementwise = false;  ///< a step depends on all gradients
 
+  /// The rule that is scaled.
   Rule rule{};
+  /// Options of the scale.
   loss_scaling scaling{};
 
-  /// @throws configuration_error when a value makes no sense
+  /// @throws configuration_error if a value is invalid
   GRADUS_COLD void check() const {
     rule.check();
     optim::check(scaling);
   }
 
-  /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
+  /// A text that identifies these hyper-parameters; ranks compare it before the first step.
   [[nodiscard]] GRADUS_COLD std::string description() const {
     std::string text =
         detail::describe(name, {scaling.initial, scaling.dynamic ? 1.0 : 0.0, scaling.growth, scaling.backoff,
@@ -74,13 +78,14 @@ struct scaled_loss {
     return text.append(" of ").append(rule.description());
   }
 
+  /// True if all members are equal.
   friend bool operator==(const scaled_loss&, const scaled_loss&) noexcept = default;
 
   template <class Element, class Device = cpu>
   class state;
 };
 
-/// The rule's state and the numbers of the scale.
+/// The state of the rule and the numbers of the scale.
 template <class Rule>
 template <class Element, class Device>
 class scaled_loss<Rule>::state {
@@ -92,7 +97,7 @@ class scaled_loss<Rule>::state {
   static constexpr index_t numbers = gradus::detail::place_of(loss_scale_number::count);
 
  public:
-  /// @param parameters  elements of the flat buffers of values and gradients
+  /// @param parameters  number of elements of the flat buffers of values and gradients
   /// @throws configuration_error as check() does
   GRADUS_COLD state(Device& device, const scaled_loss& rule, index_t parameters)
       : rule_{(rule.check(), rule)}, inner_{device, rule.rule, parameters}, numbers_{device, {numbers}} {
@@ -100,7 +105,7 @@ class scaled_loss<Rule>::state {
     device.copy_from_host(numbers_.data(), initial.data(), sizeof(initial));
   }
 
-  /// What the loss of the next step is to be multiplied by.
+  /// The factor for the loss of the next step.
   [[nodiscard]] loss_scale scale() const noexcept {
     if constexpr (has_memory_of_its_own<Device>) {
       return {.factor = 1, .numbers = numbers_.data()};
@@ -109,14 +114,14 @@ class scaled_loss<Rule>::state {
     }
   }
 
-  /// Looks for gradients of `segments` that are infinite or no numbers. In parts, before `finish`.
+  /// Tests gradients of `segments` for infinity and NaN. May be called for parts of the segments, before `finish`.
   GRADUS_NEVER_INLINE void test(Device& device, std::span<const segment> segments, const Element* gradients) {
     note_not_finite(device, segments, gradients,
                     numbers_.data() + gradus::detail::place_of(loss_scale_number::not_finite));
   }
 
-  /// The step for the parameters of `segments`, unless a gradient was not finite; then the scale of the next step.
-  /// Once a step, after `test` of all of them.
+  /// Runs the step for the parameters of `segments`, unless a gradient was not finite; then updates the scale. Call it
+  /// once per step, after `test` of all segments.
   GRADUS_NEVER_INLINE void finish(Device& device, std::span<const segment> segments, Element* values,
                                   const Element* gradients, const update_step& step) {
     if (has_memory_of_its_own<Device> ||
@@ -126,14 +131,14 @@ class scaled_loss<Rule>::state {
     finish_loss_scale(device, rule_.scaling, numbers_.data());
   }
 
-  /// One step: `segments` are all parameters.
+  /// Runs one step; `segments` are all parameters.
   void update(Device& device, std::span<const segment> segments, Element* values, const Element* gradients,
               const update_step& step) {
     test(device, segments, gradients);
     finish(device, segments, values, gradients, step);
   }
 
-  /// The numbers. On a GPU it waits for the device.
+  /// The numbers of the scale. On a GPU it waits for the device.
   [[nodiscard]] GRADUS_COLD loss_scale_report report() {
     std::array<double, numbers> now{};
     numbers_.device().copy_to_host(now.data(), numbers_.data(), sizeof(now));
@@ -146,7 +151,7 @@ class scaled_loss<Rule>::state {
   }
 
   /// Calls visitor(name, data, count) for the rule's buffers and for "loss_scale": three doubles, the scale, the good
-  /// and the skipped steps. A state that is given them goes on where they were taken.
+  /// steps and the skipped steps. A state into which they are loaded continues from there.
   template <class Visitor>
   void visit_buffers(Visitor&& visitor) {
     inner_.visit_buffers(visitor);
@@ -154,6 +159,7 @@ class scaled_loss<Rule>::state {
             index_t{gradus::detail::place_of(loss_scale_number::not_finite)});
   }
 
+  /// The hyper-parameters.
   [[nodiscard]] const scaled_loss& rule() const noexcept { return rule_; }
   /// The state of the rule that is scaled.
   [[nodiscard]] inner_state& inner() noexcept { return inner_; }

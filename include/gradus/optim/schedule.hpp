@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Learning rates as functions of the epoch: the concept, and a value that holds any of them.
+// Learning rates as functions of the epoch: the concept of a schedule, and a class that stores any schedule.
 #pragma once
 
 #include <concepts>     // std::convertible_to, std::copy_constructible, std::same_as
@@ -34,12 +34,16 @@ GRADUS_COLD inline void require_epochs(std::string_view schedule_name, double ep
 
 }  // namespace detail
 
-/// The same rate at all times.
+/// A constant learning rate.
 struct constant {
+  /// The learning rate, at least 0.
   double rate = 0.01;
 
+  /// Returns `rate` for every epoch.
   [[nodiscard]] double operator()(double /*epoch*/) const noexcept { return rate; }
+  /// @throws configuration_error if the rate is negative or not finite
   void check() const { detail::require_rate("constant", "rate", rate); }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const { return detail::describe("constant", {rate}); }
 };
 
@@ -47,30 +51,31 @@ struct constant {
 ///
 /// A type S models `learning_rate_schedule` when it is copy constructible and, for a `const S& schedule`,
 ///   1. `schedule(epoch)` returns the learning rate as a double; `epoch` is the number of passes over the training set
-///      done so far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
-/// Optional: `schedule.check()` throws configuration_error for values that make no sense; `schedule.description()`
-/// returns a text that tells it from others, which ranks compare before the first step.
+///   so
+///      far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
+/// Optional: `schedule.check()` throws configuration_error for invalid values; `schedule.description()` returns a text
+/// that identifies the schedule, which ranks compare before the first step.
 template <class S>
 concept learning_rate_schedule = std::copy_constructible<S> && requires(const S& schedule, double epoch) {
   { schedule(epoch) } -> std::convertible_to<double>;
 };
 
-/// Any learning-rate schedule, as a value: `schedule rate = cosine{.initial = 0.1, .epochs = 90};`
+/// A value that stores any learning-rate schedule: `schedule rate = cosine{.initial = 0.1, .epochs = 90};`
 class schedule {
  public:
-  /// @throws configuration_error when the schedule's own check() does
+  /// @throws configuration_error if the schedule's own check() does
   template <class S>
   requires(!std::same_as<std::remove_cvref_t<S>, schedule> && learning_rate_schedule<std::remove_cvref_t<S>>)
       schedule(S&& rates, error_location where = error_location::current())
       : self_{at_call(where, [&] { return make(std::forward<S>(rates)); })} {}
 
-  /// A constant learning rate. @throws configuration_error when it is negative or not finite
+  /// A constant learning rate. @throws configuration_error if it is negative or not finite
   schedule(double rate, error_location where = error_location::current()) : schedule{constant{rate}, where} {}
 
   /// The learning rate after `epoch` passes over the training set.
   [[nodiscard]] double operator()(double epoch) const { return self_->rate(epoch); }
 
-  /// A text that tells this schedule from others; "user-defined" where the type says nothing.
+  /// A text that identifies this schedule; "user-defined" if the type has no description.
   [[nodiscard]] std::string description() const { return self_->description(); }
 
  private:
@@ -105,7 +110,7 @@ class schedule {
     return std::make_shared<const holder<std::remove_cvref_t<S>>>(std::forward<S>(rates));
   }
 
-  std::shared_ptr<const base> self_;  // never changed after construction, so copies share it
+  std::shared_ptr<const base> self_;  // immutable, so copies share it
 };
 static_assert(learning_rate_schedule<schedule>);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The learning-rate schedules that come with the library.
+// The learning-rate schedules of the library.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -21,9 +21,10 @@ namespace gradus::optim {
 
 /// rates[i] from boundaries[i - 1] (or the start) to boundaries[i] (or the end); boundaries are in epochs.
 struct piecewise {
-  std::vector<double> rates;
-  std::vector<double> boundaries;
+  std::vector<double> rates;       ///< one more than boundaries, each at least 0
+  std::vector<double> boundaries;  ///< in epochs, increasing
 
+  /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
     std::size_t i = 0;
     while (i < boundaries.size() && epoch >= boundaries[i]) {
@@ -31,7 +32,7 @@ struct piecewise {
     }
     return rates[i];
   }
-  /// @throws configuration_error when there is not one rate more than boundaries, or boundaries do not increase
+  /// @throws configuration_error if there is not one rate more than boundaries, or boundaries do not increase
   void check() const {
     if (rates.size() != boundaries.size() + 1) {
       raise<configuration_error>("piecewise", "one rate more than boundaries",
@@ -47,6 +48,7 @@ struct piecewise {
       }
     }
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     std::string text = detail::describe("piecewise", {rates.front()});
     for (std::size_t i = 0; i < boundaries.size(); ++i) {
@@ -56,12 +58,13 @@ struct piecewise {
   }
 };
 
-/// `initial`, multiplied by `factor` at every boundary (in epochs): the steps of most published recipes.
+/// `initial`, multiplied by `factor` at each boundary (in epochs), as in most published recipes.
 struct steps {
-  double initial = 0.1;
-  double factor = 0.1;
-  std::vector<double> boundaries = {30, 60, 80};
+  double initial = 0.1;                           ///< the rate before the first boundary
+  double factor = 0.1;                            ///< factor at each boundary
+  std::vector<double> boundaries = {30, 60, 80};  ///< in epochs
 
+  /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
     double rate = initial;
     for (const double boundary : boundaries) {
@@ -69,7 +72,7 @@ struct steps {
     }
     return rate;
   }
-  /// @throws configuration_error when a value is negative or not finite
+  /// @throws configuration_error if a value is negative or not finite
   void check() const {
     detail::require_rate("steps", "initial rate", initial);
     detail::require_rate("steps", "factor", factor);
@@ -77,6 +80,7 @@ struct steps {
       detail::require_epochs("steps", boundary);
     }
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     std::string text = detail::describe("steps", {initial, factor});
     for (const double boundary : boundaries) {
@@ -86,36 +90,41 @@ struct steps {
   }
 };
 
-/// From `initial` at epoch 0 along half a cosine to `final` at `epochs`, and `final` after that (Loshchilov, Hutter
-/// 2017, equation 5, without restarts).
+/// Half a cosine from `initial` at epoch 0 to `final` at `epochs`, then `final` (Loshchilov, Hutter 2017, equation 5,
+/// without restarts).
 struct cosine {
-  double initial = 0.1;
-  double epochs = 90;
-  double final = 0;
+  double initial = 0.1;  ///< the rate at epoch 0
+  double epochs = 90;    ///< length of the cosine
+  double final = 0;      ///< the rate from then on
 
+  /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
     const double done = std::min(epoch / epochs, 1.0);
     return final + (initial - final) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
   }
+  /// @throws configuration_error if a value is invalid
   void check() const {
     detail::require_rate("cosine", "initial rate", initial);
     detail::require_rate("cosine", "final rate", final);
     detail::require_epochs("cosine", epochs);
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const { return detail::describe("cosine", {initial, epochs, final}); }
 };
 
 /// final + (initial - final) * (1 - epoch / epochs)^power, and `final` after `epochs`. Power 1 is a straight line.
 struct polynomial {
-  double initial = 0.1;
-  double epochs = 90;
-  double power = 2;
-  double final = 0;
+  double initial = 0.1;  ///< the rate at epoch 0
+  double epochs = 90;    ///< length of the curve
+  double power = 2;      ///< 1: a straight line
+  double final = 0;      ///< the rate from then on
 
+  /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
     const double left = 1.0 - std::min(epoch / epochs, 1.0);
     return final + (initial - final) * std::pow(left, power);
   }
+  /// @throws configuration_error if a value is invalid
   void check() const {
     detail::require_rate("polynomial", "initial rate", initial);
     detail::require_rate("polynomial", "final rate", final);
@@ -124,6 +133,7 @@ struct polynomial {
       raise<configuration_error>("polynomial", "a finite power above 0", {power});
     }
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     return detail::describe("polynomial", {initial, epochs, power, final});
   }
@@ -131,54 +141,60 @@ struct polynomial {
 
 /// initial * factor^(epoch / every), at least `minimum`; with `staircase` the exponent is rounded down.
 struct exponential {
-  double initial = 0.1;
-  double factor = 0.94;
-  double every = 1;  ///< epochs
-  double minimum = 0;
-  bool staircase = true;
+  double initial = 0.1;   ///< the rate at epoch 0
+  double factor = 0.94;   ///< factor for each `every` epochs
+  double every = 1;       ///< epochs
+  double minimum = 0;     ///< lower limit of the rate
+  bool staircase = true;  ///< round the exponent down
 
+  /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const noexcept {
     const double exponent = staircase ? std::floor(epoch / every) : epoch / every;
     return std::max(minimum, initial * std::pow(factor, exponent));
   }
+  /// @throws configuration_error if a value is invalid
   void check() const {
     detail::require_rate("exponential", "initial rate", initial);
     detail::require_rate("exponential", "factor", factor);
     detail::require_rate("exponential", "minimum rate", minimum);
     detail::require_epochs("exponential", every);
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     return detail::describe("exponential", {initial, factor, every, minimum, staircase ? 1.0 : 0.0});
   }
 };
 
-/// A straight line from `start` at epoch 0 to then(epochs) at `epochs`, and `then` from there on; epochs count from the
+/// A straight line from `start` at epoch 0 to then(epochs) at `epochs`, and `then` after that. Epochs count from the
 /// start of training, also for `then`.
 ///
-/// Goyal et al. 2017 (section 2.2): with k times the batch of a reference recipe of rate r, start at r and warm up over
-/// 5 epochs to k * r. A start of 0 is usual too.
+/// Goyal et al. 2017 (section 2.2): for k times the batch of a reference recipe with rate r, start at r and warm up
+/// over 5 epochs to k * r. A start of 0 is usual too.
 struct warm_up {
-  double start = 0;
-  double epochs = 5;
-  schedule then = 0.1;
+  double start = 0;     ///< the rate at epoch 0
+  double epochs = 5;    ///< length of the warm-up
+  schedule then = 0.1;  ///< the schedule after the warm-up
 
+  /// The learning rate at this epoch.
   [[nodiscard]] double operator()(double epoch) const {
     if (epoch >= epochs) {
       return then(epoch);
     }
     return start + (then(epochs) - start) * (epoch / epochs);
   }
+  /// @throws configuration_error if a value is invalid
   void check() const {
     detail::require_rate("warm_up", "start rate", start);
     detail::require_epochs("warm_up", epochs);
   }
+  /// A text that identifies this schedule.
   [[nodiscard]] std::string description() const {
     return gradus::join({detail::describe("warm_up", {start, epochs}), " then ", then.description()});
   }
 };
 
-/// The rate for a batch when `reference` is right for `reference_batch` images: in proportion (Goyal et al. 2017,
-/// section 2.1). Rates above the reference need a warm-up.
+/// The rate for `batch` images, proportional to the rate `reference` that is right for `reference_batch` images (Goyal
+/// et al. 2017, section 2.1). Rates above the reference need a warm-up.
 [[nodiscard]] inline double linearly_scaled(double reference, double reference_batch, double batch,
                                             error_location where = error_location::current()) {
   return at_call(where, [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Where a parameter lies in the flat buffers of values, gradients and optimizer state.
+// The range of one parameter in the flat buffers of values, gradients and optimizer state.
 #pragma once
 
 #include <string>  // std::string
@@ -9,13 +9,14 @@
 
 namespace gradus::optim {
 
-/// One parameter in the flat buffers: `size` elements from `offset` on, in elements.
+/// The range of one parameter in the flat buffers: `size` elements from `offset` on, in elements.
 struct segment {
   std::string name;    ///< the parameter's name, for messages and files
-  index_t offset = 0;  ///< of its first element
-  index_t size = 0;    ///< its number of elements
-  bool decay = true;   ///< weight decay applies: usually not to biases and to normalization
+  index_t offset = 0;  ///< offset of its first element
+  index_t size = 0;    ///< number of elements
+  bool decay = true;   ///< apply weight decay; usually false for biases and normalization
 
+  /// True if all members are equal.
   friend bool operator==(const segment&, const segment&) = default;
 };
 

@@ -32,14 +32,16 @@ namespace gradus::optim {
 /// This is torch.optim.SGD with dampening 0, with its defaults: the learning rate is outside the velocity, so a change
 /// of the rate needs no momentum correction. Sutskever, Martens, Dahl, Hinton 2013 (section 2, for Nesterov's variant).
 struct sgd {
+  /// The name of the rule in messages and files.
   static constexpr std::string_view name = "sgd";
+  /// The update of an element depends only on that element, its gradient and its state.
   static constexpr bool elementwise = true;
 
   double momentum = 0;      ///< in [0, 1); 0 keeps no velocities
   bool nesterov = false;    ///< look ahead along the velocity; needs momentum
   double weight_decay = 0;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
 
-  /// @throws configuration_error when a value makes no sense
+  /// @throws configuration_error if a value is invalid
   GRADUS_COLD void check() const {
     detail::require_in_range(name, "momentum", momentum, 0.0, 1.0, "momentum in [0, 1)", "0.9 is the usual value");
     detail::require_in_range(name, "weight_decay", weight_decay, 0.0, std::numeric_limits<double>::infinity(),
@@ -50,34 +52,35 @@ struct sgd {
     }
   }
 
-  /// A text that tells these hyper-parameters from others; ranks compare it before the first step.
+  /// A text that identifies these hyper-parameters; ranks compare it before the first step.
   [[nodiscard]] GRADUS_COLD std::string description() const {
     return detail::describe(name, {momentum, nesterov ? 1.0 : 0.0, weight_decay});
   }
 
+  /// True if all members are equal.
   friend bool operator==(const sgd&, const sgd&) noexcept = default;
 
   template <class Element, class Device = cpu>
   class state;
 };
 
-/// The velocities of all parameters, and the step.
+/// The velocities of all parameters, and the update step.
 template <class Element, class Device>
 class sgd::state {
   static_assert(explain_real_element<Element>());
 
  public:
-  /// @param parameters  elements of the flat buffers of values and gradients
+  /// @param parameters  number of elements of the flat buffers of values and gradients
   /// @throws configuration_error as check() does
   GRADUS_COLD state(Device& device, const sgd& rule, index_t parameters)
       : rule_{(rule.check(), rule)},
         parameters_{parameters},
         velocity_{device, {rule.momentum == 0.0 ? index_t{0} : parameters}} {}
 
-  /// One step for the parameters of `segments`, at most once per step for each parameter.
-  /// @param scale  what the gradients have been multiplied by; see scaled_loss
-  /// @throws configuration_error when the learning rate is negative or not finite
-  /// @throws shape_error when a segment lies outside the buffers
+  /// Runs one step for the parameters of `segments`. Call it at most once per step for each parameter.
+  /// @param scale  the factor by which the gradients have been multiplied; see scaled_loss
+  /// @throws configuration_error if the learning rate is negative or not finite
+  /// @throws shape_error if a segment is outside the buffers
   GRADUS_NEVER_INLINE void update(Device& device, std::span<const segment> segments, Element* values,
                                   const Element* gradients, const update_step& step, const loss_scale& scale = {}) {
     detail::require_learning_rate(name, step.learning_rate);
@@ -91,7 +94,7 @@ class sgd::state {
                    values, gradients, rule_.momentum == 0.0 ? nullptr : velocity_.data());
   }
 
-  /// Calls visitor(name, data, count) for every buffer, in the memory of the device.
+  /// Calls visitor(name, data, count) for each buffer, in device memory.
   template <class Visitor>
   void visit_buffers(Visitor&& visitor) {
     if (velocity_.size() != 0) {
@@ -99,6 +102,7 @@ class sgd::state {
     }
   }
 
+  /// The hyper-parameters.
   [[nodiscard]] const sgd& rule() const noexcept { return rule_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What an optimizer must offer: hyper-parameters as a value, and the state that applies them.
+// The concept of an optimizer: hyper-parameters as a value, and the state that applies them.
 #pragma once
 
 #include <concepts>     // std::constructible_from, std::convertible_to, std::copyable
@@ -20,7 +20,7 @@ namespace gradus::optim {
 
 namespace detail {
 
-/// Accepts every buffer of a state.
+/// A visitor for every kind of buffer, for the concepts below.
 struct any_buffer_visitor {
   template <class Element>
   void operator()(std::string_view, Element*, index_t) const {}
@@ -34,7 +34,7 @@ GRADUS_COLD inline void require_in_range(std::string_view rule, std::string_view
   }
 }
 
-/// @throws configuration_error when the rate is negative, infinite or not a number
+/// @throws configuration_error if the rate is negative, infinite or NaN
 GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, double learning_rate) {
   if (!(learning_rate >= 0.0) || !is_finite(learning_rate)) {
     raise<configuration_error>(
@@ -43,7 +43,7 @@ GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, dou
   }
 }
 
-/// @throws shape_error when a segment does not lie in [0, parameters)
+/// @throws shape_error if a segment is not inside [0, parameters)
 GRADUS_NEVER_INLINE inline void require_inside(std::string_view rule, std::span<const segment> segments,
                                                index_t parameters) {
   for (const segment& part : segments) {
@@ -57,40 +57,45 @@ GRADUS_NEVER_INLINE inline void require_inside(std::string_view rule, std::span<
 
 }  // namespace detail
 
-/// An update rule of which the loss must be multiplied by state.scale() in each step: optim::scaled_loss.
+/// An update rule that needs the loss multiplied by state.scale() in each step: optim::scaled_loss.
 template <class U>
 concept scales_loss = requires {
   requires U::scales_loss;
 };
 
+/// A requirement of `update_rule`: U has `U::name`, a constant string.
 template <class U>
 concept has_update_rule_name = requires {
   { U::name } -> std::convertible_to<std::string_view>;
 };
 
+/// A requirement of `update_rule`: U has check().
 template <class U>
 concept has_update_rule_check = requires(const U& rule) {
   rule.check();
 };
 
+/// A requirement of `update_rule`: U has description().
 template <class U>
 concept has_update_rule_description = requires(const U& rule) {
   { rule.description() } -> std::convertible_to<std::string>;
 };
 
-/// A rule that says of itself that it updates each element by that element, its gradient and its state alone. Only such
-/// a rule may be given parts of parameters.
+/// A rule that declares that its update of an element depends only on that element, its gradient and its state. Only
+/// such a rule may update parts of parameters.
 template <class U>
 concept elementwise_update_rule = requires {
   requires bool{U::elementwise};
 };
 
+/// A requirement of `update_rule`: U has `state<Element, Device>`.
 template <class U, class Element, class Device>
 concept has_update_rule_state = requires {
   typename U::template state<Element, Device>;
   requires std::constructible_from<typename U::template state<Element, Device>, Device&, const U&, index_t>;
 };
 
+/// A requirement of `update_rule`: U has a state with update(...).
 template <class U, class Element, class Device>
 concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
     requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
@@ -98,37 +103,38 @@ concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
   state.update(device, segments, values, gradients, step);
 };
 
+/// A requirement of `update_rule`: U has a state with visit_buffers(visitor).
 template <class U, class Element, class Device>
 concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
     requires(typename U::template state<Element, Device>& state) {
   state.visit_buffers(detail::any_buffer_visitor{});
 };
 
-/// A rule that turns gradients into new parameter values.
+/// A rule that updates parameters from gradients.
 ///
-/// Parameters lie in one flat buffer, gradients in another at the same offsets; a `segment` says where each is. A type
-/// U models `update_rule` for an element type and a device when it is copyable and, for a `const U& rule`,
+/// Parameters are stored in one flat buffer, gradients in another at the same offsets; a `segment` is the range of one
+/// parameter. A type U models `update_rule` for an element type and a device if it is copyable and, for a `const U&
+/// rule`,
 ///   1. `U::name` is a constant string used in messages and files;
-///   2. `rule.check()` throws configuration_error when a hyper-parameter makes no sense;
-///   3. `rule.description()` is a text that tells its hyper-parameters from others: ranks compare it;
-///   4. `U::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer), and
-///      the constructor calls check(); this is where memory is allocated;
-///   5. `state.update(device, segments, values, gradients, step)` does the step for the parameters in `segments`, any
-///      subset of all: it may be called several times a step, for other parameters each time, with the same
-///      update_step; it allocates nothing;
-///   6. `state.visit_buffers(visitor)` calls visitor(name, data, count) for every buffer that a checkpoint must hold.
-/// With `static constexpr bool elementwise = true` it says that an element's update depends on nothing but that
-/// element, its gradient and state: then ranks may update other parts of a parameter each, and parameter servers hold
-/// parts of it. Without, the segments that it is given are whole parameters. Where `update` takes a `const loss_scale&`
-/// as one more argument and divides gradients by it, scaled_loss takes the rule. Semantics (tests/property/optim): what
-/// a step does to a parameter does not depend on which other parameters are in the same call, nor on the number of
-/// threads.
+///   2. `rule.check()` throws configuration_error if a hyper-parameter is invalid;
+///   3. `rule.description()` is a text that identifies its hyper-parameters: ranks compare it;
+///   4. `U::state<Element, Device>` is constructible from (Device&, rule, number of elements of the flat buffer); the
+///      constructor calls check() and allocates the memory;
+///   5. `state.update(device, segments, values, gradients, step)` runs the step for the parameters in `segments`, any
+///      subset of all. It may be called several times per step, each time for other parameters and with the same
+///      update_step. It allocates nothing;
+///   6. `state.visit_buffers(visitor)` calls visitor(name, data, count) for each buffer that a checkpoint must store.
+/// With `static constexpr bool elementwise = true` a rule declares that the update of an element depends only on that
+/// element, its gradient and its state. Then ranks may update different parts of one parameter, and parameter servers
+/// may store parts of it. Without it, each segment is a whole parameter. If `update` takes a `const loss_scale&` as one
+/// more argument and divides gradients by it, scaled_loss accepts the rule. Semantics (tests/property/optim): the
+/// update of a parameter depends neither on the other parameters in the call nor on the number of threads.
 template <class U, class Element = float, class Device = cpu>
 concept update_rule =
     std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> && has_update_rule_description<U> &&
     has_update_rule_update<U, Element, Device> && has_update_rule_buffers<U, Element, Device>;
 
-/// Says which requirement of `update_rule` the type U misses. Always true when it compiles.
+/// Reports at compile time which requirement of `update_rule` the type U does not meet. Returns true if it compiles.
 template <class U, class Element = float, class Device = cpu>
 consteval bool explain_update_rule() {
   static_assert(std::copyable<U>, "gradus: not an update rule: it must be copyable");

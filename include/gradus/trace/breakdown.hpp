@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a training step's time goes to, from recorded spans.
+// The parts of a training step's time, from recorded spans.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -19,27 +19,27 @@
 
 namespace gradus::trace {
 
-/// Milliseconds a step, from the beginning of the first step on.
+/// The parts of a step, in milliseconds, averaged over the time from the begin of the first step.
 ///
-/// Every moment of the rank's own thread belongs to the innermost span around it, so `total` is the sum of all parts
-/// but `communicate`: transfers go on behind the computation, and what they cost the step is `exchange` and `wait`.
+/// Each moment of the rank's own thread belongs to its innermost span. So `total` is the sum of all parts except
+/// `communicate`: transfers overlap with computation, and their cost for the step is `exchange` and `wait`.
 struct breakdown {
-  double forward = 0;
-  double backward = 0;
-  double exchange = 0;  ///< began transfers, added up and copied for them, by its own thread
-  double update = 0;
+  double forward = 0;      ///< forward passes
+  double backward = 0;     ///< backward passes
+  double exchange = 0;     ///< beginning transfers, summing and copying for them, on the rank's own thread
+  double update = 0;       ///< the update rule
   double communicate = 0;  ///< at least one transfer was under way
-  double wait = 0;         ///< stood still for a transfer
-  double input = 0;        ///< stood still for a batch
-  double copy = 0;
-  double evaluate = 0;
-  double log = 0;
-  double other = 0;  ///< none of these
-  double total = 0;
+  double wait = 0;         ///< waiting for a transfer
+  double input = 0;        ///< waiting for a batch
+  double copy = 0;         ///< copies of data
+  double evaluate = 0;     ///< evaluation
+  double log = 0;          ///< callbacks
+  double other = 0;        ///< outside of all spans above
+  double total = 0;        ///< the sum
 
-  double wait_for_ranks = 0;   ///< this rank had come to a collective, another one had not
-  double made_ranks_wait = 0;  ///< this rank was the last to come: what all others waited for it
-  std::int64_t steps = 0;      ///< that were recorded
+  double wait_for_ranks = 0;   ///< time in which this rank waited in a collective for a rank that had not arrived
+  double made_ranks_wait = 0;  ///< for collectives at which this rank arrived last: time that all others waited for it
+  std::int64_t steps = 0;      ///< number of steps in the recording
 };
 
 namespace detail {
@@ -72,7 +72,7 @@ inline double& part_of(breakdown& result, category what) noexcept {
   return result.other;
 }
 
-/// The innermost span at every moment, of nested spans in the order in which they begin.
+/// Assigns each moment to the innermost of nested spans, which come in the order of their begin.
 class innermost {
  public:
   innermost(breakdown& result, std::int64_t begin) noexcept : result_{result}, at_{begin} {}
@@ -82,7 +82,7 @@ class innermost {
     open_.push_back({one.what, one.end});
   }
 
-  /// Until all spans have ended.
+  /// Handles the time until all spans have ended.
   void finish() {
     while (!open_.empty()) {
       go_to(open_.back().end);
@@ -119,7 +119,7 @@ class innermost {
 
 }  // namespace detail
 
-/// The breakdown of what one rank has recorded (recording::spans, rank_timeline::spans). All zero without a step.
+/// The breakdown of one rank's spans (recording::spans, rank_timeline::spans). All zero without a step.
 [[nodiscard]] GRADUS_COLD inline breakdown breakdown_of(std::span<const span> spans) {
   breakdown result;
   const auto is_step = [](const span& one) { return one.what == category::step && one.where == track::step; };
@@ -154,14 +154,14 @@ class innermost {
   return result;
 }
 
-/// The breakdown of every rank, and who waited for whom in collectives.
+/// The breakdown of each rank, with the waits between ranks in collectives.
 [[nodiscard]] GRADUS_COLD inline std::vector<breakdown> breakdown_of(const timeline& all) {
   std::vector<breakdown> result;
   for (const rank_timeline& rank : all.ranks()) {
     result.push_back(breakdown_of(std::span<const span>{rank.spans}));
   }
   for (std::size_t rank = 0; rank < result.size(); ++rank) {
-    std::int64_t counted = 0;  // until then; transfers may overlap
+    std::int64_t counted = 0;  // end of the time counted so far; transfers may overlap
     for (const span& one : all.ranks()[rank].spans) {
       const std::optional<arrival> last = all.all_arrived(one);
       const std::int64_t from = std::max(counted, one.begin);

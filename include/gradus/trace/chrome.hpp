@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Writes a timeline in the trace event format of Chrome, which Perfetto and gradus_report open.
+// Writes a timeline in Chrome's trace event format, which Perfetto and gradus_report open.
 #pragma once
 
 #include <array>        // std::array
@@ -28,17 +28,17 @@
 
 namespace gradus::trace {
 
-/// What a file says of the program that was traced.
+/// Facts about the traced program that are written to the file.
 struct program_facts {
-  std::string model = {};
-  index_t batch_size_per_rank = 0;
-  int threads = 0;  ///< of a rank
+  std::string model = {};           ///< name of the model
+  index_t batch_size_per_rank = 0;  ///< batch size of one rank
+  int threads = 0;                  ///< threads of a rank
 };
 
-/// A file.
+/// A sink that writes a plain file.
 class file_sink final : public text_sink {
  public:
-  /// @throws device_error when the file cannot be made
+  /// @throws device_error if the file cannot be created
   explicit file_sink(std::string path) : path_{std::move(path)}, file_{std::fopen(path_.c_str(), "wb")} {
     if (file_ == nullptr) {
       fail();
@@ -58,7 +58,7 @@ class file_sink final : public text_sink {
     }
   }
 
-  /// The end. @throws device_error when not everything could be written
+  /// Closes the file. @throws device_error if not everything could be written
   void close() {
     std::FILE* const file = std::exchange(file_, nullptr);
     if (file != nullptr && std::fclose(file) != 0) {
@@ -77,10 +77,11 @@ class file_sink final : public text_sink {
 
 namespace detail {
 
-/// The rows of a track: spans that overlap without being nested are shown in different ones.
+/// The rows of a track: spans that overlap without being nested get different rows.
 class row_layout {
  public:
-  /// Spans come in the order in which they begin, of those that begin together the longest first.
+  /// The row of a span. @pre spans come in the order of their begin; of those that begin together the longest comes
+  /// first
   [[nodiscard]] std::size_t row_of(const span& one) {
     for (std::size_t row = 0; row < open_.size(); ++row) {
       std::vector<std::int64_t>& ends = open_[row];
@@ -99,10 +100,10 @@ class row_layout {
   [[nodiscard]] std::size_t rows() const noexcept { return open_.size(); }
 
  private:
-  std::vector<std::vector<std::int64_t>> open_;  // the ends of the spans that lie around the next one
+  std::vector<std::vector<std::int64_t>> open_;  // for each row, the ends of the spans that enclose the next one
 };
 
-/// The arrows from sends to receives: their numbers, and what both ends know.
+/// The arrows from sends to receives: their numbers, and the name of the memory.
 class message_arrows {
  public:
   explicit message_arrows(const timeline& all) {
@@ -121,13 +122,13 @@ class message_arrows {
     }
   }
 
-  /// The number of a message of which both ends were recorded; 0 for others.
+  /// The number of a message if both its ends were recorded, otherwise 0.
   [[nodiscard]] std::uint64_t number_of(const span& one, std::size_t rank) const {
     const auto found = arrows_.find(key_of(one, rank));
     return found == arrows_.end() || !found->second.sent || !found->second.received ? 0 : found->second.number;
   }
 
-  /// What a message carries, if one of its ends knows the memory's name; servers' ends do not.
+  /// The name of the memory of a message, if either end knows it; servers do not.
   [[nodiscard]] name subject_of(const span& one, std::size_t rank) const {
     const auto found = one.is_message() && one.subject.empty() ? arrows_.find(key_of(one, rank)) : arrows_.end();
     return found == arrows_.end() ? one.subject : found->second.subject;
@@ -152,7 +153,7 @@ class message_arrows {
   std::map<key, arrow> arrows_;
 };
 
-/// One file's events.
+/// Writes the events of one file.
 class chrome_writer {
  public:
   chrome_writer(text_sink& out, const timeline& all) : json_{out}, all_{all}, arrows_{all} {}
@@ -291,17 +292,17 @@ class chrome_writer {
 
 }  // namespace detail
 
-/// Writes a timeline as one JSON object: a process for each rank, a thread for each track (and more where spans of a
-/// track overlap: their numbers are the track plus multiples of 8), arrows from sends to receives, times in
-/// microseconds.
-/// @throws device_error when the sink cannot be written
+/// Writes a timeline as one JSON object: a process for each rank, a thread for each track, arrows from sends to
+/// receives, times in microseconds. A track with spans that overlap has several threads, whose numbers are the track
+/// plus multiples of 8.
+/// @throws device_error if the sink cannot be written
 GRADUS_COLD inline void write_chrome(text_sink& out, const timeline& all, const program_facts& facts = {}) {
   detail::chrome_writer{out, all}.write(facts);
 }
 
 namespace detail {
 
-/// Before anything is sent: the name is the same on all ranks.
+/// Called before anything is sent: the path is the same on all ranks.
 GRADUS_COLD inline void require_plain(const std::string& path) {
   if (path.ends_with(".gz")) {
     raise<configuration_error>("trace::write", "a name that does not end in .gz", {"'", path, "'"},
@@ -322,11 +323,11 @@ timeline write_to(const std::string& path, recorder& from, Communicator& communi
 
 }  // namespace detail
 
-/// Brings the recordings of all ranks together, and rank 0 writes them to a file. All ranks call it; recording is off
-/// afterwards. Returns the timeline, which is empty but on rank 0.
-/// @throws device_error on rank 0 when the file cannot be written
-/// @throws configuration_error when the name ends in .gz: that is what write_gzip of trace/gzip.hpp makes
-/// @throws communication_error when a rank fails or does not come
+/// Collects the recordings of all ranks, and writes them to a file on rank 0. All ranks call it; recording is off
+/// afterwards. Returns the timeline, which is empty on all ranks except 0.
+/// @throws device_error on rank 0 if the file cannot be written
+/// @throws configuration_error if the path ends in .gz; use write_gzip of trace/gzip.hpp for it
+/// @throws communication_error if a rank fails or does not call it in time
 template <class Communicator>
 timeline write(const std::string& path, recorder& from, Communicator& communicator, const program_facts& facts = {}) {
   detail::require_plain(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How far the ranks' clocks are apart, measured by messages.
+// Measures the differences between the ranks' clocks with messages.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -14,21 +14,21 @@
 
 namespace gradus::trace {
 
-/// How far a clock was ahead of that of rank 0 at one moment. In nanoseconds.
+/// The offset of a clock to that of rank 0 at one moment, in nanoseconds.
 struct clock_offset {
-  std::int64_t at = 0;  ///< of the clock itself
-  double ahead = 0;
-  double error = 0;  ///< at most: half of the time that the fastest message and its answer took
+  std::int64_t at = 0;  ///< time of the measurement on the clock itself
+  double ahead = 0;     ///< how far the clock is ahead of rank 0
+  double error = 0;     ///< upper bound: half of the time of the fastest message and its answer
 };
 
-/// Compares the clocks of all ranks with that of rank 0 and returns what holds for the calling rank; all ranks call it.
+/// Compares the clocks of all ranks with that of rank 0 and returns the offset of the calling rank. All ranks call it.
 ///
-/// Each rank in turn gets `rounds` messages from rank 0 and answers each. Of the round that took least, with t0 and t3
-/// the times of rank 0 when it sent and received, and t1 that of the other rank when it answered, the clock is ahead by
-/// ((t1 - t0) + (t1 - t3)) / 2, off by at most (t3 - t0) / 2 (D. Mills, RFC 5905, section 8).
+/// Each rank in turn receives `rounds` messages from rank 0 and answers each. In the fastest round, rank 0 sent at time
+/// t0 and received at t3, and the other rank answered at t1 of its clock. Then that clock is ahead by ((t1 - t0) + (t1
+/// - t3)) / 2, with an error of at most (t3 - t0) / 2 (D. Mills, RFC 5905, section 8).
 ///
 /// @param now  returns the nanoseconds of this rank's clock
-/// @throws communication_error when a rank fails or does not come
+/// @throws communication_error if a rank fails or does not call it in time
 template <class Communicator, class Clock>
 [[nodiscard]] clock_offset measure_clock(Communicator& communicator, const Clock& now, int rounds = 24) {
   constexpr int tag = 1;
@@ -37,7 +37,7 @@ template <class Communicator, class Clock>
   for (int peer = 1; peer < communicator.size(); ++peer) {
     if (communicator.rank() == 0) {
       for (int round = 0; round < rounds; ++round) {
-        // The other rank computes; so it is told when its answer came.
+        // The other rank computes the offset, so rank 0 sends it the time at which its answer arrived.
         std::int64_t sent[1] = {now()};
         comm::send(communicator, peer, std::span{sent}, tag).wait();
         std::int64_t answer[1] = {};
@@ -67,13 +67,13 @@ template <class Communicator, class Clock>
   return own;
 }
 
-/// Turns times of a rank's clock into those of rank 0, from offsets at two moments: what lies between them drifts
-/// evenly.
+/// Converts times of a rank's clock to times of rank 0, from the offsets at two moments. Assumes a constant drift
+/// between them.
 class clock_alignment {
  public:
   clock_alignment() = default;
 
-  /// Offsets that may as well be 0 are 0: most ranks of one machine have one clock.
+  /// Offsets that are 0 within their error count as 0, because most ranks of one machine share a clock.
   clock_alignment(const clock_offset& first, const clock_offset& last) noexcept
       : error_{std::max(first.error, last.error)} {
     if (std::abs(first.ahead) > first.error || std::abs(last.ahead) > last.error) {
@@ -83,17 +83,18 @@ class clock_alignment {
     }
   }
 
+  /// The time of rank 0 for a time of this clock, in nanoseconds.
   [[nodiscard]] std::int64_t of_rank_0(std::int64_t time) const noexcept {
     return time - static_cast<std::int64_t>(ahead_ + drift_ * static_cast<double>(time - start_));
   }
 
-  /// By how many nanoseconds times may be off, at most.
+  /// Largest possible error of a converted time, in nanoseconds.
   [[nodiscard]] double error() const noexcept { return error_; }
 
  private:
   std::int64_t start_ = 0;
   double ahead_ = 0;
-  double drift_ = 0;  // per nanosecond
+  double drift_ = 0;  // nanoseconds per nanosecond
   double error_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Compressed trace files, which Perfetto opens as they are: a tenth of the size. Needs zlib (component gradus::gzip).
+// Compressed trace files, a tenth of the size; Perfetto opens them directly. Needs zlib (component gradus::gzip).
 #pragma once
 
 #include <zlib.h>  // gzclose, gzopen, gzwrite
@@ -24,7 +24,7 @@ namespace gradus::trace {
 /// A gzip-compressed file (RFC 1952).
 class gzip_sink final : public text_sink {
  public:
-  /// @throws device_error when the file cannot be made
+  /// @throws device_error if the file cannot be created
   explicit gzip_sink(std::string path) : path_{std::move(path)} {
     errno = 0;
     file_ = gzopen(path_.c_str(), "wb6");
@@ -52,7 +52,7 @@ class gzip_sink final : public text_sink {
     }
   }
 
-  /// The end. @throws device_error when not everything could be written
+  /// Closes the file. @throws device_error if not everything could be written
   void close() {
     errno = 0;
     if (const gzFile file = std::exchange(file_, nullptr); file != nullptr && gzclose(file) != Z_OK) {
@@ -70,9 +70,9 @@ class gzip_sink final : public text_sink {
   gzFile file_ = nullptr;
 };
 
-/// As trace::write, but compressed.
-/// @throws device_error on rank 0 when the file cannot be written
-/// @throws communication_error when a rank fails or does not come
+/// The same as trace::write, but compressed.
+/// @throws device_error on rank 0 if the file cannot be written
+/// @throws communication_error if a rank fails or does not call it in time
 template <class Communicator>
 timeline write_gzip(const std::string& path, recorder& from, Communicator& communicator,
                     const program_facts& facts = {}) {

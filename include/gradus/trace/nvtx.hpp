@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Scopes and layers of a recorder as ranges of NVTX, which Nsight Systems shows. Needs the headers of NVTX 3, which
-// come with the CUDA toolkit (component gradus::nvtx); without a profiler that listens a range costs a few nanoseconds.
+// Shows scopes and layers of a recorder as NVTX ranges in Nsight Systems. Needs the headers of NVTX 3, which are part
+// of the CUDA toolkit (component gradus::nvtx). A range costs a few nanoseconds if no profiler is attached.
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>  // nvtxRangePop, nvtxRangePushA
@@ -10,7 +10,7 @@
 
 namespace gradus::trace {
 
-/// For recorder_options::ranges:
+/// Hooks for recorder_options::ranges:
 ///
 /// @code
 ///   trace::recorder recorder{{.ranges = trace::nvtx_ranges()}};

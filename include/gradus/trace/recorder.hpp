@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Records what the threads of one rank do: a ring of spans for each thread, without locks.
+// Records the work of the threads of one rank, in a lock-free ring of spans for each thread.
 #pragma once
 
 #include <algorithm>    // std::sort
@@ -30,21 +30,21 @@ namespace gradus::trace {
 
 /// Functions of a profiler that marks ranges of the calling thread; see trace/nvtx.hpp.
 struct range_hooks {
-  void (*push)(const char* name) noexcept = nullptr;
-  void (*pop)() noexcept = nullptr;
+  void (*push)(const char* name) noexcept = nullptr;  ///< begins a range
+  void (*pop)() noexcept = nullptr;                   ///< ends the innermost range
 };
 
-/// How a recorder works.
+/// Options of a recorder.
 struct recorder_options {
-  std::size_t capacity = 32768;  ///< spans kept of each thread, rounded up to a power of two; 64 bytes each
-  bool enabled = true;           ///< record from the beginning on; see recorder::enable
-  range_hooks ranges = {};       ///< also told of every scope, layer and phase
+  std::size_t capacity = 32768;  ///< spans kept for each thread, rounded up to a power of two; 64 bytes each
+  bool enabled = true;           ///< record from the beginning; see recorder::enable
+  range_hooks ranges = {};       ///< also called for each scope, layer and phase
 };
 
-/// What a rank has recorded, with times in nanoseconds of std::chrono::steady_clock.
+/// The recording of a rank, with times in nanoseconds of std::chrono::steady_clock.
 struct recording {
-  std::vector<span> spans;    ///< in the order in which they began; of those that began together the longest first
-  std::uint64_t dropped = 0;  ///< spans that were overwritten by later ones
+  std::vector<span> spans;    ///< ordered by begin; of those that began together the longest is first
+  std::uint64_t dropped = 0;  ///< number of spans that were overwritten by later ones
 };
 
 /// The recorder of one rank.
@@ -57,13 +57,13 @@ struct recording {
 ///   trace::write("trace.json", recorder, world);
 /// @endcode
 ///
-/// Any thread may record; each has a ring of its own, made when it records for the first time. After that recording
-/// allocates nothing and waits for nobody: two readings of a clock and 64 bytes. When a ring is full, the newest spans
-/// replace the oldest. The recorder must outlive whatever records with it.
+/// Any thread may record. Each has its own ring, allocated when it records for the first time. After that, recording
+/// neither allocates nor waits: it takes two readings of a clock and 64 bytes. When a ring is full, new spans replace
+/// the oldest. The recorder must outlive everything that records with it.
 class recorder {
  public:
-  /// The calling thread is the rank's own: what it does is shown as track::step.
-  /// @throws configuration_error when there is no room for spans
+  /// The calling thread becomes the rank's own thread: its work is shown on track::step.
+  /// @throws configuration_error if the capacity is 0
   explicit recorder(const recorder_options& options = {}) : options_{options}, enabled_{options.enabled} {
     if (options.capacity < 1 || options.capacity > most_spans) {
       raise<configuration_error>("trace::recorder", {"a capacity from 1 to ", most_spans}, {options.capacity});
@@ -75,21 +75,22 @@ class recorder {
   recorder(const recorder&) = delete;
   recorder& operator=(const recorder&) = delete;
 
-  /// Whether spans are kept. Outside of what is to be seen, recording can be off: then it costs a look at a flag.
+  /// Turns recording on or off. While it is off, it only costs a test of a flag.
   void enable(bool on) noexcept { enabled_.store(on, std::memory_order_relaxed); }
+  /// True if spans are recorded.
   [[nodiscard]] bool enabled() const noexcept { return enabled_.load(std::memory_order_relaxed); }
 
-  /// The clock of spans, in ticks of unknown length.
+  /// The current time in ticks of the recorder's clock; the length of a tick is unknown.
   [[nodiscard]] std::int64_t now() const noexcept { return clock_.now(); }
 
-  /// Keeps a text that is put together at run time. Equal texts are kept once. Locks and may allocate: call it before
-  /// the steps that are to be recorded.
+  /// Stores a text that is built at run time. Equal texts are stored once. Locks and may allocate: call it before the
+  /// steps that are recorded.
   [[nodiscard]] GRADUS_COLD name intern(std::string_view text) {
     const std::scoped_lock lock{mutex_};
     return names_.intern(text);
   }
 
-  /// Transfers of this memory, or of a part of it, shall be shown with a name: "gradients 3".
+  /// Names a range of memory, such as "gradients 3", in spans of transfers of that memory or a part of it.
   GRADUS_COLD void name_memory(std::span<const std::byte> memory, std::string_view text) {
     const name known = intern(text);
     const std::scoped_lock lock{mutex_};
@@ -102,7 +103,7 @@ class recorder {
     memory_.push_back({memory.data(), memory.size(), known});
   }
 
-  /// The name of the named memory that these bytes are a part of, or none.
+  /// The name of the named memory that contains these bytes, or none.
   [[nodiscard]] name memory_name(const std::byte* begin, std::size_t bytes) const noexcept {
     constexpr std::less_equal<> before;
     const std::scoped_lock lock{mutex_};
@@ -114,14 +115,15 @@ class recorder {
     return {};
   }
 
-  /// The training step to which what follows belongs, on all threads; -1: to none.
+  /// Sets the training step of later spans, on all threads; -1: none.
   void set_step(std::int32_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
+  /// The current training step; -1: none.
   [[nodiscard]] std::int32_t step() const noexcept { return step_.load(std::memory_order_relaxed); }
 
-  /// What the calling thread does is shown there from now on.
+  /// Sets the track on which later work of the calling thread is shown.
   GRADUS_COLD void set_track(track where) { this_thread().where = where; }
 
-  /// Keeps a span of the calling thread, if recording is on. Fills in the thread.
+  /// Stores a span of the calling thread, if recording is on. Fills in the thread.
   void push(span& one) {
     if (enabled()) {
       thread_spans& mine = this_thread();
@@ -140,36 +142,39 @@ class recorder {
     }
   }
 
+  /// Begins a range of the profiler, if there are hooks.
   void push_range(name title) const noexcept {
     if (options_.ranges.push != nullptr) {
       options_.ranges.push(title.text());
     }
   }
+  /// Ends the innermost range of the profiler, if there are hooks.
   void pop_range() const noexcept {
     if (options_.ranges.pop != nullptr) {
       options_.ranges.pop();
     }
   }
 
-  /// What is known of the clock at the beginning; the first call counts.
+  /// Stores the first measurement of the clock; later calls have no effect.
   GRADUS_COLD void note_clock(const clock_offset& measured) {
     const std::scoped_lock lock{mutex_};
     if (!first_clock_) {
       first_clock_ = measured;
     }
   }
+  /// The first measurement of the clock, if any.
   [[nodiscard]] GRADUS_COLD std::optional<clock_offset> first_clock() const {
     const std::scoped_lock lock{mutex_};
     return first_clock_;
   }
 
-  /// Numbers of communicators for one more family of duplicates.
+  /// Reserves channel numbers for a communicator and its duplicates; returns the first.
   [[nodiscard]] std::uint32_t next_channels() noexcept {
     const std::scoped_lock lock{mutex_};
     return families_++ << 16U;
   }
 
-  /// What was recorded so far. Other threads may go on recording.
+  /// The spans recorded so far. Other threads may continue to record.
   [[nodiscard]] GRADUS_COLD recording read() const {
     recording result;
     {
@@ -204,7 +209,7 @@ class recorder {
     std::size_t bytes;
     name known;
   };
-  /// The recorder that the calling thread used last, by a number that no other recorder ever has.
+  /// The recorder that the calling thread used last, identified by a number that is unique among all recorders.
   struct last_used {
     std::uint64_t recorder = 0;
     thread_spans* spans = nullptr;
@@ -227,7 +232,7 @@ class recorder {
     return *used.spans;
   }
 
-  /// The ring of the calling thread, made if there is none.
+  /// The ring of the calling thread; creates it if there is none.
   GRADUS_COLD thread_spans& find_thread() {
     const std::thread::id own = std::this_thread::get_id();
     const std::scoped_lock lock{mutex_};
@@ -247,7 +252,7 @@ class recorder {
   detail::tick_clock clock_;
   std::atomic<bool> enabled_;
   std::atomic<std::int32_t> step_{-1};
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // protects the members below
   detail::name_table names_;
   dynamic_array<named_memory> memory_;
   std::optional<clock_offset> first_clock_;
@@ -259,7 +264,7 @@ class recorder {
   dynamic_array<known_thread> threads_;
 };
 
-/// A span from here to the end of the block, on the calling thread:
+/// Records a span from its construction to the end of the block, on the calling thread:
 ///
 /// @code
 ///   trace::scope copying{recorder, trace::category::copy, "images to the device"};
@@ -267,6 +272,7 @@ class recorder {
 /// @endcode
 class scope {
  public:
+  /// Begins the span.
   scope(recorder& to, category what, name title, name subject = {}, std::int64_t bytes = -1) noexcept
       : recorder_{to.enabled() ? &to : nullptr} {
     if (recorder_ != nullptr) {
@@ -289,7 +295,7 @@ class scope {
     }
   }
 
-  /// How many bytes are moved.
+  /// Sets the number of bytes that are moved.
   void bytes(std::size_t count) noexcept { span_.bytes = static_cast<std::int64_t>(count); }
 
  private:

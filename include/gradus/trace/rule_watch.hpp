@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Records when a step's end computes the update rule.
+// Records the time of the update rule in a step.
 #pragma once
 
 #include <cstdint>  // std::int64_t
@@ -10,15 +10,15 @@
 
 namespace gradus::trace {
 
-/// The update rule as spans of category::update. Where a pass computes it piece by piece, between sums and copies of a
-/// few microseconds each, the pass becomes one span at its end, as long as all pieces together: a span for each would
-/// push earlier steps out of the recorder.
+/// Records the update rule as spans of category::update. A pass that computes it in pieces, between sums and copies of
+/// a few microseconds each, is recorded as one span at its end, as long as all pieces together. One span per piece
+/// would push earlier steps out of the recorder.
 class rule_watch {
  public:
-  /// The recorder must outlive it.
+  /// Records to `to`, which must outlive it.
   explicit rule_watch(recorder& to) noexcept : recorder_{&to} {}
 
-  /// Calls rule() on the calling thread.
+  /// Calls rule() on the calling thread and records it.
   template <class Rule>
   void run(const Rule& rule) {
     if (!recorder_->enabled()) {
@@ -35,7 +35,7 @@ class rule_watch {
     }
   }
 
-  /// Until the result is gone, what runs is one pass.
+  /// Begins a pass, which ends when the result is destroyed.
   [[nodiscard]] auto pass() noexcept {
     struct whole {
       explicit whole(rule_watch& watch) noexcept : self{watch} {
@@ -64,7 +64,7 @@ class rule_watch {
 
   recorder* recorder_;
   bool in_pass_ = false;
-  std::int64_t pieces_ = 0;  // of the pass, in ticks
+  std::int64_t pieces_ = 0;  // duration of the pieces of the pass, in ticks
 };
 
 }  // namespace gradus::trace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Where the text of a trace goes: a file, a compressed file, a text of a program's own.
+// The interface to which the text of a trace is written: a file, a compressed file, or a program's own sink.
 #pragma once
 
 #include <string_view>  // std::string_view
@@ -9,15 +9,17 @@
 
 namespace gradus::trace {
 
-/// Where the text of a trace goes.
+/// A destination for the text of a trace.
 class text_sink {
  public:
-  /// @throws device_error when it cannot be written
+  /// Appends text. @throws device_error if it cannot be written
   virtual void write(std::string_view text) = 0;
 
  protected:
   text_sink() = default;
+  /// Only derived classes can be copied.
   text_sink(const text_sink&) = default;
+  /// Only derived classes can be copied.
   text_sink& operator=(const text_sink&) = default;
   ~text_sink() = default;
 };

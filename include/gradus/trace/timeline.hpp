@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The recordings of all ranks with one clock, brought together on rank 0.
+// Collects the recordings of all ranks on rank 0, with one common clock.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -33,36 +33,37 @@
 
 namespace gradus::trace {
 
-/// What one rank did.
+/// The recording of one rank.
 struct rank_timeline {
-  std::string host;
+  std::string host;           ///< host name
   std::vector<span> spans;    ///< as recording::spans, in nanoseconds since timeline::begin
-  std::uint64_t dropped = 0;  ///< spans that are missing, older than those here
-  double clock_error = 0;     ///< by how many nanoseconds times may be off against rank 0, at most
+  std::uint64_t dropped = 0;  ///< number of missing spans, which are older than the others
+  double clock_error = 0;     ///< largest possible difference of times to the clock of rank 0, in nanoseconds
 };
 
-/// When all had come to a collective, and who was waited for.
+/// When the last rank arrived at a collective, and which rank it was.
 struct arrival {
-  std::int64_t time = 0;
-  int rank = 0;
+  std::int64_t time = 0;  ///< in nanoseconds since timeline::begin
+  int rank = 0;           ///< the last rank to arrive
 };
 
-/// What all ranks did, in the time of rank 0.
+/// The recordings of all ranks, in the time of rank 0.
 class timeline {
  public:
   timeline() = default;
 
-  /// Takes over recordings whose times are of one clock.
-  /// @param names  what keeps the names of the spans, if it has to
+  /// Takes over recordings with times of one clock.
+  /// @param names  keeps the names of the spans valid, if necessary
   explicit timeline(std::vector<rank_timeline> ranks, std::shared_ptr<const void> names = nullptr)
       : ranks_{std::move(ranks)}, names_{std::move(names)} {
     move_to_zero();
     find_arrivals();
   }
 
+  /// The recordings, one per rank.
   [[nodiscard]] const std::vector<rank_timeline>& ranks() const noexcept { return ranks_; }
 
-  /// Leaves out what had ended before the first step of any rank began: ranks without steps, such as servers, do not
+  /// Removes spans that ended before the first step of any rank began. Ranks without steps, such as servers, do not
   /// know when the others begin to record.
   GRADUS_COLD void begin_with_steps() {
     std::int64_t begin = std::numeric_limits<std::int64_t>::max();
@@ -82,9 +83,10 @@ class timeline {
     find_arrivals();
   }
 
-  /// When the last rank came to the collective of which this span is one rank's part: until then a rank waited, from
-  /// then on data were transferred. A part of a broadcast waits for the root alone, so it is when the root and this
-  /// part had come. Nothing if it is no collective, or if a rank that has to be there has not recorded it.
+  /// When the last rank arrived at the collective of which `part` is one rank's span. Until then the rank waited; after
+  /// that data were transferred. On other ranks a broadcast waits only for the root, so for their spans this is when
+  /// the root and the rank itself had arrived. Empty if it is not a collective, or if a rank that must take part has
+  /// not recorded it.
   [[nodiscard]] std::optional<arrival> all_arrived(const span& part) const {
     if (!part.is_collective()) {
       return std::nullopt;
@@ -154,7 +156,7 @@ namespace detail {
   return "localhost";
 }
 
-/// A rank's spans in the time of rank 0.
+/// Packs a rank's spans with times of rank 0.
 [[nodiscard]] GRADUS_COLD inline std::vector<std::uint8_t> pack(const recording& own, const clock_alignment& clock) {
   name_numbers names;
   std::vector<wire_span> spans;
@@ -205,7 +207,7 @@ namespace detail {
       raise<format_error>("trace", "a span of a known category and track", "another one",
                           "run the same version of the program on all ranks");
     }
-    constexpr std::int64_t latest = std::int64_t{1} << 61U;  // differences of times must not overflow
+    constexpr std::int64_t latest = std::int64_t{1} << 61U;  // so that differences of times do not overflow
     if (each.begin < -latest || each.end > latest || each.end < each.begin) {
       raise<format_error>("trace", {"a span that ends after its begin, within ", latest, " ns"},
                           {"one from ", each.begin, " to ", each.end});
@@ -216,7 +218,7 @@ namespace detail {
   return rank;
 }
 
-/// The bytes of every rank, one after another, to `take` on rank 0.
+/// Calls take on rank 0 with the bytes of each rank, one after another.
 template <class Communicator, class Take>
 void gather_bytes(Communicator& communicator, std::span<const std::uint8_t> own, const Take& take) {
   constexpr std::size_t most_at_once = std::size_t{1} << 24U;
@@ -244,10 +246,10 @@ void gather_bytes(Communicator& communicator, std::span<const std::uint8_t> own,
 
 }  // namespace detail
 
-/// Brings the ranks' recordings together on rank 0, which gets all of them; the others get an empty timeline. All ranks
-/// call it; recording is off afterwards. Clocks are compared once more, and what they drifted since the communicator
-/// was traced is taken to be even. Rank 0 holds 64 bytes for each span of all ranks.
-/// @throws communication_error when a rank fails or does not come
+/// Collects the ranks' recordings on rank 0, which gets all of them; the others get an empty timeline. All ranks call
+/// it; recording is off afterwards. It compares the clocks again and assumes a constant drift since the communicator
+/// was traced. Rank 0 needs 64 bytes for each span of all ranks.
+/// @throws communication_error if a rank fails or does not call it in time
 template <class Communicator>
 [[nodiscard]] timeline collect(recorder& from, Communicator& communicator) {
   from.enable(false);

@@ -22,10 +22,10 @@ namespace gradus::trace {
 
 namespace detail {
 
-/// How many messages there have been with each peer and tag: a hash table with open addressing that never shrinks.
+/// Counts messages for each peer and tag: a hash table with open addressing that never shrinks.
 class message_counts {
  public:
-  /// Counts one more and returns how many there were before.
+  /// Increments the count and returns the previous value.
   std::uint32_t next(bool sent, int peer, int tag) {
     // A peer and a tag have at most 31 bits.
     const std::uint64_t key = (std::uint64_t{sent} << 63U) |
@@ -74,40 +74,45 @@ class message_counts {
 
 }  // namespace detail
 
-/// What comm::recorded tells of its operations, as spans: each transfer from its beginning until a thread saw that it
-/// was complete, and each wait for one. Transfers of memory that the recorder knows by name carry that name.
+/// A recorder for comm::recorded that records operations as spans: each transfer from its begin until a thread sees
+/// that it is complete, and each wait for one. Transfers of memory that the recorder has a name for get that name.
 ///
 /// The k-th collective of a communicator is the k-th on every rank; messages are counted for each sender, receiver and
-/// tag. So the parts of a transfer find each other when the ranks' traces are brought together, and nothing is sent for
-/// it in a step.
+/// tag. So the parts of a transfer can be matched when the ranks' traces are collected, without extra messages during a
+/// step.
 class transfers {
  public:
-  static constexpr bool watches_training = true;  // a trainer records its steps
+  static constexpr bool watches_training = true;  ///< a trainer records its steps
 
+  /// The counts of one communicator.
   struct channel {
+    /// The counts of the duplicate with this number.
     explicit channel(int duplicate) noexcept : number{static_cast<std::uint32_t>(duplicate)} {}
 
-    std::uint32_t number;
-    std::uint32_t collectives = 0;
-    detail::message_counts messages{};
+    std::uint32_t number;               ///< index of the duplicate
+    std::uint32_t collectives = 0;      ///< number of collectives so far
+    detail::message_counts messages{};  ///< numbers of messages so far
   };
 
+  /// An operation under way.
   struct entry {
-    span transfer{};
-    std::int64_t wait_began = 0;  // 0: nobody waits
+    span transfer{};              ///< the span of the operation
+    std::int64_t wait_began = 0;  ///< begin of the wait in ticks; 0: no thread waits
   };
 
-  /// The recorder must outlive the communicator.
+  /// Records to `to`, which must outlive the communicator.
   explicit transfers(recorder& to) : recorder_{&to}, first_channel_{to.next_channels()} {}
 
+  /// The recorder of the spans.
   [[nodiscard]] recorder& spans() const noexcept { return *recorder_; }
 
+  /// Begins the span of an operation; see comm::recorded.
   entry begin(channel& on, const comm::call_description& what, std::span<const std::byte> memory) {
     using comm::call_kind;
     const bool message = what.kind == call_kind::send || what.kind == call_kind::receive;
     entry made;
     span& one = made.transfer;
-    // Counted while recording is off, too: the ranks may differ in when it is on.
+    // Count also while recording is off, because the ranks may turn it on at different times.
     one.sequence = message ? on.messages.next(what.kind == call_kind::send, what.peer, what.tag) : on.collectives++;
     if (!recorder_->enabled()) {
       return made;
@@ -126,12 +131,14 @@ class transfers {
     return made;
   }
 
+  /// A thread begins to wait for the operation.
   void wait_begins(entry& of) const noexcept {
     if (of.transfer.is_transfer()) {
       of.wait_began = recorder_->now();
     }
   }
 
+  /// Records the spans of the operation and of the wait for it.
   void end(entry& of) const {
     if (of.transfer.is_transfer()) {
       const std::int64_t now = recorder_->now();
@@ -149,12 +156,13 @@ class transfers {
     }
   }
 
+  /// The same as end.
   void fail(entry& of, std::string_view /*reason*/) const { end(of); }
 
   /// Records the update rule on the calling thread. See comm::rule_watch_of.
   [[nodiscard]] rule_watch watch_rule() const noexcept { return rule_watch{*recorder_}; }
 
-  /// The calling thread copies this memory, until the result is gone. See comm::watch_copy.
+  /// Records that the calling thread copies this memory, until the result is destroyed. See comm::watch_copy.
   [[nodiscard]] scope copying(std::span<const std::byte> memory) const {
     return {*recorder_, category::copy, "copy", recorder_->memory_name(memory.data(), memory.size()),
             static_cast<std::int64_t>(memory.size())};
@@ -165,16 +173,16 @@ class transfers {
   std::uint32_t first_channel_;
 };
 
-/// A communicator whose transfers are recorded. All ranks call it, and compare their clocks over the communicator.
-/// A recorder may trace several communicators of the same ranks, in the same order on all of them.
-/// @throws communication_error when a rank fails or does not come
+/// Makes a communicator whose transfers are recorded. All ranks call it, and compare their clocks over the
+/// communicator. A recorder may trace several communicators of the same ranks, in the same order on all of them.
+/// @throws communication_error if a rank fails or does not call it in time
 template <class Communicator>
 [[nodiscard]] comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder& to) {
   to.note_clock(measure_clock(communicator, &detail::steady_nanoseconds));
   return comm::recorded<Communicator, transfers>{std::move(communicator), std::make_shared<transfers>(to)};
 }
 
-/// The recorder must outlive the communicator.
+/// Refuses a temporary at compile time: the recorder must outlive the communicator.
 template <class Communicator>
 comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder&& gone) {
   static_assert(sizeof(Communicator) == 0,

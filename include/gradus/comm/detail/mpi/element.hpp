@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Element types and their reductions as MPI knows them.
+// MPI's names for element types, and reductions for MPI.
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,7 @@
 
 namespace gradus::comm::detail {
 
-/// How MPI calls an element type.
+/// The MPI datatype of an element type.
 template <transferable Element>
 [[nodiscard]] MPI_Datatype mpi_type() noexcept {
   if constexpr (std::same_as<Element, float>) {
@@ -27,7 +27,7 @@ template <transferable Element>
   } else if constexpr (std::same_as<Element, std::int64_t>) {
     return MPI_INT64_T;
   } else if constexpr (sizeof(Element) == 2) {  // bfloat16, float16
-    return MPI_UINT16_T;                        // its bits; the reductions are ours
+    return MPI_UINT16_T;                        // their bits; the library has its own reductions for them
   } else {
     static_assert(std::same_as<Element, std::uint8_t>, "gradus::comm::mpi: no MPI type for this element type");
     return MPI_UINT8_T;
@@ -48,7 +48,7 @@ template <transferable Element>
   return MPI_OP_NULL;
 }
 
-/// A reduction of elements whose arithmetic MPI does not know. It stays until MPI is finalised.
+/// A reduction for elements that MPI cannot compute with. It exists until MPI is finalized.
 template <transferable Element, reduction Operation>
 [[nodiscard]] MPI_Op made_operation() noexcept {
   static const MPI_Op made = [] {
@@ -78,7 +78,7 @@ template <transferable Element>
   return MPI_OP_NULL;
 }
 
-/// An element type as calls of MPI need it.
+/// The MPI handles of an element type.
 struct mpi_element {
   MPI_Datatype type;
   std::size_t bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a rank has begun on an MPI channel, and what ranks that left the channel had begun when they left.
+// The number of operations that a rank has begun on an MPI channel, and those of ranks that left the channel.
 #pragma once
 
 #include <mpi.h>
@@ -24,29 +24,30 @@
 
 namespace gradus::comm::detail {
 
-/// Messages of a channel between two ranks, as one of them counts them. Tags are counted in groups, because a program
-/// may use any number of tags.
+/// The number of messages of a channel between two ranks, as counted by one of them. Tags are counted in groups,
+/// because a program may use any number of tags.
 struct message_counts {
   static constexpr std::size_t groups = 16;
 
   std::uint32_t sent[groups];      // begun; modulo 2^32
   std::uint32_t received[groups];  // complete; modulo 2^32
 
-  [[nodiscard]] static std::size_t any_communicator_of(int tag) noexcept {
+  [[nodiscard]] static std::size_t group_of_tag(int tag) noexcept {
     return static_cast<std::size_t>(tag) % groups;
   }
 };
 
-/// What a rank that leaves a channel tells each of the others. Sent as bytes.
+/// The notice that a rank sends to each of the others when it leaves a channel. Sent as bytes.
 struct departure_notice {
   std::uint64_t channel;
-  std::uint64_t collectives;  // in which it took part
-  std::int32_t rank;          // of the channel
-  std::int32_t unwinding;     // 1 if an exception made it leave
-  message_counts messages;    // between it and the receiver of the notice
+  std::uint64_t collectives;  // number of collectives in which it took part
+  std::int32_t rank;          // rank in the channel
+  std::int32_t unwinding;     // 1 if it left because of an exception
+  message_counts messages;    // between the sender and the receiver of the notice
 };
 
-/// One rank's part in a channel. One thread at a time begins operations; any thread may hear of departures.
+/// The state of one rank in a channel. One thread at a time begins operations; any thread may receive notices of
+/// departures.
 class mpi_membership {
  public:
   /// @param channel  a number that only the ranks of this channel use, and for no other channel
@@ -60,7 +61,7 @@ class mpi_membership {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// The number of the channel that this rank's latest collective, a duplicate, makes.
+  /// The number of the channel that this rank's latest collective, a duplicate, creates.
   [[nodiscard]] GRADUS_COLD std::uint64_t channel_of_duplicate() const noexcept {
     std::uint64_t mixed = channel_ + 0x9e3779b97f4a7c15U * (collectives_ + 1);  // SplitMix64
     mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
@@ -68,8 +69,8 @@ class mpi_membership {
     return mixed ^ mixed >> 31U;
   }
 
-  /// Counts an operation that this rank begins. Returns its number among the collectives, from 1, or among the messages
-  /// that are sent to its peer with tags of one group.
+  /// Counts an operation that this rank begins. Returns its number, from 1, among the collectives, or among the
+  /// messages to its peer with tags of the same group.
   std::uint64_t begin(const call_description& what) {
     const bool sends = what.kind == call_kind::send;
     if (!sends && what.kind != call_kind::receive) {
@@ -78,22 +79,22 @@ class mpi_membership {
     if (messages_.empty()) {
       messages_ = dynamic_array<message_counts>(static_cast<std::size_t>(size_));
     }
-    return sends ? ++messages_of(what.peer).sent[message_counts::any_communicator_of(what.tag)] : 0;
+    return sends ? ++messages_of(what.peer).sent[message_counts::group_of_tag(what.tag)] : 0;
   }
   void received(const call_description& what) noexcept {
-    ++messages_of(what.peer).received[message_counts::any_communicator_of(what.tag)];
+    ++messages_of(what.peer).received[message_counts::group_of_tag(what.tag)];
   }
 
-  /// This rank leaves the collective `number`, and with it all later ones, unfinished.
+  /// Leaves the collective `number`, and all later ones, unfinished.
   GRADUS_COLD void give_up(std::uint64_t number) noexcept { taken_part_ = std::min(taken_part_, number - 1); }
 
-  /// What this rank tells `peer` when it leaves.
+  /// The notice to `peer` when this rank leaves.
   [[nodiscard]] GRADUS_COLD departure_notice departure(int peer, bool unwinding) const noexcept {
     return {channel_, std::min(collectives_, taken_part_), rank_, unwinding ? 1 : 0,
             messages_.empty() ? message_counts{} : messages_[static_cast<std::size_t>(peer)]};
   }
 
-  /// A rank has left.
+  /// Stores the notice of a rank that has left.
   GRADUS_COLD void hear(const departure_notice& notice, int world_rank) {
     const std::scoped_lock lock{mutex_};
     if (left_.empty()) {
@@ -113,8 +114,9 @@ class mpi_membership {
     int world_rank;
     std::string reason;
   };
-  /// Why an operation that is not complete cannot complete any more: the rank that has left without taking part in it.
-  /// @param number  what begin() returned
+  /// Why an incomplete operation can no longer complete: the rank that has left without taking part in it. Empty if it
+  /// can.
+  /// @param number  the result of begin()
   /// @param who     this rank in words
   [[nodiscard]] GRADUS_COLD std::optional<absence> absence_from(const call_description& what, std::uint64_t number,
                                                                 const std::string& who) const {
@@ -125,15 +127,15 @@ class mpi_membership {
       return std::nullopt;
     }
     const departure_notice& last = other->notice;
-    bool patient = last.unwinding != 0;  // the exception's own words may follow
+    bool patient = last.unwinding != 0;  // the exception's message may follow
     if (!message) {
       if (last.collectives >= number) {
         return std::nullopt;
       }
     } else {
-      const std::size_t group = message_counts::any_communicator_of(what.tag);
+      const std::size_t group = message_counts::group_of_tag(what.tag);
       if (what.kind == call_kind::receive) {
-        // A message that was sent before its sender left may still be on its way.
+        // A message that was sent before its sender left may still be under way.
         if (messages_[static_cast<std::size_t>(what.peer)].received[group] != last.messages.sent[group]) {
           return std::nullopt;
         }
@@ -142,7 +144,7 @@ class mpi_membership {
         if (behind == 0 || behind > 1U << 31U) {
           return std::nullopt;
         }
-        patient = true;  // MPI may be about to find out that a message has arrived
+        patient = true;  // MPI may be about to detect that a message has arrived
       }
     }
     if (patient && clock::now() < other->heard + reason_grace) {
@@ -159,7 +161,7 @@ class mpi_membership {
     return absence{other->world_rank, std::move(reason)};
   }
 
-  /// Of the channel, while this rank is in it; MPI_COMM_NULL before and after.
+  /// MPI's communicator of the channel while this rank is in it; MPI_COMM_NULL before and after.
   MPI_Comm communicator = MPI_COMM_NULL;
 
  private:
@@ -174,12 +176,12 @@ class mpi_membership {
   std::uint64_t channel_;
   int rank_;
   int size_;
-  std::uint64_t collectives_ = 0;                 // begun
-  std::uint64_t taken_part_ = ~std::uint64_t{0};  // at most
+  std::uint64_t collectives_ = 0;                 // number of collectives begun
+  std::uint64_t taken_part_ = ~std::uint64_t{0};  // limit of the collectives in which it takes part
   dynamic_array<message_counts> messages_;        // by peer; empty before the first message
   std::atomic<bool> some_left_{false};
-  mutable std::mutex mutex_;                       // guards what follows
-  dynamic_array<std::unique_ptr<departed>> left_;  // by rank; empty before the first
+  mutable std::mutex mutex_;                       // protects the members below
+  dynamic_array<std::unique_ptr<departed>> left_;  // by rank; empty before the first departure
   const departed* first_ = nullptr;                // the one that took part in the fewest collectives
 };
 

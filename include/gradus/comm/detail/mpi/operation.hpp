@@ -34,12 +34,12 @@ namespace gradus::comm::detail {
 
 class mpi_channel;
 
-/// Waits by MPI_Testall, so that every wait has a time limit and sees the failure of other ranks.
+/// Waits by MPI_Testall, so that every wait has a time limit and detects failures of other ranks.
 class mpi_operation final : public operation {
  public:
   explicit mpi_operation(mpi_channel& channel) noexcept : channel_{&channel} {}
 
-  /// @param number  what mpi_membership::begin says of it
+  /// @param number  the result of mpi_membership::begin for it
   void open(const call_description& what, std::chrono::milliseconds limit, std::uint64_t number) {
     what_ = what;
     limit_ = limit;
@@ -49,25 +49,25 @@ class mpi_operation final : public operation {
     copy_to_ = nullptr;
   }
 
-  /// Begins one part: begin(MPI_Request*) returns an MPI error code. `expected` counts the elements of a receive.
+  /// Begins one part: begin(MPI_Request*) returns an MPI error code. `expected` is the number of elements of a receive.
   template <class Begin>
   void add(std::string_view function, const Begin& begin, int expected = -1);
 
-  /// Memory of the operation's own, at least so many bytes.
+  /// A buffer of the operation with at least `bytes` bytes.
   std::uint8_t* staging(std::size_t bytes) {
     if (staging_.size() < bytes) {
       staging_ = std::vector<std::uint8_t>(bytes);
     }
     return staging_.data();
   }
-  /// When the operation completes, copies from the staging memory.
+  /// Copies from the staging buffer when the operation completes.
   void copy_out(void* to, std::size_t bytes) noexcept {
     copy_to_ = to;
     copy_bytes_ = bytes;
   }
 
   void element_type(MPI_Datatype type) noexcept { type_ = type; }
-  /// Where MPI_Comm_idup puts its result.
+  /// The result of MPI_Comm_idup.
   [[nodiscard]] MPI_Comm& new_communicator() noexcept { return new_communicator_; }
 
   bool test(const std::source_location& where) override;
@@ -90,7 +90,7 @@ class mpi_operation final : public operation {
   std::uint64_t number_ = 0;
   dynamic_array<MPI_Request> requests_;
   dynamic_array<MPI_Status> statuses_;
-  dynamic_array<int> expected_;  // of receives: elements of each part
+  dynamic_array<int> expected_;  // for receives: elements of each part
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Comm new_communicator_ = MPI_COMM_NULL;
   std::vector<std::uint8_t> staging_;
@@ -98,7 +98,7 @@ class mpi_operation final : public operation {
   std::size_t copy_bytes_ = 0;
 };
 
-/// An MPI communicator of our own and the operations under way on it.
+/// An MPI communicator that the library owns, and the operations under way on it.
 class mpi_channel {
  public:
   /// Takes over the communicator.
@@ -122,7 +122,7 @@ class mpi_channel {
   GRADUS_COLD ~mpi_channel() {
     const bool unwinding = std::uncaught_exceptions() != 0;
     process_->leave(*membership_, unwinding);
-    // After a failure MPI may still hold requests of this communicator; the job is about to end.
+    // After a failure MPI may still use requests of this communicator; the job is about to end.
     if (!process_->over() && !process_->failed() && !unwinding) {
       process_->enter([this] { return MPI_Comm_free(&communicator_); });
     }
@@ -136,7 +136,7 @@ class mpi_channel {
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] bool world() const noexcept { return world_; }
 
-  /// An operation in which no part has begun yet. Nothing is allocated if one is idle.
+  /// An operation without parts. Nothing is allocated if one is idle.
   GRADUS_COLD mpi_operation& fresh(const call_description& what, std::chrono::milliseconds limit) {
     process_->look_at_unfinished();
     process_->glance_at_notices(what);
@@ -178,7 +178,7 @@ void mpi_operation::add(std::string_view function, const Begin& begin, int expec
   }
 }
 
-/// Room for one more part.
+/// Adds a request for one more part.
 GRADUS_NEVER_INLINE inline MPI_Request* mpi_operation::next_request(int expected) {
   requests_.push_back(MPI_REQUEST_NULL);
   if (expected >= 0) {
@@ -187,14 +187,14 @@ GRADUS_NEVER_INLINE inline MPI_Request* mpi_operation::next_request(int expected
   return &requests_.back();
 }
 
-/// The last part did not begin.
+/// Handles a part that could not begin.
 GRADUS_COLD inline void mpi_operation::refuse(std::string_view function, int code) {
   requests_.back() = MPI_REQUEST_NULL;
   channel_->process().fail(gradus::join({what_.describe(), ": ", function, ": ", mpi_error_text(code)}));
   check_mpi(code, what_.describe(), function);
 }
 
-/// Looks whether all parts are complete, and finishes the operation if so.
+/// Tests if all parts are complete; if so, finishes the operation.
 inline bool mpi_operation::complete(const std::source_location& where) {
   int flag = 0;
   if (statuses_.size() < requests_.size()) {
@@ -243,7 +243,7 @@ GRADUS_COLD inline void mpi_operation::raise_mpi_error(int code, const std::sour
   gradus::raise<communication_error>(what_.describe(), {}, reason, {}, where);
 }
 
-/// Complete, failed, or neither.
+/// Polls once: true if complete; throws if failed; otherwise false.
 inline bool mpi_operation::look(const std::source_location& where) {
   if (complete(where)) {
     return true;
@@ -265,7 +265,7 @@ inline bool mpi_operation::test(const std::source_location& where) {
   return false;
 }
 
-/// After it the process may have failed.
+/// Polls for notices. Afterwards the process may have failed.
 inline void mpi_operation::look_for_notices() {
   mpi_process& process = channel_->process();
   process.glance_at_notices(what_);
@@ -297,7 +297,7 @@ inline void mpi_operation::wait(const std::source_location& where) {
   }
 }
 
-/// Gets the buffers back from MPI as far as it lets go of them. True if the operation is complete.
+/// Gets back from MPI the buffers that it releases. True if the operation is complete.
 GRADUS_COLD inline bool mpi_operation::settle(std::chrono::milliseconds patience) noexcept {
   try {
     mpi_process& process = channel_->process();
@@ -350,7 +350,7 @@ inline void mpi_operation::abandon(bool unwinding) noexcept {
   try {
     wait(std::source_location::current());
   } catch (...) {
-    // The process has failed; the next operation says so.
+    // The process has failed; the next operation reports it.
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What all MPI communicators of a process share: the first failure, ranks that leave, and the notices about both.
+// State that all MPI communicators of a process share: the first failure, ranks that leave, and notices about both.
 #pragma once
 
 #include <mpi.h>
@@ -31,7 +31,7 @@
 
 namespace gradus::comm::detail {
 
-/// MPI's words for an error code.
+/// MPI's message for an error code.
 [[nodiscard]] GRADUS_COLD inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
@@ -41,7 +41,7 @@ namespace gradus::comm::detail {
   return {text, static_cast<std::size_t>(length)};
 }
 
-/// @throws communication_error with MPI's words unless the code says success
+/// @throws communication_error with MPI's message unless the code is success
 GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::string_view function,
                                   std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) {
@@ -49,7 +49,7 @@ GRADUS_COLD inline void check_mpi(int code, std::string_view operation, std::str
   }
 }
 
-/// What a rank is at: a call, or something that it does at its end.
+/// What a rank is doing: a call, or a phase of its end.
 class activity {
  public:
   activity(const call_description& what) noexcept : call_{&what} {}
@@ -62,14 +62,13 @@ class activity {
   std::string_view text_;
 };
 
-/// The failure of a job as one of its processes knows it, and a separate MPI communicator for short notices about it.
+/// The failure of a job as known to one of its processes, and a separate MPI communicator for short notices about it.
 ///
-/// A rank that waits looks for notices about once in a millisecond. After the first failure no operation of the process
-/// touches MPI any more, apart from notices and the end of the job: buffers that MPI still holds are not written to.
+/// A rank that waits polls for notices about once a millisecond. After the first failure no operation of the process
+/// calls MPI any more, except for notices and the end of the job, and buffers that MPI may still use are not written.
 ///
-/// A rank that leaves a channel tells every other rank of it how many collectives it has taken part in and which
-/// messages it has exchanged with that rank. A rank that waits for more than that fails in the name of the rank that
-/// left.
+/// A rank that leaves a channel sends to every other rank of it the number of collectives in which it took part, and of
+/// the messages exchanged with that rank. A rank that waits for more than that fails and names the rank that left.
 class mpi_process {
  public:
   GRADUS_COLD mpi_process() {
@@ -97,21 +96,21 @@ class mpi_process {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// Looks that follow each other at once before a waiting rank gives its processor away.
+  /// Number of polls that follow each other at once before a waiting rank yields its processor.
   [[nodiscard]] int spins() const noexcept { return spins_; }
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool over() const noexcept { return over_.load(std::memory_order_acquire); }
 
-  /// Calls MPI; from one thread at a time if the MPI library asks for that.
+  /// Calls MPI, from one thread at a time if the MPI library requires that.
   template <class Function>
   auto enter(Function&& function) {
     const turn mine{*this};
     return function();
   }
 
-  /// This rank has failed: tells all others, once.
+  /// This rank has failed: notifies all others, once.
   GRADUS_COLD void fail(std::string_view reason) noexcept { fail(reason, rank_); }
-  /// A rank of the world has failed, as this one knows: tells all others, once.
+  /// A rank of the world has failed, as this rank knows: notifies all others, once.
   GRADUS_COLD void fail(std::string_view reason, int failed_rank) noexcept {
     if (!record(failed_rank, reason)) {
       return;
@@ -127,12 +126,12 @@ class mpi_process {
       }
       flush(std::chrono::milliseconds{1000});
     } catch (...) {
-      // Without memory or MPI the others learn of it when the job is aborted.
+      // Without memory or MPI, the others learn of the failure when the job is aborted.
     }
   }
 
-  /// An exception has left a communication unfinished that MPI cannot take back. The reason follows by fail(); if the
-  /// program goes on instead, this is the failure.
+  /// An exception has left a communication unfinished that MPI cannot withdraw. The reason follows by fail(). If the
+  /// program continues instead, this is the failure.
   GRADUS_COLD void leave_unfinished(const call_description& what) noexcept {
     const std::scoped_lock lock{mutex_};
     try {
@@ -143,7 +142,7 @@ class mpi_process {
     has_unfinished_.store(true, std::memory_order_release);
   }
 
-  /// A number for a channel of `ranks`, which is about to be made. Called by all its ranks.
+  /// Returns a number for a channel of `ranks` that is about to be created. Called by all its ranks.
   [[nodiscard]] GRADUS_COLD std::uint64_t number_channel(MPI_Comm ranks) {
     if (ranks == MPI_COMM_NULL) {
       return 0;
@@ -158,8 +157,8 @@ class mpi_process {
     return number;
   }
 
-  /// This rank's part in a channel. Called before any rank can have left the channel: notices of departures from
-  /// channels that this rank is not in are old ones, and are dropped.
+  /// Adds this rank to a channel. Called before any rank can have left the channel. Notices of departures from channels
+  /// without this rank are old and are dropped.
   [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_membership> join(std::uint64_t channel, int rank, int size) {
     auto joined = std::make_shared<mpi_membership>(channel, rank, size);
     const std::scoped_lock lock{mutex_};
@@ -175,7 +174,7 @@ class mpi_process {
     return joined;
   }
 
-  /// This rank begins no more operations on the channel: tells its other ranks, once.
+  /// Ends this rank's operations on the channel: notifies the channel's other ranks, once.
   GRADUS_COLD void leave(mpi_membership& mine, bool unwinding) noexcept {
     const MPI_Comm communicator = std::exchange(mine.communicator, MPI_COMM_NULL);
     if (communicator == MPI_COMM_NULL || mine.size() == 1 || over() || failed()) {
@@ -191,12 +190,12 @@ class mpi_process {
         }
       }
     } catch (...) {
-      // Without memory the others wait for their time limit.
+      // Without memory the others wait until their time limit.
     }
   }
 
-  /// Fails if a rank has left without which the operation cannot complete.
-  /// @param number  of the operation, see mpi_membership::begin
+  /// Fails if a rank has left and the operation cannot complete without it.
+  /// @param number  the number of the operation, see mpi_membership::begin
   void look_for_departures(const mpi_membership& mine, const call_description& what, std::uint64_t number,
                            bool ranks_of_world) {
     if (mine.some_left() && !failed()) {
@@ -204,8 +203,8 @@ class mpi_process {
     }
   }
 
-  /// The end of a program without a failure: waits until all ranks have come to theirs and no notice is under way, as
-  /// MPI wants it before a communicator is freed. Ends early when a rank fails.
+  /// The end of a program without a failure: waits until all ranks have arrived here and no notice is under way, as MPI
+  /// requires before a communicator is freed. Ends early if a rank fails.
   GRADUS_COLD void meet_at_end() noexcept {
     struct counting {
       dynamic_array<std::int64_t> sent;
@@ -246,11 +245,11 @@ class mpi_process {
         rest.pause();
       }
     } catch (...) {
-      // Without memory: MPI_Finalize waits for the others too.
+      // Without memory, rely on MPI_Finalize, which waits for the others too.
     }
   }
 
-  /// Makes a communication left unfinished a failure.
+  /// Turns an unfinished communication into a failure.
   GRADUS_COLD void look_at_unfinished() noexcept {
     if (has_unfinished_.load(std::memory_order_acquire) && !failed()) {
       std::unique_lock lock{mutex_};
@@ -261,7 +260,7 @@ class mpi_process {
     }
   }
 
-  /// Looks for notices if that was a millisecond ago.
+  /// Polls for notices if the last poll was at least a millisecond ago.
   void glance_at_notices(const call_description& waiting_for) noexcept {
     const clock::rep now = clock::now().time_since_epoch().count();
     clock::rep last = last_look_.load(std::memory_order_relaxed);
@@ -271,7 +270,7 @@ class mpi_process {
     }
   }
 
-  /// Looks for notices. `waiting_for` is what this rank waits for, to be told to ranks that ask.
+  /// Polls for notices. `waiting_for` is the activity of this rank; it is sent to ranks that ask.
   GRADUS_COLD void look_for_notices(const activity& waiting_for) noexcept {
     if (over()) {
       return;
@@ -281,7 +280,7 @@ class mpi_process {
       if (!lock.owns_lock()) {
         return;
       }
-      // The first probe may only make MPI move and report nothing yet.
+      // The first probe may only make MPI progress and report nothing yet.
       for (int misses = 0; misses < 2;) {
         int present = 0;
         MPI_Message message = MPI_MESSAGE_NULL;
@@ -303,7 +302,7 @@ class mpi_process {
       }
       sweep();
     } catch (...) {
-      // Out of memory: look again later.
+      // Out of memory: poll again later.
     }
   }
 
@@ -316,23 +315,23 @@ class mpi_process {
     gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
-  /// The time limit of a communication is over: asks the others what they are doing, tells them of the failure, throws.
+  /// Handles the end of a time limit: asks the others what they are doing, notifies them of the failure, and throws.
   [[noreturn]] GRADUS_COLD void raise_time_out(const call_description& what, std::chrono::milliseconds limit,
                                                const std::source_location& where) {
     std::string reason = gradus::join({"not complete within ", seconds_text(limit)});
     try {
       reason.append(ask_others(what));
     } catch (...) {
-      // The plain reason will do.
+      // The plain reason is enough.
     }
     if (failed()) {
-      raise(what, true, where);  // another rank was faster
+      raise(what, true, where);  // another rank reported a failure first
     }
     fail(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
-  /// The end of a job that has failed: gives the other ranks the time to say what they know, then ends all processes.
+  /// Ends a failed job: gives the other ranks time to print their messages, then ends all processes.
   [[noreturn]] GRADUS_COLD void abort_job(std::chrono::milliseconds grace, int exit_code) noexcept {
     try {
       for (int other = 0; other < size_; ++other) {
@@ -347,14 +346,14 @@ class mpi_process {
       }
       flush(std::min(grace, std::chrono::milliseconds{100}));
     } catch (...) {
-      // Then at once.
+      // Then end at once.
     }
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::abort();
   }
 
-  /// MPI will be finalised, or has been by its owner.
+  /// Called before MPI is finalized, or when its owner has finalized it.
   void end() noexcept {
     if (!over_.exchange(true) && notices_ != MPI_COMM_NULL) {
       MPI_Comm_free(&notices_);
@@ -371,7 +370,7 @@ class mpi_process {
     std::int32_t sender;
     std::int32_t failed_rank;
     std::int32_t length;
-    char text[500];  // its first `length` bytes are sent
+    char text[500];  // only the first `length` bytes are sent
   };
   static_assert(sizeof(departure_notice) <= sizeof(notice::text));
 
@@ -383,7 +382,7 @@ class mpi_process {
 
   static constexpr int notice_tag = 1;
 
-  /// While it lives, no other thread calls MPI if the MPI library asks for that.
+  /// While it exists, no other thread calls MPI, if the MPI library requires that.
   class turn {
    public:
     GRADUS_NEVER_INLINE explicit turn(mpi_process& process) : process_{process} {
@@ -464,7 +463,7 @@ class mpi_process {
     });
   }
 
-  /// Forgets the notices that are sent. True if none is left.
+  /// Removes notices that are sent. True if none is left.
   GRADUS_COLD bool sweep() {
     const std::scoped_lock lock{mutex_};
     for (std::unique_ptr<letter>* place = &outbox_; *place != nullptr;) {
@@ -520,7 +519,7 @@ class mpi_process {
     }
   }
 
-  /// "; rank 2 is at barrier; no answer from ranks 1, 3"
+  /// Asks the other ranks and returns their answers as text: "; rank 2 is at barrier; no answer from ranks 1, 3".
   GRADUS_COLD std::string ask_others(const call_description& waiting_for) {
     constexpr std::chrono::milliseconds patience{500};
     {
@@ -576,16 +575,16 @@ class mpi_process {
   bool one_thread_at_a_time_ = false;
   std::recursive_mutex entering_;
   std::mutex looking_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // protects the members below
   std::string failure_;
   int failed_rank_ = -1;
   std::string unfinished_;
-  std::unique_ptr<letter> outbox_;  // those that MPI may still be sending
+  std::unique_ptr<letter> outbox_;  // notices that MPI may still be sending
   dynamic_array<std::string> answers_;
-  dynamic_array<int> ended_;                  // 1 where a rank has ended
+  dynamic_array<int> ended_;                  // 1 for each rank that has ended
   dynamic_array<std::int64_t> notices_sent_;  // to each rank
   dynamic_array<std::weak_ptr<mpi_membership>> memberships_;
-  std::atomic<std::uint64_t> channels_{0};  // of which this rank is the first
+  std::atomic<std::uint64_t> channels_{0};  // number of channels in which this rank is the first
   std::atomic<std::int64_t> notices_taken_{0};
   std::atomic<clock::rep> last_look_{0};
   std::atomic<bool> failed_{false};

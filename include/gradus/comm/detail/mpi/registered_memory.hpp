@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How arrays of MPI ranks of a node come to lie in memory that all of them reach.
+// Places arrays of the MPI ranks of a node into memory that all of them can access.
 #pragma once
 
 #include <mpi.h>
@@ -29,8 +29,8 @@
 
 namespace gradus::comm::detail {
 
-/// Fresh pages that this process alone has; null without memory for them, and where the system has no such calls.
-/// @param place  whole pages that they replace; null for any place
+/// Maps new private pages; null if there is not enough memory or the system has no such calls.
+/// @param place  whole pages that they replace; null for any address
 [[nodiscard]] GRADUS_COLD inline std::byte* own_pages(std::byte* place, std::size_t bytes) noexcept {
 #if defined(__linux__)
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place == nullptr ? 0 : MAP_FIXED);
@@ -38,7 +38,7 @@ namespace gradus::comm::detail {
   if (pages == MAP_FAILED) {
     return nullptr;
   }
-  madvise(pages, bytes, MADV_HUGEPAGE);  // as gradus::cpu does; advice
+  madvise(pages, bytes, MADV_HUGEPAGE);  // as gradus::cpu does; only a hint
   return static_cast<std::byte*>(pages);
 #else
   static_cast<void>(place);
@@ -47,7 +47,7 @@ namespace gradus::comm::detail {
 #endif
 }
 
-/// The pages that lie at `from`, which are shared, a second time; null where the system cannot.
+/// Maps the shared pages at `from` a second time; null if the system cannot.
 [[nodiscard]] GRADUS_COLD inline std::byte* same_pages(std::byte* from, std::size_t bytes) noexcept {
 #if defined(__linux__)
   void* const pages = mremap(from, 0, bytes, MREMAP_MAYMOVE);
@@ -61,12 +61,12 @@ namespace gradus::comm::detail {
 
 enum class pages_moved { pages, contents, nothing };
 
-/// Puts whole pages, from a place that is given up, in the place of others with the same contents. Without memory for
-/// that only the contents are there afterwards, in pages of this process's own, or nothing has changed.
+/// Moves whole pages from addresses that are given up to the addresses of others with the same contents. If there is
+/// not enough memory for that, only the contents are at the new addresses, in private pages, or nothing has changed.
 [[nodiscard]] GRADUS_COLD inline pages_moved move_pages(std::byte* from, std::byte* to, std::size_t bytes) noexcept {
 #if defined(__linux__)
-  // First by mmap and then by the number of mremap: libraries of MPI put functions of their own in the place of the C
-  // library's, to see what is unmapped, and that of UCX 1.13 loses the place.
+  // Call mmap first, then mremap by its system-call number: MPI libraries replace the C library's functions to track
+  // unmapped memory, and the replacement in UCX 1.13 loses the address.
   pages_moved result = pages_moved::nothing;
   if (own_pages(to, bytes) != nullptr) {
     if (syscall(SYS_mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != -1) {
@@ -85,8 +85,8 @@ enum class pages_moved { pages, contents, nothing };
 #endif
 }
 
-/// Makes whole pages of this process show the pages of `shared`, which get their contents: what is written here is seen
-/// there. False where the system cannot; then nothing has changed.
+/// Replaces whole pages of this process by the pages of `shared`, which get their contents: later writes are visible in
+/// both. False if the system cannot; then nothing has changed.
 [[nodiscard]] GRADUS_COLD inline bool show_shared_pages(std::byte* begin, std::byte* shared,
                                                         std::size_t bytes) noexcept {
   std::byte* const second = same_pages(shared, bytes);
@@ -97,7 +97,7 @@ enum class pages_moved { pages, contents, nothing };
   return move_pages(second, begin, bytes) == pages_moved::pages;
 }
 
-/// Advice: the pages will be written by this process, so that it need not stop at each of them.
+/// A hint that this process will write to the pages, so that it does not fault on each of them.
 GRADUS_COLD inline void populate_pages(std::byte* begin, std::size_t bytes) noexcept {
 #if defined(__linux__) && defined(MADV_POPULATE_WRITE)
   madvise(begin, bytes, MADV_POPULATE_WRITE);
@@ -109,8 +109,8 @@ GRADUS_COLD inline void populate_pages(std::byte* begin, std::size_t bytes) noex
 
 class mpi_registered_memory;
 
-/// The arrays of this process that lie in registered memory. Pages can be put in the place of others once: who
-/// registers an array again gets the memory that it lies in.
+/// The arrays of this process that are in registered memory. Pages can be replaced only once, so registering an array
+/// again returns the memory that contains it.
 class registered_arrays {
  public:
   GRADUS_COLD static const std::shared_ptr<registered_arrays>& of_process() {
@@ -118,16 +118,16 @@ class registered_arrays {
     return all;
   }
 
-  /// What this process knows of an array before it is registered.
+  /// What is known about an array before it is registered.
   struct finding {
-    std::int64_t number = none;  ///< of the memory that it is, which all ranks of the communicator share
-    std::int64_t next = 0;       ///< a number that was not used yet
+    std::int64_t number = none;  ///< number of its registered memory, which all ranks of the communicator share
+    std::int64_t next = 0;       ///< a number that is not used yet
     std::shared_ptr<mpi_registered_memory> memory;
   };
   static constexpr std::int64_t none = 0;
-  static constexpr std::int64_t others = -1;  ///< some of its pages are shared with others than the ranks
+  static constexpr std::int64_t others = -1;  ///< ranks other than those of the communicator share some of its pages
 
-  /// @param pool  of the communicator and its duplicates
+  /// @param pool  the pool of the communicator and its duplicates
   [[nodiscard]] GRADUS_COLD finding find(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool) const {
     const std::scoped_lock lock{mutex_};
     finding found;
@@ -143,7 +143,7 @@ class registered_arrays {
     return found;
   }
 
-  /// @param number  new on all ranks
+  /// @param number  unused on all ranks
   GRADUS_COLD void add(const std::byte* begin, index_t bytes, const mpi_shared_pool* pool, std::int64_t number,
                        const std::shared_ptr<mpi_registered_memory>& memory) {
     const std::scoped_lock lock{mutex_};
@@ -151,7 +151,7 @@ class registered_arrays {
     entries_.push_back({begin, bytes, pool, number, memory});
   }
 
-  /// The array has pages of its own again.
+  /// The array has private pages again.
   GRADUS_COLD void remove(std::int64_t number, const mpi_shared_pool* pool) noexcept {
     const std::scoped_lock lock{mutex_};
     for (entry& each : entries_) {
@@ -177,19 +177,19 @@ class registered_arrays {
   dynamic_array<entry> entries_;
 };
 
-/// Memory of a rank whose whole pages are shared; every rank has as much. A part of it, [first, last) in bytes from its
-/// begin, is shared on all ranks: all but less than a page at either end. It is this rank's alone, with its contents,
-/// when the object is destroyed.
+/// Memory of a rank with shared whole pages; all ranks have the same size. The part [first, last), in bytes from its
+/// begin, is shared on all ranks: all except less than a page at each end. The destructor makes the memory private
+/// again, with its contents.
 class mpi_registered_memory {
  public:
-  /// Called by all ranks with the same size. Null, on all ranks, where the system cannot share it or has not enough
-  /// shared memory, for memory of which no page is whole on all ranks, and for a part of an array that is registered
-  /// or one that is by other ranks.
+  /// Called by all ranks with the same size. Null on all ranks if the system cannot share the memory, if there is not
+  /// enough shared memory, if no page is whole on all ranks, or for a part of an array that is registered, here or by
+  /// other ranks.
   [[nodiscard]] GRADUS_COLD static std::shared_ptr<mpi_registered_memory> of(
       MPI_Comm ranks, int rank, const std::shared_ptr<mpi_shared_pool>& pool, std::byte* begin, index_t bytes) {
     const std::shared_ptr<registered_arrays>& arrays = registered_arrays::of_process();
     registered_arrays::finding known = arrays->find(begin, bytes, pool.get());
-    // Memory begins anywhere in a page, on each rank elsewhere.
+    // The offset of the memory in its page may differ between ranks.
     const place own{known.number, known.next, static_cast<std::int64_t>(address(begin) % page_bytes())};
     int size = 1;
     MPI_Comm_size(ranks, &size);
@@ -217,7 +217,7 @@ class mpi_registered_memory {
     return memory;
   }
 
-  /// Not shared yet; for `of`.
+  /// Memory that is not shared yet; for `of`.
   GRADUS_COLD mpi_registered_memory(int rank, std::shared_ptr<mpi_shared_pool> pool, std::int64_t number,
                                     std::byte* begin, index_t bytes)
       : rank_{rank}, number_{number}, begin_{begin}, bytes_{bytes}, pool_{std::move(pool)} {}
@@ -230,14 +230,14 @@ class mpi_registered_memory {
     }
   }
 
-  /// The same on all ranks.
+  /// The number of the memory, the same on all ranks.
   [[nodiscard]] std::uint64_t number() const noexcept { return static_cast<std::uint64_t>(number_); }
-  /// Bytes of the part that all ranks share.
+  /// First byte of the part that all ranks share.
   [[nodiscard]] index_t first() const noexcept { return shared_.first; }
   [[nodiscard]] index_t last() const noexcept { return shared_.last; }
-  /// Where the memory of a rank would begin in the shared pages.
+  /// The address that the begin of a rank's memory would have in the shared pages.
   [[nodiscard]] std::byte* origin(int rank) const noexcept { return origins_[static_cast<std::size_t>(rank)]; }
-  /// Where `data` begins in this memory, or a negative number if it is not in it or not shared.
+  /// The offset of `data` in this memory, or a negative number if it is not completely in its shared part.
   [[nodiscard]] index_t offset_of(const std::byte* data, index_t bytes) const noexcept {
     const auto offset = static_cast<index_t>(address(data) - address(begin_));
     const bool inside = offset >= 0 && offset + bytes <= bytes_;
@@ -247,11 +247,11 @@ class mpi_registered_memory {
  private:
   static constexpr std::string_view what = "comm::mpi_shared.register_memory";
 
-  /// What a rank tells the others of its memory.
+  /// What a rank sends to the others about its memory.
   struct place {
-    std::int64_t number = 0;  // registered_arrays::finding
+    std::int64_t number = 0;  // see registered_arrays::finding
     std::int64_t next = 0;
-    std::int64_t shift = 0;  // bytes from the begin of a page
+    std::int64_t shift = 0;  // offset in its page, in bytes
   };
 
   struct interval {
@@ -263,13 +263,13 @@ class mpi_registered_memory {
 
   static std::uintptr_t address(const std::byte* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
 
-  /// Of memory that begins `shift` bytes behind the begin of a page.
+  /// The whole pages of memory with the offset `shift` in its page.
   [[nodiscard]] interval whole_pages(index_t shift) const noexcept {
     const auto page = static_cast<index_t>(page_bytes());
     return {(shift + page - 1) / page * page - shift, (shift + bytes_) / page * page - shift};
   }
 
-  /// Called by all ranks. False on all of them where that is not possible.
+  /// Called by all ranks. False on all of them if sharing is not possible.
   GRADUS_COLD bool share(MPI_Comm ranks, const dynamic_array<place>& places) {
     const index_t shift = places[static_cast<std::size_t>(rank_)].shift;
     own_ = whole_pages(shift);
@@ -285,7 +285,7 @@ class mpi_registered_memory {
       memory_ = &pool_->take(ranks, static_cast<std::size_t>(bytes_) + page_bytes());
       shown_ = show_shared_pages(begin_ + own_.first, memory_->of(rank_) + shift + own_.first, own_.size());
     } catch (const communication_error&) {
-      // No such window: as where there is no memory for it.
+      // No such window: handled like a lack of memory.
     }
     int all = shown_ ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
@@ -305,17 +305,17 @@ class mpi_registered_memory {
     return true;
   }
 
-  /// From now on the memory is this rank's alone, with its contents. False without memory for that.
+  /// Makes the memory private to this rank again, with its contents. False if there is not enough memory for that.
   GRADUS_COLD bool unshare() noexcept {
     if (memory_ == nullptr) {
       return true;
     }
     if (shown_) {
-      // From the pages themselves: MPI may have been finalised, and the window with it.
+      // Copy from the pages themselves: MPI may be finalized, and its window freed.
       std::byte* const pages = begin_ + own_.first;
       std::byte* const own = own_pages(nullptr, own_.size());
       if (own == nullptr) {
-        return false;  // they stay shared, and the shared memory used
+        return false;  // they stay shared and use shared memory
       }
       std::memcpy(own, pages, own_.size());
       if (move_pages(own, pages, own_.size()) == pages_moved::nothing) {
@@ -334,18 +334,18 @@ class mpi_registered_memory {
   std::shared_ptr<mpi_shared_pool> pool_;
   std::shared_ptr<registered_arrays> arrays_ = registered_arrays::of_process();
   mpi_shared_memory* memory_ = nullptr;
-  bool shown_ = false;  // in the memory of this rank
+  bool shown_ = false;  // true if the pages are shared
   interval own_{};      // whole pages of this rank's memory
   interval shared_{};
   dynamic_array<std::byte*> origins_;
 };
 
-/// Memory that is registered with one communicator, until that ends.
+/// Memory that is registered with one communicator, until the communicator ends.
 class mpi_registration {
  public:
   explicit mpi_registration(std::shared_ptr<mpi_registered_memory> memory) noexcept : memory_{std::move(memory)} {}
 
-  /// Null when it has ended.
+  /// Null after the end of the communicator.
   [[nodiscard]] const mpi_registered_memory* memory() const noexcept { return memory_.get(); }
   GRADUS_COLD void end() noexcept { memory_ = nullptr; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The queue of the collectives of ranks that share memory: waiting, failing, and messages beside them.
+// The queue of collectives of ranks that share memory: waits, failures, and messages that are under way at the same
+// time.
 #pragma once
 
 #include <mpi.h>
@@ -37,7 +38,7 @@ namespace gradus::comm::detail {
 
 class mpi_shared_channel;
 
-/// A collective, or a message of the MPI library; a wait for either moves the collectives.
+/// A collective, or a message of the MPI library. A wait for either makes the collectives progress.
 class shared_operation final : public operation {
  public:
   explicit shared_operation(mpi_shared_channel& channel) noexcept : channel_{&channel} {}
@@ -68,15 +69,15 @@ class shared_operation final : public operation {
   mpi_shared_channel* channel_;
   call_description what_{};
   std::chrono::milliseconds limit_{};
-  std::uint64_t number_ = 0;  // of a collective: what mpi_membership::begin says of it
+  std::uint64_t number_ = 0;  // for a collective: the number that mpi_membership::begin returned
   bool is_message_ = false;
   bool complete_ = false;
   request message_;
   shared_collective collective_{};
-  shared_operation* next_ = nullptr;  // collective
+  shared_operation* next_ = nullptr;  // the next collective in the queue
 };
 
-/// The collectives of one rank, done in the order in which they were begun, and its messages.
+/// The collectives of one rank, run in the order in which they were begun, and its messages.
 class mpi_shared_channel {
  public:
   GRADUS_COLD mpi_shared_channel(mpi messages, mpi_process& process, bool world, std::size_t segment_bytes,
@@ -100,12 +101,12 @@ class mpi_shared_channel {
   /// Called by all ranks; see mpi_shared::register_memory.
   [[nodiscard]] GRADUS_COLD std::shared_ptr<mpi_registration> register_memory(std::byte* begin, index_t bytes,
                                                                               std::chrono::milliseconds limit) {
-    // MPI makes windows by a call that does not return until all ranks have come: so meet before it, with one size.
+    // MPI's call that makes windows returns only after all ranks have called it. So synchronize first, with one size.
     const call_description what{
         .kind = call_kind::register_memory, .count = bytes, .element = element_name<std::uint8_t>};
     this->begin({.what = what}, limit).wait();
     if (segment_bytes() < 2 * page_bytes()) {
-      return nullptr;  // no room for what lies before and after the shared pages
+      return nullptr;  // the array is too short to have whole pages
     }
     auto memory = mpi_registered_memory::of(messages_.native(), rank(), pool(), begin, bytes);
     if (memory == nullptr) {
@@ -143,7 +144,7 @@ class mpi_shared_channel {
     return request{mine};
   }
 
-  /// @param begin  begins the message of the MPI library
+  /// @param begin  begins the message with the MPI library
   template <class Begin>
   request begin_message(const call_description& what, std::chrono::milliseconds limit, const Begin& begin) {
     request message = begin();
@@ -155,7 +156,7 @@ class mpi_shared_channel {
 
   void put_back(shared_operation& each) noexcept { operations_.put_back(each); }
 
-  /// Moves the collectives as far as they go without waiting. True if something has moved.
+  /// Runs the collectives as far as possible without waiting. True if there was progress.
   /// @throws communication_error if the ranks disagree
   bool advance(const std::source_location& where) {
     bool moved = false;
@@ -177,7 +178,7 @@ class mpi_shared_channel {
     return moved;
   }
 
-  /// Waits until the operation is complete and moves the collectives meanwhile.
+  /// Waits until the operation is complete, and runs the collectives meanwhile.
   void wait_for(shared_operation& mine, const std::source_location& where) {
     constexpr int looks_per_clock = 16;
     constexpr int looks_per_pump = 64;
@@ -211,7 +212,7 @@ class mpi_shared_channel {
     }
   }
 
-  /// After it the process may have failed. A message does so itself.
+  /// Polls for notices. Afterwards the process may have failed. A message polls by itself.
   void look_for_notices(const shared_operation& mine) {
     process_->glance_at_notices(mine.what_);
     if (!mine.is_message_) {
@@ -219,7 +220,7 @@ class mpi_shared_channel {
     }
   }
 
-  /// No more than the collectives before this one have this rank.
+  /// This rank takes part only in the collectives before this one.
   GRADUS_COLD void leave_unfinished(const shared_operation& mine) noexcept {
     give_up();
     membership().give_up(mine.number_);
@@ -233,15 +234,15 @@ class mpi_shared_channel {
     }
   }
 
-  /// No collective moves any more: nobody touches the buffers of those under way.
+  /// Stops all collectives: from now on no rank touches the buffers of those under way.
   void give_up() noexcept {
     broken_ = true;
     head_ = nullptr;
   }
 
  private:
-  /// Looks before a waiting rank gives its processor away: some ten microseconds. A rank waits for data that others
-  /// copy at this moment, or for one that is not running, perhaps because this rank has its processor.
+  /// Polls before a waiting rank yields its processor: about ten microseconds. A rank waits for data that others copy
+  /// at this moment, or for a rank that is not running, perhaps because this one has its processor.
   [[nodiscard]] int spins() const noexcept { return std::min(process_->spins(), 300); }
 
   [[nodiscard]] mpi_membership& membership() const noexcept { return messages_.channel_->membership(); }
@@ -253,7 +254,7 @@ class mpi_shared_channel {
     return mine;
   }
 
-  /// Says in which registered memory the data lie.
+  /// Finds the registered memory that contains the data.
   void find_memory(shared_collective& mine) noexcept {
     const shared_task& task = mine.task;
     mine.memory = nullptr;
@@ -302,11 +303,11 @@ class mpi_shared_channel {
       }
       reason.append(process_->ask_others(what));
     } catch (...) {
-      // What there is will do.
+      // The plain reason is enough.
     }
     give_up();
     if (process_->failed()) {
-      process_->raise(what, world_, where);  // another rank was faster
+      process_->raise(what, world_, where);  // another rank reported a failure first
     }
     process_->fail(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {}, reason, "set_time_limit allows longer waits", where);
@@ -326,7 +327,7 @@ class mpi_shared_channel {
     gradus::raise<communication_error>(call_text, {}, reason, {}, where);
   }
 
-  /// Lets MPI move messages and the collectives of other communicators while this rank waits in memory.
+  /// Lets MPI progress messages and the collectives of other communicators while this rank waits in shared memory.
   void pump() noexcept {
     if (!process_->over()) {
       int present = 0;
@@ -335,7 +336,7 @@ class mpi_shared_channel {
     }
   }
 
-  /// A collective of one rank.
+  /// The collective of a single rank.
   static void copy_own(const shared_task& task) noexcept {
     if (task.what.count > 0 && task.input != task.output) {
       std::memcpy(task.output, task.input, static_cast<std::size_t>(task.what.count * task.element_bytes));
@@ -349,7 +350,7 @@ class mpi_shared_channel {
   bool broken_ = false;
   dynamic_array<std::shared_ptr<mpi_registration>> registrations_;
   shared_operation* head_ = nullptr;  // the collectives under way, in the order in which they were begun
-  shared_operation* tail_ = nullptr;  // meaningful while there is a head
+  shared_operation* tail_ = nullptr;  // valid only if head_ is not null
   operation_pool<shared_operation> operations_;
 };
 
@@ -385,12 +386,12 @@ inline void shared_operation::abandon(bool unwinding) noexcept {
   try {
     wait(std::source_location::current());
   } catch (...) {
-    // The process has failed; the next operation says so.
+    // The process has failed; the next operation reports it.
   }
 }
 
 inline void shared_operation::release() noexcept {
-  message_.cancel();  // complete or none, unless a wait has thrown
+  message_.cancel();  // complete or empty, unless a wait has thrown
   channel_->put_back(*this);
 }
 

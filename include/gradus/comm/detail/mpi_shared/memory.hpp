@@ -39,16 +39,16 @@ namespace gradus::comm::detail {
 #endif
 }
 
-/// "12.5 MiB"
+/// A size as text: "12.5 MiB".
 [[nodiscard]] GRADUS_COLD inline std::string mebibytes_text(double bytes) {
   char text[64];
   std::snprintf(text, sizeof(text), "%.1f MiB", bytes / 1048576.0);
   return text;
 }
 
-/// Gives fresh shared pages storage, and zeros. False, and none of them has any, where there is not enough. A mount
-/// limits it (64 MB in most containers), MPI gives a window of any size all the same, and touching a page without
-/// storage raises SIGBUS; a system call that writes there only stops.
+/// Allocates zeroed storage for new shared pages. False if there is not enough; then no page has storage. The mount
+/// limits the storage (64 MB in most containers), but MPI makes a window of any size, and touching a page that has no
+/// storage raises SIGBUS. A system call that writes there only fails.
 [[nodiscard]] GRADUS_COLD inline bool take_storage(std::byte* shared, std::size_t bytes) noexcept {
 #if defined(__linux__)
   const int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -72,7 +72,7 @@ namespace gradus::comm::detail {
 #endif
 }
 
-/// What take_storage has taken.
+/// Frees the storage that take_storage has allocated.
 GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
                                           [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__linux__)
@@ -80,7 +80,7 @@ GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
 #endif
 }
 
-/// "64.0 MiB in /dev/shm", where MPI libraries keep what processes share; empty where that cannot be found out.
+/// The free space for shared memory of MPI libraries, as text: "64.0 MiB in /dev/shm"; empty if it is unknown.
 [[nodiscard]] GRADUS_COLD inline std::string free_shared_memory() {
 #if defined(__linux__)
   struct statvfs found {};
@@ -92,12 +92,12 @@ GRADUS_COLD inline void give_storage_back([[maybe_unused]] std::byte* shared,
   return {};
 }
 
-/// A piece of memory of every rank of a communicator, on pages of its own, that all of them reach (an MPI-3 window). It
-/// is zero at first.
+/// Memory for each rank of a communicator, on separate pages, that all ranks can access (an MPI-3 shared window). It is
+/// zero at first.
 class mpi_shared_memory {
  public:
   /// Called by all ranks with the same size.
-  /// @throws communication_error on all ranks, with the size, when there is not enough shared memory
+  /// @throws communication_error on all ranks, with the size, if there is not enough shared memory
   GRADUS_COLD mpi_shared_memory(MPI_Comm ranks, std::size_t bytes) : bytes_{bytes} {
     constexpr std::string_view what = "comm::mpi_shared";
     const std::size_t page = page_bytes();
@@ -115,7 +115,7 @@ class mpi_shared_memory {
     MPI_Info_free(&apart);
     check_mpi(code, what, "MPI_Win_allocate_shared");
     free_at_end(window);
-    // Processes see the memory at different addresses: what aligns it here has to be known to the others.
+    // Processes see the memory at different addresses, so the others have to know the offset that aligns it here.
     const std::uint64_t own = (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
     dynamic_array<std::uint64_t> shifts(static_cast<std::size_t>(size));
     check_mpi(MPI_Allgather(&own, 1, MPI_UINT64_T, shifts.data(), 1, MPI_UINT64_T, ranks), what, "MPI_Allgather");
@@ -136,7 +136,7 @@ class mpi_shared_memory {
     int all_have = take_storage(of(rank), bytes) ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all_have, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");
     if (all_have == 0) {
-      give_storage_back(of(rank), bytes);  // the window stays
+      give_storage_back(of(rank), bytes);  // the window itself stays
       gradus::raise<communication_error>(
           what,
           {mebibytes_text(static_cast<double>(bytes) * size), " of shared memory for ", size, " ranks of this machine"},
@@ -146,14 +146,15 @@ class mpi_shared_memory {
     }
   }
 
-  /// Of each rank; as much as was asked for or more.
+  /// Bytes of each rank: at least the requested size.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// The piece of a rank.
+  /// The memory of a rank.
   [[nodiscard]] std::byte* of(int rank) const noexcept { return bases_[static_cast<std::size_t>(rank)]; }
 
  private:
-  /// MPI frees a window on all its ranks together; handles are destroyed at different times, or in different order. So
-  /// it stays until MPI_Finalize, which first deletes what is attached to MPI_COMM_SELF, the youngest first.
+  /// Keeps a window until MPI_Finalize. MPI frees a window on all its ranks together, but handles are destroyed at
+  /// different times and in different orders. MPI_Finalize first deletes the attributes of MPI_COMM_SELF, the newest
+  /// first.
   GRADUS_COLD static void free_at_end(MPI_Win window) {
     const auto free_window = [](MPI_Comm, int key, void* value, void*) -> int {
       auto* const owned = static_cast<MPI_Win*>(value);
@@ -171,13 +172,13 @@ class mpi_shared_memory {
   dynamic_array<std::byte*> bases_;
 };
 
-/// Pieces of shared memory that are used again, as they stay until MPI_Finalize. For all duplicates of a communicator.
+/// Reuses shared memory, which exists until MPI_Finalize. Shared by all duplicates of a communicator.
 class mpi_shared_pool {
  public:
-  /// Called by all ranks with the same size. Memory that no rank uses any more, or new.
-  /// @throws communication_error when there is not enough shared memory
+  /// Called by all ranks with the same size. Returns memory that no rank uses any longer, or allocates new memory.
+  /// @throws communication_error if there is not enough shared memory
   [[nodiscard]] GRADUS_COLD mpi_shared_memory& take(MPI_Comm ranks, std::size_t bytes) {
-    // What this rank does not use is kept from other threads until the ranks have agreed.
+    // Reserve what this rank does not use, so that other threads do not take it until the ranks have agreed.
     const std::uint64_t idle = reserve(bytes);
     std::uint64_t everywhere = idle;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &everywhere, 1, MPI_UINT64_T, MPI_BAND, ranks), "comm::mpi_shared",
@@ -201,7 +202,7 @@ class mpi_shared_pool {
     return memory;
   }
 
-  /// This rank does not use the memory any more.
+  /// This rank no longer uses the memory.
   GRADUS_COLD void give_back(const mpi_shared_memory& memory) noexcept {
     const std::scoped_lock lock{mutex_};
     for (piece& each : pieces_) {
@@ -222,9 +223,9 @@ class mpi_shared_pool {
     }
   }
 
-  /// Idle pieces that are long enough, by bits; now they count as used.
+  /// Marks idle memory that is large enough as used, and returns it as a bit mask.
   [[nodiscard]] std::uint64_t reserve(std::size_t bytes) {
-    constexpr std::size_t known = 64;  // the later ones are not used again
+    constexpr std::size_t known = 64;  // later ones are not reused
     const std::scoped_lock lock{mutex_};
     std::uint64_t idle = 0;
     for (std::size_t i = 0; i < std::min(pieces_.size(), known); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The collectives of ranks that share memory, step by step.
+// The steps of collectives of ranks that share memory.
 #pragma once
 
 #include <mpi.h>
@@ -26,8 +26,8 @@
 
 namespace gradus::comm::detail {
 
-/// results[k][i] = sources[0][i] op ... op sources[ranks - 1][i] for i in [0, count) and all k. Results may lie on
-/// sources.
+/// results[k][i] = sources[0][i] op ... op sources[ranks - 1][i] for i in [0, count) and all k. Results may be the same
+/// memory as sources.
 using shared_reduction = void (*)(reduction operation, std::span<const std::byte* const> sources,
                                   std::span<std::byte* const> results, index_t count) noexcept;
 
@@ -45,7 +45,7 @@ void reduce_shared(reduction operation, std::span<const std::byte* const> source
       });
 }
 
-/// What a rank hands over when it begins a collective.
+/// The arguments of a rank's collective.
 struct shared_task {
   call_description what{};
   const std::byte* input = nullptr;
@@ -54,37 +54,38 @@ struct shared_task {
   shared_reduction reduce = nullptr;
 };
 
-/// How far one rank is in one collective.
+/// The progress of one rank in one collective.
 struct shared_collective {
   shared_task task{};
-  packed_call packed{0, 0, 0};                    // `task.what` as the other ranks see it
-  const mpi_registered_memory* memory = nullptr;  // in which the data lie on all ranks, from `offset` on
-  index_t offset = 0;                             // bytes
+  packed_call packed{0, 0, 0};  // `task.what` as the other ranks see it
+  // Registered memory that contains the data on all ranks, from `offset` on.
+  const mpi_registered_memory* memory = nullptr;
+  index_t offset = 0;  // in bytes
   index_t step_elements = 1;
-  bool collects = false;    // has the third phase
-  bool agreed = false;      // all ranks have begun it with the same arguments
-  bool disagrees = false;   // rank `seen` has begun another
-  int seen = 0;             // ranks, from 0, that the next combine or collect need not look at any more
-  int seen_reduced = 0;     //
-  std::uint64_t first = 0;  // step
+  bool collects = false;   // has the third phase
+  bool agreed = false;     // all ranks have begun it with the same arguments
+  bool disagrees = false;  // rank `seen` has begun a different collective
+  int seen = 0;            // number of ranks, from 0, that the next combine or collect need not check again
+  int seen_reduced = 0;
+  std::uint64_t first = 0;  // first step
   std::uint64_t end = 0;    // the step after the last
-  std::uint64_t fills = 0;  // the next step to be filled, combined, collected
+  std::uint64_t fills = 0;  // the next step to fill, to combine, to collect
   std::uint64_t combines = 0;
   std::uint64_t collects_next = 0;
 
   [[nodiscard]] bool over() const noexcept { return (collects ? collects_next : combines) == end; }
 };
 
-/// Carries out collectives in steps, one collective after the other. All ranks take the same steps, because they follow
-/// from the call and the segment size.
+/// Runs collectives in steps, one collective after the other. All ranks run the same steps, because they follow from
+/// the call and the piece size.
 ///
-///   phase   | what a rank does
-///   fill    | copies what others need of its segment into its slot
-///   combine | when the slots are filled: takes or reduces its part, or all of it
-///   collect | all_reduce of large arrays only, when the parts are reduced: copies the parts of the others
+///   phase   | action of a rank
+///   fill    | copies the elements of its array that others need into its slot
+///   combine | when the slots are filled: copies or reduces its part, or everything
+///   collect | only for all_reduce of large arrays, when the parts are reduced: copies the parts of the others
 ///
-/// A large array in registered memory is reduced where it lies, in one step: nothing is copied but what lies in pages
-/// that are not shared, and the ranks take pieces of it, first of their own part, until none is left.
+/// A large array in registered memory is reduced in place, in one step. Only elements in pages that are not shared are
+/// copied. The ranks take chunks of the array, first from their own part, until none is left.
 class shared_steps {
  public:
   GRADUS_COLD shared_steps(MPI_Comm ranks, int rank, int size, std::size_t segment_bytes,
@@ -98,12 +99,13 @@ class shared_steps {
   [[nodiscard]] std::size_t segment_bytes() const noexcept { return window_.segment_bytes(); }
   [[nodiscard]] const std::shared_ptr<mpi_shared_pool>& pool() const noexcept { return window_.pool(); }
 
-  /// Whether a collective is done where its data lie if they lie in registered memory.
+  /// True if a collective runs in place when its data are in registered memory.
   [[nodiscard]] bool goes_directly(const call_description& what, index_t element_bytes) const noexcept {
     return what.kind == call_kind::all_reduce && what.count * element_bytes * size_ > direct_bytes;
   }
 
-  /// Cuts the collective into steps and numbers them. Those before it are complete, or will be before it moves.
+  /// Splits the collective into steps and numbers them. Earlier collectives are complete, or will be before this one
+  /// moves.
   void start(shared_collective& mine) noexcept {
     const shared_task& task = mine.task;
     const auto segment = static_cast<index_t>(window_.segment_bytes());
@@ -121,16 +123,16 @@ class shared_steps {
     mine.disagrees = false;
   }
 
-  /// Puts down this rank's contribution to the first step, if its slot is free: the others can go on while this rank
-  /// computes.
+  /// Writes this rank's contribution to the first step, if its slot is free, so that the others can proceed while this
+  /// rank computes.
   void offer(shared_collective& mine) noexcept {
     if (may_fill(mine)) {
       fill(mine);
     }
   }
 
-  /// Takes the steps that can be taken without waiting. True if there was one.
-  /// @post if `mine.disagrees`, rank `mine.seen` has begun the collective begun_by_other(mine) instead
+  /// Runs the steps that need no waiting. True if there was one.
+  /// @post if `mine.disagrees`, rank `mine.seen` has begun the different collective begun_by_other(mine)
   bool advance(shared_collective& mine) noexcept {
     bool moved = false;
     for (bool more = true; more;) {
@@ -173,12 +175,12 @@ class shared_steps {
   }
 
  private:
-  // How many steps a rank fills ahead of what it has finished. When ranks share processors with other programs, each
-  // goes so far before it has to wait for another to get its turn.
+  // How many steps ahead of the last complete one a rank fills. If ranks share processors with other programs, each
+  // gets this far before it has to wait until another rank runs.
   static constexpr std::uint64_t ahead = 3;
   static_assert(ahead < mpi_shared_window::slots);
 
-  /// Elements [begin, begin + count) of the array or of each block.
+  /// Elements [begin, begin + count) of the array or of each rank's part.
   struct interval {
     index_t begin;
     index_t count;
@@ -189,7 +191,7 @@ class shared_steps {
     return {begin, std::min(mine.step_elements, mine.task.what.count - begin)};
   }
 
-  /// The part of a segment of `count` elements that rank `owner` reduces; parts begin on lines of the cache.
+  /// The part of a piece of `count` elements that rank `owner` reduces; parts begin at cache lines.
   [[nodiscard]] interval part_of(int owner, index_t count, index_t element_bytes) const noexcept {
     const index_t per_line = 64 / element_bytes;
     const index_t part = ((count + size_ - 1) / size_ + per_line - 1) / per_line * per_line;
@@ -204,7 +206,7 @@ class shared_steps {
     return window_.state(other).reduced.load(std::memory_order_acquire) > step;
   }
 
-  /// All others are done with the step that had the slot before.
+  /// True if all other ranks are done with the step that used the slot before.
   bool may_fill(const shared_collective& mine) noexcept {
     const std::uint64_t finished = mine.collects ? mine.collects_next : mine.combines;
     if (mine.fills == mine.end || mine.fills >= finished + ahead) {
@@ -283,8 +285,8 @@ class shared_steps {
     head.filled.store(step + 1, std::memory_order_release);
   }
 
-  /// In the first step all ranks have come and agree; in later ones those have filled their slots whose data are
-  /// needed.
+  /// In the first step: true if all ranks have arrived and agree. In later steps: true if the ranks with the needed
+  /// data have filled their slots.
   bool may_combine(shared_collective& mine) noexcept {
     if (mine.combines == mine.fills) {
       return false;
@@ -305,7 +307,8 @@ class shared_steps {
         }
       }
       mine.agreed = true;
-      known_done_ = std::max(known_done_, mine.first);  // who has begun this collective is done with those before
+      // A rank that has begun this collective is done with those before.
+      known_done_ = std::max(known_done_, mine.first);
       return true;
     }
     if (mine.task.what.kind == call_kind::broadcast) {
@@ -390,7 +393,7 @@ class shared_steps {
     say_done(mine, step);
   }
 
-  /// After a collective of one step the others see it by this rank's next collective.
+  /// Marks the step as done. After a collective of one step this is unnecessary: the rank's next collective shows it.
   void say_done(const shared_collective& mine, std::uint64_t step) noexcept {
     if (mine.end - mine.first > 1) {
       window_.state(rank_).done.store(step + 1, std::memory_order_release);
@@ -410,7 +413,7 @@ class shared_steps {
     task.reduce(task.what.operation, all_sources(), std::span{results}.first(copy_of_result == nullptr ? 1 : 2), count);
   }
 
-  /// The elements of an array in registered memory that lie in shared pages on all ranks.
+  /// The elements of an array in registered memory that are in shared pages on all ranks.
   [[nodiscard]] static interval shared_part(const shared_collective& mine) noexcept {
     const index_t size = mine.task.element_bytes;
     const index_t count = mine.task.what.count;
@@ -419,7 +422,8 @@ class shared_steps {
     return {first, last - first};
   }
 
-  /// Reduces, in the memory of all ranks, pieces that no other rank has taken; and for itself what is not shared.
+  /// Reduces chunks that no other rank has taken, in the memory of all ranks, and separately the elements that are not
+  /// shared.
   void reduce_in_place(const shared_collective& mine, std::uint64_t step) noexcept {
     const shared_task& task = mine.task;
     const index_t size = task.element_bytes;
@@ -445,7 +449,7 @@ class shared_steps {
     }
   }
 
-  /// The next piece of a rank's part, or as many as there are or more.
+  /// Takes the next chunk of a rank's part; returns its index, which is at least `pieces` if none is left.
   [[nodiscard]] index_t take_piece(int owner, index_t pieces) noexcept {
     mpi_shared_window::word& taken = window_.state(owner).taken;
     const auto all = static_cast<std::uint64_t>(pieces);
@@ -464,11 +468,11 @@ class shared_steps {
     }
   }
 
-  /// Up to so many bytes of all ranks together every rank reduces the whole array: that saves a meeting.
+  /// Up to this many bytes over all ranks, every rank reduces the whole array: that saves a synchronization.
   static constexpr index_t whole_bytes = 32 * 1024;
-  /// The same in registered memory, where more than that is reduced in place.
+  /// The same limit for registered memory; larger arrays are reduced in place.
   static constexpr index_t direct_bytes = 16 * 1024;
-  /// Of an array in registered memory.
+  /// Bytes of a chunk of an array in registered memory.
   static constexpr index_t piece_bytes = 256 * 1024;
 
   mpi_shared_window window_;
@@ -476,8 +480,8 @@ class shared_steps {
   int size_;
   dynamic_array<const std::byte*> sources_;
   dynamic_array<std::byte*> results_;
-  std::uint64_t next_step_ = 0;   // the first that no collective has
-  std::uint64_t known_done_ = 0;  // steps with which all others are done, as far as this rank knows
+  std::uint64_t next_step_ = 0;   // the first step that belongs to no collective yet
+  std::uint64_t known_done_ = 0;  // steps that all other ranks have done, as far as this rank knows
 };
 
 }  // namespace gradus::comm::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The memory that the ranks of a node share, and what they write there about a collective.
+// The shared memory of the ranks of a node, and the flags that they write there about a collective.
 #pragma once
 
 #include <mpi.h>
@@ -29,17 +29,17 @@
 
 namespace gradus::comm::detail {
 
-/// A call in three words, to be compared between ranks.
+/// A call in three words, for comparison between ranks.
 struct packed_call {
   std::uint64_t head = 0;  // kind, reduction, element type, root
   std::uint64_t count = 0;
-  std::uint64_t place = 0;  // of its data in registered memory: the memory's number, and where the data begin
+  std::uint64_t place = 0;  // of its data in registered memory: the number of the memory, and the offset of the data
 
   static constexpr unsigned offset_bits = 44;  // 16 TiB
 
   friend bool operator==(const packed_call&, const packed_call&) = default;
 
-  /// All that is transferable, and nothing for a call without elements.
+  /// The names of all transferable types, and an empty name for a call without elements.
   static constexpr std::array<std::string_view, 8> elements{"",
                                                             element_name<bfloat16>,
                                                             "float16",
@@ -76,34 +76,35 @@ struct packed_call {
   }
 };
 
-/// Memory that the ranks of a node share: of each rank four kinds of words on lines of their own, and slots for data.
+/// The shared memory of the ranks of a node. It has four kinds of flags of each rank, on separate cache lines, and
+/// slots for data.
 ///
-/// A collective is done in steps, which all ranks number alike, one after another over all collectives. In step s a
-/// rank fills its slot s % slots and says so in the slot's head; the others read it. A slot is filled again when all
-/// other ranks are done with the step that had it before.
+/// A collective runs in steps. All ranks number the steps alike, consecutively over all collectives. In step s a rank
+/// fills its slot s % slots and sets the flag in the slot's head; the others then read the slot. The rank fills a slot
+/// again when all other ranks are done with the step that used it before.
 class mpi_shared_window {
  public:
   static constexpr int slots = 4;
-  static constexpr std::size_t line = 128;  // processors fetch pairs of lines of 64 bytes
+  static constexpr std::size_t line = 128;  // processors fetch pairs of 64-byte lines
 
   using word = std::atomic<std::uint64_t>;
   static_assert(word::is_always_lock_free && sizeof(word) == sizeof(std::uint64_t),
                 "gradus::comm::mpi_shared: processes cannot share atomic words of 64 bits on this machine");
 
-  /// The first lines of a slot, and before the slots of a rank: what it has done.
+  /// The first lines of a slot, and before the slots of a rank the lines for the progress of the rank.
   struct alignas(line) slot_head {
-    word filled{0};  // the number of the step after the one whose data lie in the slot
+    word filled{0};  // number of the step after the one whose data are in the slot
     std::uint64_t call_head = 0;
     std::uint64_t call_count = 0;
     std::uint64_t call_place = 0;
   };
   struct alignas(line) rank_state {
-    word reduced{0};              // steps of which the rank has reduced its part
-    alignas(line) word done{0};   // steps after which the rank reads no slot of another any more
-    alignas(line) word taken{0};  // pieces of the rank's part that have been taken, where all ranks reach it
+    word reduced{0};              // steps in which the rank has reduced its part
+    alignas(line) word done{0};   // steps in which the rank no longer reads the slots of others
+    alignas(line) word taken{0};  // chunks of the rank's part that have been taken, in memory that all ranks can access
   };
 
-  /// Called by all ranks of the communicator. Segments of all ranks have the same size, a multiple of 64 bytes.
+  /// Called by all ranks of the communicator. Pieces of all ranks have the same size, a multiple of 64 bytes.
   GRADUS_COLD mpi_shared_window(MPI_Comm ranks, int rank, std::size_t segment_bytes,
                                 std::shared_ptr<mpi_shared_pool> pool)
       : segment_{segment_bytes}, pool_{std::move(pool)}, memory_{&pool_->take(ranks, rank_bytes())} {

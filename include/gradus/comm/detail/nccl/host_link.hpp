@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a communicator of devices needs of the hosts: a first message, and news of ranks that fail.
+// The hosts' side of a communicator of devices: the first message, and notices of failed ranks.
 #pragma once
 
 #include <chrono>           // std::chrono::milliseconds
@@ -22,7 +22,7 @@
 
 namespace gradus::comm::detail {
 
-/// The ranks of a host communicator, without its type.
+/// A type-erased host communicator.
 class host_ranks {
  public:
   host_ranks() = default;
@@ -31,17 +31,17 @@ class host_ranks {
   virtual ~host_ranks() = default;
 
   virtual void broadcast(std::span<std::byte> bytes) = 0;
-  /// @throws communication_error when a rank has failed
+  /// Polls for failures. @throws communication_error if a rank has failed
   virtual void look() = 0;
   virtual void fail(std::string_view reason) noexcept = 0;
 };
 
-/// News of failures come as the failure of a receive that nobody sends to: it ends when any rank of the host
-/// communicator fails, with the rank and the reason.
+/// Detects failures by a receive to which no rank sends. It fails when any rank of the host communicator fails, with
+/// that rank and the reason.
 template <class Communicator>
 class host_ranks_of final : public host_ranks {
  public:
-  /// Takes over a duplicate of its own.
+  /// Takes over a duplicate that is used only here.
   explicit host_ranks_of(Communicator own) : own_{std::move(own)} {
     own_.set_time_limit(std::chrono::hours{24 * 365});
     if (own_.size() > 1) {
@@ -62,10 +62,10 @@ class host_ranks_of final : public host_ranks {
   request news_;
 };
 
-/// The first failure of a group, as one of its ranks knows it: shared by a communicator and its duplicates.
+/// The first failure of a group, as known to one of its ranks; shared by a communicator and its duplicates.
 class host_link {
  public:
-  /// @param hosts  null where the hosts have no channel: then a failure is known to this rank alone
+  /// @param hosts  null if the hosts cannot communicate: then only this rank learns of its failure
   host_link(int rank, std::unique_ptr<host_ranks> hosts) noexcept : rank_{rank}, hosts_{std::move(hosts)} {}
 
   [[nodiscard]] bool failed() {
@@ -73,7 +73,7 @@ class host_link {
     return !failure_.empty();
   }
 
-  /// This rank has failed: tells the others, once.
+  /// This rank has failed: notifies the others, once.
   GRADUS_COLD void fail(std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (!failure_.empty()) {
@@ -89,7 +89,7 @@ class host_link {
     }
   }
 
-  /// Looks for news of the other ranks, at most once in a millisecond. True when some rank has failed.
+  /// Polls for notices of the other ranks, at most once a millisecond. True if any rank has failed.
   [[nodiscard]] bool look() {
     const std::scoped_lock lock{mutex_};
     const clock::time_point now = clock::now();
@@ -110,14 +110,14 @@ class host_link {
     gradus::raise<communication_error>(operation, {}, failure_, {}, where);
   }
 
-  /// The first message, from rank 0 to all.
+  /// Broadcasts the first message from rank 0.
   void broadcast(std::span<std::byte> bytes) { hosts_->broadcast(bytes); }
 
  private:
   std::mutex mutex_;
   int rank_;
   std::unique_ptr<host_ranks> hosts_;
-  std::string failure_;  // empty while all is well
+  std::string failure_;  // empty if none has failed
   clock::time_point next_look_{};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The id with which ranks that have nothing else in common find each other, handed on in a shared file.
+// The file through which ranks that share only a directory exchange the id by which they connect.
 #pragma once
 
 #include <chrono>       // std::chrono::milliseconds
@@ -48,10 +48,10 @@ struct close_file {
   return head;
 }
 
-/// Rank 0 writes the id. The file appears whole or not at all.
-/// @throws configuration_error when there is such a file, perhaps of a run before, or it cannot be written
+/// Writes the id on rank 0. The file appears complete or not at all.
+/// @throws configuration_error if the file exists, perhaps from an earlier run, or cannot be written
 GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::span<const std::byte> id) {
-  // "x": a name that exists is refused, also one that two groups of ranks take at the same time.
+  // "x" refuses a path that exists, also if two groups of ranks create it at the same time.
   const std::string temporary = path + ".part";
   std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
   if (there != nullptr) {
@@ -72,10 +72,10 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   }
 }
 
-/// Other ranks wait for the file and read the id from it.
-/// @throws communication_error when it does not come in time
-/// @throws format_error when it is not such a file
-/// @throws configuration_error when it is for another number of ranks
+/// Waits for the file and reads the id from it, on the other ranks.
+/// @throws communication_error if it does not appear in time
+/// @throws format_error if it is not such a file
+/// @throws configuration_error if it is for another number of ranks
 GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::span<std::byte> id,
                                      std::chrono::milliseconds limit) {
   const clock::time_point deadline = clock::now() + limit;

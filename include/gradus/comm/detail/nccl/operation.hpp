@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// An NCCL communicator and its communications under way: launched on a stream, waited for by events.
+// An NCCL communicator and its communications under way: submitted to a stream, waited for by events.
 #pragma once
 
 #include <cuda_runtime_api.h>  // cudaEventQuery, cudaMallocAsync, cudaMemcpyAsync, cudaPointerGetAttributes
@@ -32,16 +32,16 @@ namespace gradus::comm::detail {
 
 class nccl_channel;
 
-/// Memory that a card can work on in place of a caller's: the same, if it is the card's, or a copy.
+/// GPU memory for a caller's buffer: the buffer itself if it is on the GPU, otherwise a copy.
 struct nccl_buffer {
-  void* data = nullptr;    // what NCCL is given
-  void* caller = nullptr;  // what it stands for
+  void* data = nullptr;    // the memory that NCCL uses
+  void* caller = nullptr;  // the caller's buffer
   std::size_t bytes = 0;
-  void* staged = nullptr;  // on the way between the caller's memory and a copy
+  void* staged = nullptr;  // page-locked memory for the copy to or from the caller's buffer
   bool copies_back = false;
 };
 
-/// A communication under way; its end is an event of the channel's stream.
+/// A communication under way; an event of the channel's stream marks its end.
 class nccl_operation final : public operation {
  public:
   explicit nccl_operation(nccl_channel& channel) : channel_{&channel} {}
@@ -57,8 +57,8 @@ class nccl_operation final : public operation {
   [[nodiscard]] dynamic_array<nccl_buffer>& buffers() noexcept { return buffers_; }
   [[nodiscard]] const cuda_event& end() const noexcept { return end_; }
 
-  /// Page-locked memory for the next buffer: a copy from or to other memory of the host would wait for the stream, and
-  /// so for other ranks.
+  /// Page-locked memory for the next buffer. A copy from or to other host memory would wait for the stream, and so for
+  /// other ranks.
   [[nodiscard]] void* staging(std::size_t bytes) {
     const std::size_t place = buffers_.size();
     if (place == staging_.size()) {
@@ -76,7 +76,7 @@ class nccl_operation final : public operation {
   void release() noexcept override;
 
  private:
-  /// The communication is over: callers get what came for them.
+  /// Ends the communication: copies results to the callers' buffers.
   bool deliver() noexcept {
     for (const nccl_buffer& each : buffers_) {
       if (each.copies_back) {
@@ -94,7 +94,7 @@ class nccl_operation final : public operation {
   dynamic_array<pinned_memory> staging_;
 };
 
-/// A message that has been begun and not yet launched.
+/// A message that is begun but not submitted yet.
 struct nccl_message {
   nccl_operation* operation = nullptr;
   bool sends = false;
@@ -116,7 +116,7 @@ class nccl_channel {
       return;
     }
     static_cast<void>(cudaSetDevice(device_->index()));
-    // Destroying it waits for the other ranks, which may never come after a failure; aborting does not.
+    // ncclCommDestroy waits for the other ranks, which may never arrive after a failure; ncclCommAbort does not.
     if (link_->failed() || std::uncaught_exceptions() > 0) {
       static_cast<void>(ncclCommAbort(communicator_));
     } else {
@@ -139,7 +139,7 @@ class nccl_channel {
       link_->raise(what.describe(), where);
     }
     if (idle_.empty()) {
-      device_->activate();  // its event belongs to the card; the thread may be new, and then has another
+      device_->activate();  // its event belongs to the GPU, and a new thread may have another current GPU
       all_.push_back(std::make_unique<nccl_operation>(*this));
       idle_.push_back(all_.back().get());
     }
@@ -150,7 +150,7 @@ class nccl_channel {
   }
   void give_back(nccl_operation& operation) { idle_.push_back(&operation); }
 
-  /// Memory for NCCL in place of the caller's: host memory is copied to the card, and back if it is `written`.
+  /// GPU memory for a caller's buffer: host memory is copied to the GPU, and back if it is `written`.
   void* lend(nccl_operation& operation, const void* caller, std::size_t bytes, bool read, bool written) {
     if (bytes == 0) {
       return const_cast<void*>(caller);
@@ -176,14 +176,14 @@ class nccl_channel {
     return buffer.data;
   }
 
-  /// Makes the card the current one, and lets the stream begin after what the device has been given so far.
+  /// Makes the GPU the current one, and lets the stream continue after the current work of the device.
   void enter() {
     device_->activate();
     begin_.record(device_->stream());
     stream_.wait(begin_);
   }
 
-  /// Calls work(), which gives NCCL work, and waits until NCCL has it on the stream.
+  /// Calls work(), which submits work to NCCL, and waits until NCCL has put it on the stream.
   template <class Work>
   void launch(nccl_operation& operation, const Work& work) {
     try {
@@ -195,10 +195,10 @@ class nccl_channel {
     }
   }
 
-  /// A message begins to wait for others that are launched with it.
+  /// Adds a message that is submitted together with others.
   void add_message(const nccl_message& message) { messages_.push_back(message); }
 
-  /// Launches the messages that wait, as one group: those of a pair of ranks in the order of their tags.
+  /// Submits the added messages as one group; those of a pair of ranks in the order of their tags.
   void launch_messages() {
     if (messages_.empty()) {
       return;
@@ -219,8 +219,8 @@ class nccl_channel {
     }
   }
 
-  /// Waits until NCCL has ended what it does beside the stream.
-  /// @throws communication_error when it failed, a rank failed, or the time limit is over
+  /// Waits until NCCL has finished its work outside of the stream.
+  /// @throws communication_error if it failed, a rank failed, or the time limit is over
   void settle(ncclResult_t result, const call_description& what, std::chrono::milliseconds limit,
               const std::source_location& where) {
     const clock::time_point deadline = clock::now() + limit;
@@ -242,7 +242,7 @@ class nccl_channel {
     }
   }
 
-  /// Looks at the errors of NCCL and of the other ranks. @throws communication_error
+  /// Polls for errors of NCCL and of the other ranks. @throws communication_error
   void look(const call_description& what, const std::source_location& where) {
     if (link_->look()) {
       abort();
@@ -255,8 +255,8 @@ class nccl_channel {
     }
   }
 
-  /// After another rank has failed: whether an operation that could complete does so soon. A rank that is done and
-  /// leaves is news too, and may come before the end of the last operation.
+  /// After another rank has failed: true if an operation that can complete does so soon. A rank that is done and leaves
+  /// is a failure too, and its notice may arrive before the end of the last operation.
   [[nodiscard]] GRADUS_COLD bool completes(const nccl_operation& operation) {
     backoff pauses{100};
     for (const clock::time_point deadline = clock::now() + reason_grace;
@@ -284,13 +284,13 @@ class nccl_channel {
                                        where);
   }
 
-  /// This rank cannot go on: the others are told, and what is on the stream ends.
+  /// This rank cannot continue: notifies the others, and ends the work on the stream.
   GRADUS_COLD void give_up(std::string_view reason) noexcept {
     link_->fail(reason);
     abort();
   }
 
-  /// Ends the kernels of NCCL that wait for other ranks.
+  /// Ends the NCCL kernels that wait for other ranks.
   GRADUS_COLD void abort() noexcept {
     messages_.clear();
     if (communicator_ != nullptr) {
@@ -301,7 +301,7 @@ class nccl_channel {
     }
   }
 
-  /// Whether the work up to the end of an operation is done.
+  /// True if the work up to the end of an operation is done.
   [[nodiscard]] static bool reached(const nccl_operation& operation) {
     const cudaError_t status = cudaEventQuery(operation.end().get());
     if (status != cudaErrorNotReady) {
@@ -339,7 +339,7 @@ class nccl_channel {
   }
 
   static void stable_sort_by_tag(dynamic_array<nccl_message>& messages) {
-    for (std::size_t i = 1; i < messages.size(); ++i) {  // few, and mostly in order
+    for (std::size_t i = 1; i < messages.size(); ++i) {  // few messages, mostly in order
       for (std::size_t k = i; k > 0 && messages[k].operation->what().tag < messages[k - 1].operation->what().tag; --k) {
         std::swap(messages[k], messages[k - 1]);
       }
@@ -395,20 +395,20 @@ inline void nccl_operation::abandon(bool unwinding) noexcept {
     return;
   }
   if (unwinding) {
-    // NCCL cannot take back one operation: all of the communicator's end.
+    // NCCL cannot withdraw a single operation, so all operations of the communicator end.
     channel_->give_up(gradus::join({what_.describe(), " was left because of an exception"}));
     return;
   }
   try {
     wait(std::source_location::current());
-  } catch (...) {  // the next operation says so
+  } catch (...) {  // the next operation reports it
   }
 }
 
 inline void nccl_operation::release() noexcept {
   try {
     channel_->give_back(*this);
-  } catch (...) {  // without memory it is not used again
+  } catch (...) {  // without memory the operation is not reused
   }
 }
 

@@ -15,7 +15,7 @@
 
 namespace gradus::comm::detail {
 
-/// A communicator as checks see it.
+/// The communicator's properties for checks.
 struct caller {
   std::string_view name;
   int rank;
@@ -56,7 +56,7 @@ GRADUS_NEVER_INLINE inline void require_root(const caller& by, std::string_view 
   }
 }
 
-/// A span of elements as checks see it.
+/// A span of elements, with its name for messages.
 struct named_span {
   std::string_view name;
   std::size_t elements;
@@ -67,7 +67,8 @@ struct named_span {
       : name{called}, elements{data.size()}, bytes{std::as_bytes(data)} {}
 };
 
-/// `whole` has size() blocks of the size of `block`, and `block` is the one of this rank or apart from it.
+/// Checks that `whole` has size() parts of the size of `block`, and that `block` is this rank's part of it or separate
+/// from it.
 GRADUS_NEVER_INLINE inline void require_blocks(const caller& by, std::string_view operation, const named_span& block,
                                                const named_span& whole, const std::source_location& where) {
   require_open(by, operation, where);

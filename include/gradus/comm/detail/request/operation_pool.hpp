@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Operations under way, used again and again.
+// A pool of operations for reuse.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -11,13 +11,13 @@
 namespace gradus::comm::detail {
 
 /// The operations of one channel. Nothing is allocated while one is idle. How many are under way at a time depends on
-/// how late the other ranks are, so there are eight at once, and then twice as many: a late rank in the thousandth step
-/// is no reason to allocate.
+/// how late the other ranks are. So the pool begins with eight operations and then doubles: steady-state steps do not
+/// allocate.
 template <class Operation>
 class operation_pool {
  public:
-  /// An idle operation; new ones are made from `arguments` if there is none. It stays idle until it is taken, so that
-  /// an exception on the way loses nothing.
+  /// Returns an idle operation; if there is none, makes new ones from `arguments`. It stays idle until take(), so that
+  /// an exception in between loses nothing.
   template <class... Arguments>
   [[nodiscard]] Operation& idle(Arguments&... arguments) {
     if (idle_.empty()) {
@@ -32,12 +32,12 @@ class operation_pool {
     return *idle_.back();
   }
 
-  /// The operation that idle() returned last is in use now.
+  /// Marks the operation that idle() returned last as used.
   void take() noexcept { idle_.pop_back(); }
 
   void put_back(Operation& over) noexcept { idle_.push_back(&over); }  // within its reserved capacity
 
-  /// Idle and in use.
+  /// Number of operations, idle and used.
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
  private:

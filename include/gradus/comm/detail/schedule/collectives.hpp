@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Algorithms of collectives over send and receive, written down as schedules.
+// Collective algorithms over send and receive, as message schedules.
 #pragma once
 
 #include <bit>      // std::bit_floor
@@ -11,25 +11,25 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
 
-// With p ranks, n bytes, latency a, time b to send a byte and c to combine one (R. Thakur, R. Rabenseifner, W. Gropp,
-// Optimization of collective communication operations in MPICH, 2005):
+// Costs for p ranks and n bytes, with latency a, time b to send a byte and time c to combine one (R. Thakur, R.
+// Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005):
 //
 //   ring                 2 (p-1) a          + 2 (p-1)/p n b + (p-1)/p n c
 //   halving-doubling     2 log2(p) a        + 2 (p-1)/p n b + (p-1)/p n c      p a power of two
 //   recursive doubling   log2(p) (a + n b + n c)                               p a power of two
 namespace gradus::comm::detail {
 
-/// Chunk `i`, any integer that counts around, of `chunks` of a range.
+/// Chunk `i` of `chunks` of a range; `i` is any integer, modulo `chunks`.
 [[nodiscard]] inline element_range chunk_of(const element_range& whole, index_t chunks, index_t i) noexcept {
   i = ((i % chunks) + chunks) % chunks;
   return {whole.begin + part_bound(whole.size(), chunks, i), whole.begin + part_bound(whole.size(), chunks, i + 1)};
 }
 
-/// A ring through all positions of a group in steps of `stride`, which has no divisor in common with their number.
+/// A ring through all positions of a group in steps of `stride`, which has no common divisor with their number.
 struct ring_place {
-  index_t place = 0;  ///< of this rank, counted along the ring
-  int next = 0;       ///< rank
-  int previous = 0;   ///< rank
+  index_t place = 0;  ///< position of this rank along the ring
+  int next = 0;       ///< the next rank
+  int previous = 0;   ///< the previous rank
 };
 
 [[nodiscard]] inline ring_place place_on_ring(const rank_group& group, int stride) noexcept {
@@ -54,22 +54,22 @@ struct ring_place {
   return strides;
 }
 
-/// First half of the ring: the chunk place + 1 is complete in the end. Step `step` of p - 1.
+/// Adds step `step` of p - 1 of the reduce phase of a ring: at the end, chunk place + 1 is complete on this rank.
 inline void add_ring_reduce_step(schedule& plan, const ring_place& own, const element_range& whole, int ranks,
                                  int step) {
   plan.send(own.next, chunk_of(whole, ranks, own.place - step));
   plan.receive(own.previous, chunk_of(whole, ranks, own.place - step - 1), arrival::combine);
 }
 
-/// Second half: the rank has chunk place + `offset` and gets all others. Step `step` of p - 1.
+/// Adds step `step` of p - 1 of the gather phase: the rank has chunk place + `offset` and receives all others.
 inline void add_ring_gather_step(schedule& plan, const ring_place& own, const element_range& whole, int ranks, int step,
                                  int offset) {
   plan.send(own.next, chunk_of(whole, ranks, own.place + offset - step));
   plan.receive(own.previous, chunk_of(whole, ranks, own.place + offset - step - 1), arrival::replace);
 }
 
-/// All-reduce around `rings` rings at once, each for its own part of the array. Any number of ranks and elements; chunk
-/// i of a ring is combined in the order of the places i, i+1, ..., around.
+/// All-reduce over `rings` rings at the same time, each for its own part of the array. For any number of ranks and
+/// elements. Chunk i of a ring is combined in the order of the positions i, i+1, ..., around the ring.
 ///
 /// Reference: P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const element_range& whole, int rings = 1) {
@@ -90,17 +90,17 @@ inline void add_ring_all_reduce(schedule& plan, const rank_group& group, const e
   }
 }
 
-/// The rank at position i of the group ends with chunk i of p reduced.
+/// At the end, the rank at position i of the group has chunk i of p reduced.
 inline void add_ring_reduce_scatter(schedule& plan, const rank_group& group, const element_range& whole) {
   const int ranks = group.size();
   ring_place own = place_on_ring(group, 1);
-  own.place -= 1;  // so that chunk `self` is the last one to come
+  own.place -= 1;  // so that chunk `self` is the last to arrive
   for (int step = 0; step < ranks - 1; ++step) {
     add_ring_reduce_step(plan, own, whole, ranks, step);
   }
 }
 
-/// The rank at position i begins with chunk i of p; all end with all chunks.
+/// At the begin, the rank at position i has chunk i of p; at the end all ranks have all chunks.
 inline void add_ring_all_gather(schedule& plan, const rank_group& group, const element_range& whole) {
   const int ranks = group.size();
   const ring_place own = place_on_ring(group, 1);
@@ -109,7 +109,7 @@ inline void add_ring_all_gather(schedule& plan, const rank_group& group, const e
   }
 }
 
-/// What position `v` of a power of two has when the range has been halved for the masks 1, 2, ... below `masks`.
+/// The part of position `v` in a power of two after halving the range for the masks 1, 2, ... below `masks`.
 [[nodiscard]] inline element_range halved(element_range range, int v, int masks) noexcept {
   for (int mask = 1; mask < masks; mask *= 2) {
     const index_t middle = range.begin + range.size() / 2;
@@ -118,8 +118,8 @@ inline void add_ring_all_gather(schedule& plan, const rank_group& group, const e
   return range;
 }
 
-/// Reduce-scatter by halving among the positions [first, first + size) of a group, `size` being a power of two: nearest
-/// neighbours exchange the largest messages. Position v ends with halved(whole, v, size) reduced.
+/// Reduce-scatter by halving among the positions [first, first + size) of a group; `size` is a power of two. Nearest
+/// neighbors exchange the largest messages. At the end, position v has halved(whole, v, size) reduced.
 inline void add_halving(schedule& plan, const rank_group& group, const element_range& whole, int first, int size) {
   const int v = group.self - first;
   for (int mask = 1; mask < size; mask *= 2) {
@@ -139,8 +139,8 @@ inline void add_doubling(schedule& plan, const rank_group& group, const element_
   }
 }
 
-/// Brings any number of ranks down to a power of two: of the first 2 (p - q) ranks the even ones give their whole array
-/// to the odd ones, which calls `function` with the group that remains; then they get the result.
+/// Folds any number of ranks p to a power of two q. Of the first 2 (p - q) ranks, the even ones send their whole array
+/// to the odd ones, which call `function` with the remaining group; then the even ones receive the result.
 template <class Function>
 void with_folded_group(schedule& plan, const rank_group& group, const element_range& whole, const Function& function) {
   const int ranks = group.size();
@@ -167,7 +167,7 @@ void with_folded_group(schedule& plan, const rank_group& group, const element_ra
   }
 }
 
-/// All-reduce by halving and doubling; a number of ranks that is no power of two is folded first.
+/// All-reduce by halving and doubling; a number of ranks that is not a power of two is folded first.
 ///
 /// Reference: R. Rabenseifner, Optimization of collective reduction operations, 2004.
 inline void add_halving_doubling(schedule& plan, const rank_group& group, const element_range& whole) {
@@ -177,9 +177,9 @@ inline void add_halving_doubling(schedule& plan, const rank_group& group, const 
   });
 }
 
-/// All-reduce by halving and doubling in blocks, the powers of two that add up to the number of ranks: reduce-scatter
-/// inside each block; each block's segments go to the owners of their parts in the next larger block and are added
-/// there; the results come back the same way; all-gather inside each block.
+/// All-reduce by halving and doubling in blocks of ranks: the powers of two that sum to the number of ranks. First a
+/// reduce-scatter within each block. Each block's parts go to the owners of these parts in the next larger block, which
+/// combine them; the results return the same way. At last an all-gather within each block.
 ///
 /// Reference: P. Goyal et al., Accurate, large minibatch SGD: training ImageNet in 1 hour, 2017, section 4; the
 /// algorithm is Rabenseifner's.
@@ -204,7 +204,7 @@ inline void add_binary_blocks(schedule& plan, const rank_group& group, const ele
   if (smaller > 0) {
     plan.receive(group.rank(smaller_first + v % smaller), own, arrival::combine);
   }
-  // The positions of the larger block whose segments lie in this one's have its low bits.
+  // The positions in the larger block whose parts are inside this position's part have its low bits.
   for (int w = v; w < larger; w += size) {
     plan.send(group.rank(larger_first + w), halved(whole, w, larger));
   }
@@ -217,7 +217,8 @@ inline void add_binary_blocks(schedule& plan, const rank_group& group, const ele
   add_doubling(plan, group, whole, first, size);
 }
 
-/// All-reduce of short arrays: whole arrays are exchanged with ranks 1, 2, 4, ... away; both compute the same bits.
+/// All-reduce of short arrays: ranks exchange whole arrays with ranks 1, 2, 4, ... away, and both compute the same
+/// bits.
 inline void add_recursive_doubling(schedule& plan, const rank_group& group, const element_range& whole) {
   with_folded_group(plan, group, whole, [&](const rank_group& power) {
     for (int mask = 1; mask < power.size(); mask *= 2) {
@@ -228,7 +229,7 @@ inline void add_recursive_doubling(schedule& plan, const rank_group& group, cons
   });
 }
 
-/// The range goes from position `root` down a binomial tree.
+/// Sends the range from position `root` down a binomial tree.
 inline void add_tree_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   const int v = (group.self + ranks - root) % ranks;
@@ -246,7 +247,7 @@ inline void add_tree_broadcast(schedule& plan, const rank_group& group, const el
   }
 }
 
-/// Combined up a binomial tree to position `root`; what the other ranks have in the end is of no use.
+/// Combines up a binomial tree to position `root`; the final content of the other ranks' arrays is unspecified.
 inline void add_tree_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   const int v = (group.self + ranks - root) % ranks;
@@ -261,7 +262,7 @@ inline void add_tree_reduce(schedule& plan, const rank_group& group, const eleme
   }
 }
 
-/// Long arrays: the root deals out chunks, which then go around a ring.
+/// Broadcast of long arrays: the root scatters chunks, which then travel around a ring.
 inline void add_scattered_broadcast(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   if (group.self == root) {
@@ -275,7 +276,7 @@ inline void add_scattered_broadcast(schedule& plan, const rank_group& group, con
   add_ring_all_gather(plan, group, whole);
 }
 
-/// Long arrays: reduce-scatter, then the root collects the chunks.
+/// Reduce of long arrays: a reduce-scatter, then the root gathers the chunks.
 inline void add_gathered_reduce(schedule& plan, const rank_group& group, const element_range& whole, int root) {
   const int ranks = group.size();
   add_ring_reduce_scatter(plan, group, whole);
@@ -289,9 +290,9 @@ inline void add_gathered_reduce(schedule& plan, const rank_group& group, const e
   }
 }
 
-/// In round k every rank tells the one 2^k further on that it has come, and hears of the one 2^k before.
+/// In round k, every rank signals its arrival to the rank 2^k ahead and receives the signal of the rank 2^k behind.
 ///
-/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier strategy, 1988.
+/// Reference: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, 1988.
 inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
   const int ranks = group.size();
   for (int distance = 1; distance < ranks; distance *= 2) {
@@ -300,13 +301,13 @@ inline void add_dissemination_barrier(schedule& plan, const rank_group& group) {
   }
 }
 
-/// Ranks by nodes, in the order of the ranks.
+/// The ranks of each node, in the order of the ranks.
 struct node_map {
   dynamic_array<dynamic_array<int>> nodes;
   int own_node = 0;
-  int own_place = 0;  ///< in the node
+  int own_place = 0;  ///< position in its node
 
-  /// Whether all nodes have the same number of ranks.
+  /// True if all nodes have the same number of ranks.
   [[nodiscard]] bool even() const noexcept {
     bool same = true;
     for (const auto& each : nodes) {
@@ -316,9 +317,10 @@ struct node_map {
   }
 };
 
-/// All-reduce in two levels. With as many ranks on every node: reduce-scatter in the node, then as many all-reduces
-/// between nodes at once as a node has ranks, each of one part of the array, then all-gather in the node: between nodes
-/// travels 1/ranks of the bytes for each rank. Otherwise the first rank of each node speaks for it.
+/// All-reduce in two levels. If all nodes have the same number of ranks: a reduce-scatter within the node; then one
+/// all-reduce between nodes for each rank of a node, all at the same time, each for one part of the array; then an
+/// all-gather within the node. Each rank sends 1/ranks of the bytes between nodes. Otherwise the first rank of each
+/// node is its leader.
 inline void add_hierarchical(schedule& plan, const node_map& map, const element_range& whole, bool ring_between) {
   const auto& node = map.nodes[static_cast<std::size_t>(map.own_node)];
   const rank_group local{{node.data(), node.size()}, map.own_place};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Carries out schedules of messages: collectives over the send and receive of a communicator.
+// Runs message schedules: collectives over the send and receive of a communicator.
 #pragma once
 
 #include <algorithm>        // std::clamp, std::max, std::min
@@ -30,7 +30,7 @@
 
 namespace gradus::comm::detail {
 
-/// Messages of bytes, whatever the communicator.
+/// Messages of bytes over any communicator.
 class byte_channel {
  public:
   virtual request send(int peer, std::span<const std::uint8_t> bytes, int tag) = 0;
@@ -58,7 +58,7 @@ class byte_channel_of final : public byte_channel {
   Communicator* communicator_;
 };
 
-/// What the elements of an array are to a schedule: their size, and how two of them are combined.
+/// The size of an element and the function that combines elements, for schedules.
 struct element_arithmetic {
   /// target[i] = target[i] op source[i] for count elements
   using combiner = void (*)(reduction operation, std::byte* target, const std::byte* source, index_t count);
@@ -75,7 +75,7 @@ template <transferable Element>
           }};
 }
 
-/// When a collective that was carried out by messages is complete, its result may have to go elsewhere.
+/// A copy of the result after a collective is complete.
 struct final_copy {
   void* to = nullptr;
   const void* from = nullptr;
@@ -84,15 +84,15 @@ struct final_copy {
 
 class schedule_run;
 
-/// The collectives under way on one channel. They move forward together, whichever is waited for.
+/// The collectives under way on one channel. They progress together, for whichever one a rank waits.
 class schedule_runs {
  public:
-  /// @param channel  used by nothing else
+  /// @param channel  not used for anything else
   explicit schedule_runs(byte_channel& channel) noexcept : channel_{&channel} {}
   schedule_runs(const schedule_runs&) = delete;
   schedule_runs& operator=(const schedule_runs&) = delete;
 
-  /// A collective that is not under way. Nothing is allocated if one is over.
+  /// Returns a collective that is not under way. Nothing is allocated if there is one.
   schedule_run& idle();
 
   void activate(schedule_run& begun) noexcept;
@@ -120,7 +120,7 @@ class schedule_run final : public operation {
  public:
   explicit schedule_run(schedule_runs& owner) noexcept : owner_{&owner} {}
 
-  /// Memory of the collective's own, at least so many bytes.
+  /// A buffer of the collective with at least `bytes` bytes.
   std::byte* staging(std::size_t bytes) {
     if (staging_.size() < bytes) {
       staging_ = dynamic_array<std::byte>(bytes);
@@ -148,7 +148,7 @@ class schedule_run final : public operation {
     if (sends_.size() < plan_->sends().size()) {
       sends_ = dynamic_array<request>(plan_->sends().size());
     }
-    // What comes before its receive is posted is copied twice: many receives are posted.
+    // Data that arrive before the receive is posted are copied twice, so post many receives.
     slot_ = (plan_->longest_receive() * element.bytes + 63) / 64 * 64;
     window_ = std::clamp<index_t>(most_scratch / std::max<index_t>(slot_, 1), 4, 256);
     const index_t used = std::min(window_, all_receives());
@@ -189,7 +189,7 @@ class schedule_run final : public operation {
       try {
         wait(std::source_location::current());
       } catch (...) {
-        // The communicator has failed; its next operation says so.
+        // The communicator has failed; its next operation reports it.
       }
     }
     drop_messages();
@@ -197,7 +197,7 @@ class schedule_run final : public operation {
 
   void release() noexcept override { owner_->retire(*this); }
 
-  /// Does what can be done at once.
+  /// Makes all progress that is possible without waiting.
   void advance() noexcept {
     if (failure_ != nullptr || over_) {
       return;
@@ -216,7 +216,7 @@ class schedule_run final : public operation {
   }
 
  private:
-  static constexpr index_t most_scratch = 16 * 1024 * 1024;  // bytes, unless segments are long
+  static constexpr index_t most_scratch = 16 * 1024 * 1024;  // bytes, unless messages are long
 
   [[nodiscard]] index_t all_sends() const noexcept { return static_cast<index_t>(plan_->sends().size()); }
   [[nodiscard]] index_t all_receives() const noexcept { return static_cast<index_t>(plan_->receives().size()); }
@@ -226,7 +226,7 @@ class schedule_run final : public operation {
             static_cast<std::size_t>(range.size() * element_.bytes)};
   }
 
-  /// One round over sends and receives. True if something moved that may let others move.
+  /// Tests all sends and receives once. True if there was progress that may let others continue.
   bool step() {
     const auto sends = plan_->sends();
     const auto receives = plan_->receives();
@@ -271,7 +271,7 @@ class schedule_run final : public operation {
     }
   }
 
-  /// "from rank 3 or to rank 4"
+  /// The missing messages as text: "from rank 3 or to rank 4".
   [[nodiscard]] std::string missing() const {
     std::string text;
     if (consumed_ < all_receives()) {
@@ -305,12 +305,12 @@ class schedule_run final : public operation {
   index_t begun_ = 0;     // sends begun
   index_t sent_ = 0;      // sends complete
   index_t posted_ = 0;    // receives begun
-  index_t consumed_ = 0;  // receives dealt with
+  index_t consumed_ = 0;  // receives processed
   bool over_ = false;
   std::exception_ptr failure_;
   dynamic_array<request> sends_;
-  index_t window_ = 0;  // receives under way at most
-  index_t slot_ = 0;    // bytes for each of them
+  index_t window_ = 0;  // limit of receives under way
+  index_t slot_ = 0;    // bytes for each receive
   dynamic_array<request> receives_;
   dynamic_array<std::byte> scratch_;
   dynamic_array<std::byte> staging_;
@@ -322,7 +322,7 @@ inline schedule_run& schedule_runs::idle() {
   return each;
 }
 
-/// @pre `begun` is what idle() returned last
+/// @pre `begun` is the last result of idle()
 inline void schedule_runs::activate(schedule_run& begun) noexcept {
   runs_.take();
   active_.push_back(&begun);  // within its reserved capacity

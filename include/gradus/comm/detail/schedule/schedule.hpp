@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The messages of one collective on one rank, as data.
+// The message schedule of one collective on one rank, as data.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -12,7 +12,7 @@
 
 namespace gradus::comm::detail {
 
-/// The bounds of part i of `parts` nearly equal parts of `count` elements: part i is [bound(i), bound(i+1)).
+/// The first element of part i of `parts` nearly equal parts of `count` elements: part i is [bound(i), bound(i+1)).
 constexpr index_t part_bound(index_t count, index_t parts, index_t i) noexcept {
   return count / parts * i + count % parts * i / parts;
 }
@@ -29,35 +29,35 @@ struct element_range {
   friend constexpr bool operator==(const element_range&, const element_range&) = default;
 };
 
-/// What a rank does with elements that have come.
+/// What a rank does with received elements.
 enum class arrival : unsigned char {
-  replace,        ///< they take the place of its own
+  replace,        ///< own = received
   combine,        ///< own = own op received
-  combine_after,  ///< own = received op own: where two ranks must compute the same bits from each other's elements
+  combine_after,  ///< own = received op own, if two ranks must compute the same bits from each other's elements
 };
 
 struct scheduled_send {
   int peer = 0;
   element_range range;
-  index_t after = 0;  ///< begins when so many receives are dealt with
+  index_t after = 0;  ///< begins after this many receives are processed
 };
 
 struct scheduled_receive {
   int peer = 0;
   element_range range;
   arrival what = arrival::replace;
-  index_t after = 0;  ///< touches the array when so many sends are complete
+  index_t after = 0;  ///< writes to the array after this many sends are complete
 };
 
-/// The sends and receives of one rank in one collective, written down in the order of a program that does one thing
-/// after the other. Long messages are cut into segments, so that a segment is combined or passed on while the next one
-/// travels: a send waits only for the receives that change what it sends, and a receive only for the sends that still
-/// read what it changes. Two ranks cut the same range into the same segments, and messages from one rank to another
-/// come in the order in which they are sent. Empty ranges need no message; a `signal` is one without elements.
+/// The sends and receives of one rank in one collective, in program order. Long messages are split, so that one part is
+/// combined or passed on while the next travels. A send waits only for the receives that change its elements, and a
+/// receive only for the sends that still read the elements that it changes. Two ranks split the same range into the
+/// same messages, and messages from one rank to another arrive in the order in which they are sent. Empty ranges need
+/// no message; a `signal` is a message without elements.
 class schedule {
  public:
-  /// Forgets everything.
-  /// @param segment  elements of a message at most
+  /// Removes all messages.
+  /// @param segment  largest number of elements of a message
   void clear(index_t segment) {
     segment_ = std::max<index_t>(segment, 1);
     longest_ = 0;
@@ -86,7 +86,7 @@ class schedule {
     });
   }
 
-  /// A message without elements, sent when all receives so far are dealt with.
+  /// Adds a message without elements, sent after all receives so far are processed.
   void send_signal(int peer) {
     sends_.push_back({.peer = peer, .range = {}, .after = static_cast<index_t>(receives_.size())});
   }
@@ -96,7 +96,7 @@ class schedule {
   [[nodiscard]] std::span<const scheduled_receive> receives() const noexcept {
     return {receives_.data(), receives_.size()};
   }
-  /// Elements of the longest message that is received.
+  /// Number of elements of the longest message that is received.
   [[nodiscard]] index_t longest_receive() const noexcept { return longest_; }
 
  private:
@@ -109,7 +109,7 @@ class schedule {
     }
   }
 
-  /// Sends begin in their order, so none begins before the one ahead of it.
+  /// Sends begin in order, so none begins before the one in front of it.
   [[nodiscard]] index_t last_after() const noexcept { return sends_.empty() ? 0 : sends_.back().after; }
 
   index_t segment_ = 1;
@@ -118,7 +118,7 @@ class schedule {
   dynamic_array<scheduled_receive> receives_;
 };
 
-/// The ranks that take part in (a part of) a collective, and which of them this one is.
+/// The ranks that take part in a collective or a part of it, and the position of this rank.
 struct rank_group {
   std::span<const int> ranks;
   int self = 0;  ///< the position of this rank

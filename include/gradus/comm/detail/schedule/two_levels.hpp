@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// All-reduces in two levels under way: three stages a segment, the levels at work at the same time.
+// Two-level all-reduces under way: three stages for each piece, with both levels at work at the same time.
 #pragma once
 
 #include <algorithm>        // std::max, std::min
@@ -21,7 +21,7 @@ namespace gradus::comm::detail {
 
 enum class two_level_stage : unsigned char { gather_in, across, spread_out };
 
-/// Elements of the array, and where this rank's block of them is reduced; none if a leader speaks for the node.
+/// A range of the array, and the buffer for this rank's block of it; null if the node uses a leader.
 struct two_level_segment {
   std::byte* data;
   index_t count;
@@ -39,7 +39,7 @@ struct two_level_task {
 
 class two_level_queue;
 
-/// One all-reduce. Every rank begins the stages of a node in one order, which follows from the number of segments:
+/// One all-reduce. Every rank of a node begins the stages in the same order, which follows from the number of pieces:
 /// in(0), in(1), out(0), in(2), out(1), ...
 class two_level_run final : public operation {
  public:
@@ -53,7 +53,7 @@ class two_level_run final : public operation {
  private:
   friend class two_level_queue;
 
-  static constexpr index_t slots = 3;  // segments under way
+  static constexpr index_t slots = 3;  // pieces under way
 
   struct slot {
     dynamic_array<std::byte> block;
@@ -75,16 +75,16 @@ class two_level_run final : public operation {
     return {data, count, nullptr, 0};
   }
 
-  /// The next thing to do on the node is to begin a segment, not to end one.
+  /// True if the next action within the node is to begin a piece, not to end one.
   [[nodiscard]] bool begins_next() const noexcept { return ins_ < segments_ && ins_ < outs_ + slots - 1; }
 
-  /// What has to be complete before this run can begin anything more, or be over.
+  /// The request that must complete before this run can begin more stages, or end.
   [[nodiscard]] request& obstacle() noexcept {
     if (outs_ == segments_) {
       return of(over_).out;
     }
     if (begins_next()) {
-      return of(ins_).out;  // of the segment that had the slot before
+      return of(ins_).out;  // of the piece that used the slot before
     }
     return acrosses_ > outs_ ? of(outs_).across : of(acrosses_).in;
   }
@@ -93,27 +93,27 @@ class two_level_run final : public operation {
   two_level_task task_{};
   int blocks_ = 1;
   index_t segment_elements_ = 1;
-  index_t even_elements_ = 0;  // go in blocks, or all if a leader speaks
+  index_t even_elements_ = 0;  // elements that are split into blocks, or all elements if the node uses a leader
   index_t even_segments_ = 0;
   index_t segments_ = 0;
-  index_t ins_ = 0;  // segments whose stage has begun
+  index_t ins_ = 0;  // pieces with begun first stage
   index_t acrosses_ = 0;
   index_t outs_ = 0;
-  index_t over_ = 0;  // segments that are complete
+  index_t over_ = 0;  // complete pieces
   slot slots_[slots];
   std::exception_ptr failure_;
   two_level_run* next_ = nullptr;
 };
 
-/// The all-reduces of a rank. One begins its stages when the one before it has begun all of its own.
+/// The all-reduces of a rank. Each begins its stages after the one before has begun all of its own.
 class two_level_queue {
  public:
   explicit two_level_queue(void* owner) noexcept : owner_{owner} {}
   two_level_queue(const two_level_queue&) = delete;
   two_level_queue& operator=(const two_level_queue&) = delete;
 
-  /// @param blocks         into which a segment is cut; 1: a leader speaks for the node
-  /// @param segment_bytes  0 for one segment
+  /// @param blocks         number of blocks into which a piece is split; 1: the node uses a leader
+  /// @param segment_bytes  0: one piece
   request begin(const two_level_task& task, int blocks, index_t segment_bytes) {
     require_whole();
     two_level_run& run = runs_.idle(*this);
@@ -143,7 +143,7 @@ class two_level_queue {
     return pending;
   }
 
-  /// Begins what can be begun. True if something has moved.
+  /// Begins all stages that can begin. True if there was progress.
   bool advance() noexcept {
     bool moved = false;
     while (head_ != nullptr) {
@@ -157,7 +157,7 @@ class two_level_queue {
     return moved;
   }
 
-  /// Moves the run forward. True if it is over.
+  /// Makes progress in the run. True if it is over.
   /// @throws communication_error
   bool look(two_level_run& run, bool& moved) {
     moved = advance();
@@ -172,13 +172,13 @@ class two_level_queue {
     return run.over_ == run.segments_;
   }
 
-  /// The run before which no other can move, or the run itself.
+  /// The run that all others wait for, or the run itself.
   [[nodiscard]] two_level_run& blocking(two_level_run& run) const noexcept {
     return run.outs_ == run.segments_ || head_ == nullptr ? run : *head_;
   }
 
-  /// The run was not completed: its buffers are not in use any more, and no run moves from now on, because the ranks of
-  /// a node might take different steps.
+  /// Abandons an incomplete run: its buffers are no longer in use, and no run progresses from now on, because the ranks
+  /// of a node could take different steps.
   void give_up(two_level_run& run, std::exception_ptr reason) noexcept {
     for (two_level_run::slot& each : run.slots_) {
       each.in.cancel();
@@ -194,7 +194,7 @@ class two_level_queue {
   void put_back(two_level_run& run) noexcept { runs_.put_back(run); }
 
  private:
-  /// @throws what one of the runs has thrown
+  /// @throws the exception of a failed run
   void require_whole() const {
     if (broken_ != nullptr) {
       std::rethrow_exception(broken_);
@@ -235,7 +235,7 @@ class two_level_queue {
     return run.task_.begin(owner_, stage, run.segment(k), run.task_.operation);
   }
 
-  /// All stages have begun: the last segments complete.
+  /// All stages have begun: completes the last pieces.
   void finish(two_level_run& run) noexcept {
     try {
       run.over_ = std::max<index_t>(run.over_, run.segments_ - two_level_run::slots);
@@ -249,7 +249,7 @@ class two_level_queue {
 
   void* owner_;
   two_level_run* head_ = nullptr;  // the runs that have stages to begin, in the order in which they were begun
-  two_level_run* tail_ = nullptr;  // meaningful while there is a head
+  two_level_run* tail_ = nullptr;  // valid only if head_ is not null
   std::exception_ptr broken_;
   operation_pool<two_level_run> runs_;
 };
@@ -261,7 +261,7 @@ inline bool two_level_run::test(const std::source_location&) {
 
 inline void two_level_run::wait(const std::source_location& where) {
   constexpr int spins = 200;
-  constexpr int looks = 1000;  // at both levels, before a wait for one of them
+  constexpr int looks = 1000;  // polls of both levels, before a wait for one of them
   backoff rest{spins};
   for (int idle = 0;;) {
     bool moved = false;
@@ -277,7 +277,7 @@ inline void two_level_run::wait(const std::source_location& where) {
       idle = 0;
       two_level_run& first = queue_->blocking(*this);
       try {
-        first.obstacle().wait(where);  // knows its time limit, and the failures of its ranks
+        first.obstacle().wait(where);  // it has its own time limit and detects failures of its ranks
       } catch (...) {
         first.failure_ = std::current_exception();
         queue_->give_up(first, first.failure_);

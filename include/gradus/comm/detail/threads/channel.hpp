@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A channel of thread ranks: where collectives meet and messages find their receivers.
+// A channel of thread ranks: it brings collectives together and matches messages with receivers.
 #pragma once
 
 #include <atomic>           // std::atomic
@@ -28,8 +28,8 @@
 
 namespace gradus::comm::detail {
 
-/// One message between two thread ranks: copied once, from the sender's buffer to the receiver's, by whichever of the
-/// two looks first after both have come.
+/// One message between two thread ranks. It is copied once, from the sender's buffer to the receiver's, by the rank
+/// that polls first after both have begun.
 class thread_message {
  public:
   struct end final : operation {
@@ -46,7 +46,7 @@ class thread_message {
     void release() noexcept override { message->drop(); }
   };
 
-  /// Messages from one rank to another that have one end only, in the order in which they came.
+  /// Messages from one rank to another that only one of them has begun, in order.
   struct mailbox {
     std::mutex mutex;
     thread_message* first = nullptr;
@@ -63,7 +63,7 @@ class thread_message {
     receiver.message = this;
   }
 
-  /// Joins one end to the message in the box that waits for it, or puts `fresh()` there.
+  /// Matches one end with a waiting message in the box, or adds `fresh()` to the box.
   template <class Fresh>
   static request post(mailbox& box, bool sending, int rank, const call_description& what, const void* data,
                       std::size_t bytes, std::chrono::milliseconds limit, Fresh&& fresh) {
@@ -91,7 +91,7 @@ class thread_message {
     if (sending) {
       message->from_ = data;
     } else {
-      message->to_ = const_cast<void*>(data);  // it came as a pointer to mutable elements
+      message->to_ = const_cast<void*>(data);  // the caller passed a pointer to mutable elements
     }
     lock.unlock();
     if (matched) {
@@ -100,7 +100,7 @@ class thread_message {
     return request{end};
   }
 
-  thread_message* next_ = nullptr;  // in its mailbox or in the pool
+  thread_message* next_ = nullptr;  // the next one in its mailbox or in the pool
 
  private:
   enum class stage : std::uint32_t { open, matched, copying, finished, broken };
@@ -143,7 +143,7 @@ class thread_message {
     world_->wake();
   }
 
-  /// Copies unless the other rank does.
+  /// Copies, unless the other rank does.
   void copy() noexcept {
     stage expected = stage::matched;
     if (stage_.compare_exchange_strong(expected, stage::copying, std::memory_order_seq_cst)) {
@@ -160,7 +160,8 @@ class thread_message {
   }
 
   bool look(end& mine, const std::source_location& where) {
-    const bool alone = peer_departed(mine);  // before the stage: a peer that has departed came before or never comes
+    // Read before the stage: a peer that has departed has begun its end before, or never will.
+    const bool alone = peer_departed(mine);
     stage now = stage_.load(std::memory_order_seq_cst);
     if (now == stage::matched) {
       copy();
@@ -205,7 +206,7 @@ class thread_message {
     gradus::raise<communication_error>(mine.what.describe(), {}, reason, "set_time_limit allows longer waits", where);
   }
 
-  /// Takes the buffer back. False if the message has been delivered instead.
+  /// Takes the buffer back. False if the message has been delivered already.
   bool withdraw() noexcept {
     {
       const std::scoped_lock lock{box_->mutex};
@@ -225,7 +226,7 @@ class thread_message {
       if (now == stage::finished || now == stage::broken) {
         return now == stage::broken;
       }
-      std::this_thread::yield();  // the other rank is about to match or to copy, which ends by itself
+      std::this_thread::yield();  // the other rank is about to match or to copy, which ends soon
     }
   }
 
@@ -243,7 +244,7 @@ class thread_message {
     try {
       wait(mine, std::source_location::current());
     } catch (...) {
-      // The group has failed; the next operation says so.
+      // The group has failed; the next operation reports it.
     }
   }
 
@@ -260,15 +261,15 @@ class thread_message {
   std::mutex* pool_mutex_;
   thread_message** pool_;
   mailbox* box_ = nullptr;
-  bool linked_ = false;  // guarded by the box
+  bool linked_ = false;  // protected by the box
   const void* from_ = nullptr;
   void* to_ = nullptr;
   std::atomic<int> references_{0};
   std::atomic<stage> stage_{stage::open};
 };
 
-/// A separate space of messages and collectives for the ranks of a world. Nothing is allocated once there are as many
-/// places and messages as are ever under way at a time.
+/// A separate space of messages and collectives for the ranks of a world. It allocates only until it has as many
+/// meetings and messages as are ever under way at a time.
 class thread_channel {
  public:
   GRADUS_COLD explicit thread_channel(std::shared_ptr<thread_world> world)
@@ -307,7 +308,7 @@ class thread_channel {
     return std::move(mine.new_channel);
   }
 
-  /// The arrays of a rank's next window: those of the others' window of the same number.
+  /// The arrays of a rank's next window, shared with the windows of the other ranks that have the same number.
   GRADUS_COLD std::shared_ptr<window_arrays> next_window(int rank) {
     const std::scoped_lock lock{windows_mutex_};
     const std::size_t number = positions_[static_cast<std::size_t>(rank)].windows++;
@@ -333,7 +334,7 @@ class thread_channel {
                                 [this]() -> thread_message& { return fresh_message(); });
   }
 
-  /// The rank begins no more operations.
+  /// Marks that the rank begins no more operations.
   void depart(int rank) noexcept {
     departed_[static_cast<std::size_t>(rank)].store(true, std::memory_order_seq_cst);
     world_->wake();
@@ -341,15 +342,15 @@ class thread_channel {
 
  private:
   struct alignas(64) position {
-    thread_collective* place = nullptr;  // of the rank's last collective
-    std::uint64_t number = 0;            // of the rank's last collective
-    std::size_t windows = 0;             // that the rank has made
+    thread_collective* place = nullptr;  // the rank's last collective
+    std::uint64_t number = 0;            // the number of the rank's last collective
+    std::size_t windows = 0;             // number of windows that the rank has made
   };
 
-  /// A window of which not all ranks may have the arrays yet.
+  /// A window for which some ranks may not have the arrays yet.
   struct meeting_window {
     std::shared_ptr<window_arrays> arrays;
-    int ranks = 0;  // that have them
+    int ranks = 0;  // number of ranks that have them
   };
 
   void require_working(const call_description& what) {
@@ -380,7 +381,7 @@ class thread_channel {
     return mine;
   }
 
-  /// Puts vacant places before `next` and returns the first of them.
+  /// Inserts vacant meetings before `next` and returns the first of them.
   GRADUS_COLD thread_collective* add_places(std::size_t count, thread_collective* next) {
     for (; count > 0; --count) {
       places_.push_back(std::make_unique<thread_collective>(*world_, departed_));
@@ -390,9 +391,9 @@ class thread_channel {
     return next;
   }
 
-  /// All ranks go around a circle of places in step. The first rank of a collective opens the next place, or doubles
-  /// the circle if the next is still in use: how many are depends on who is late, and steps of training must not
-  /// allocate.
+  /// All ranks go around a circle of meetings in the same order. The first rank of a collective opens the next one, or
+  /// doubles the circle if the next is still in use. How many are in use depends on how late ranks are, and
+  /// steady-state steps must not allocate.
   GRADUS_COLD thread_collective& next_place(position& here) {
     const std::uint64_t number = here.number + 1;
     thread_collective* next = here.place->following.load(std::memory_order_acquire);

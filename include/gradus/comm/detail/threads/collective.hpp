@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// One collective of thread ranks: the ranks put down their pointers, and whoever waits does the work.
+// One collective of thread ranks: the ranks store their pointers, and the waiting ranks do the work.
 #pragma once
 
 #include <algorithm>        // std::clamp, std::max, std::min
@@ -28,29 +28,29 @@ namespace gradus::comm::detail {
 
 class thread_channel;
 
-/// The place where the ranks of a group meet for one collective; used again for later ones.
+/// The meeting of the ranks of a group for one collective; reused for later ones.
 ///
-/// The work of a collective is an interval [0, work) of elements cut into chunks; the rank that arrives last makes the
-/// chunks available, and every rank that waits takes chunks until none is left. So nobody waits for a rank that has
-/// arrived and now computes, and which thread does a chunk does not change its bits: contributions are combined in the
-/// order of the ranks.
+/// The work of a collective is an interval [0, work) of elements that is split into chunks. The rank that arrives last
+/// makes the chunks available, and every rank that waits takes chunks until none is left. So no rank waits for another
+/// that has arrived and computes something else. The thread that computes a chunk does not change its bits:
+/// contributions are combined in the order of the ranks.
 class thread_collective {
  public:
-  /// Does the elements [begin, end) of the work.
+  /// Computes the elements [begin, end) of the work.
   using kernel = void (*)(const thread_collective& meeting, index_t begin, index_t end);
 
-  /// What one rank puts down.
+  /// The call of one rank.
   struct alignas(64) entry final : operation {
     thread_collective* meeting = nullptr;
     int rank = 0;
-    std::atomic<std::uint64_t> arrived_at{0};  // the number of the last collective in which the rank arrived here
+    std::atomic<std::uint64_t> arrived_at{0};  // the number of the last collective at which the rank arrived here
     call_description what{};
     const void* input = nullptr;
     void* output = nullptr;
     kernel work = nullptr;
-    index_t elements = 0;                           // of the work
-    index_t element_bytes = 1;                      //
-    std::chrono::milliseconds limit{};              //
+    index_t elements = 0;  // elements of the work
+    index_t element_bytes = 1;
+    std::chrono::milliseconds limit{};
     std::shared_ptr<thread_channel> new_channel{};  // of a duplicate
 
     bool test(const std::source_location& where) override { return meeting->look(*this, where); }
@@ -76,22 +76,22 @@ class thread_collective {
 
   /// The number of the collective that meets here.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_.load(std::memory_order_acquire); }
-  /// Every rank of the last collective has released its entry and begun the next collective.
+  /// True if every rank of the last collective has released its entry and begun the next collective.
   [[nodiscard]] bool vacant() const noexcept { return left_.load(std::memory_order_acquire) == 2 * ranks(); }
   /// A rank begins the next collective.
   void move_on() noexcept { left_.fetch_add(1, std::memory_order_acq_rel); }
 
-  /// The place where all ranks are before their first collective.
+  /// Marks the meeting at which all ranks are before their first collective.
   void begin_circle() noexcept { left_.store(ranks(), std::memory_order_relaxed); }
 
-  /// Prepares a vacant place for the collective `number`. Only one thread at a time.
+  /// Prepares a vacant meeting for the collective `number`. Only one thread at a time.
   void open(std::uint64_t number) noexcept {
     state_.store(0, std::memory_order_relaxed);
     left_.store(0, std::memory_order_relaxed);
     number_.store(number, std::memory_order_release);
   }
 
-  /// The rank's entry is filled in. `complete` is called by the last rank to arrive, before any work is done.
+  /// Arrives with a complete entry. The last rank to arrive calls `complete` before any work is done.
   template <class Complete>
   void arrive(entry& mine, Complete&& complete) {
     mine.arrived_at.store(number_.load(std::memory_order_relaxed), std::memory_order_seq_cst);
@@ -109,8 +109,8 @@ class thread_collective {
 
  private:
   static constexpr std::uint32_t arrivals = 0xffff;
-  static constexpr std::uint32_t broken = 1U << 16U;    // a rank has withdrawn; nobody touches the buffers
-  static constexpr std::uint32_t ready = 1U << 17U;     // all have arrived; chunks can be taken
+  static constexpr std::uint32_t broken = 1U << 16U;    // a rank has withdrawn; no thread touches the buffers
+  static constexpr std::uint32_t ready = 1U << 17U;     // all ranks have arrived; chunks can be taken
   static constexpr std::uint32_t finished = 1U << 18U;  // all chunks are done
 
   [[nodiscard]] int first_disagreement() const noexcept {
@@ -122,7 +122,7 @@ class thread_collective {
     return -1;
   }
 
-  /// Rank `other` calls another collective than rank 0.
+  /// Rank `other` calls a different collective than rank 0.
   GRADUS_COLD void refuse(int other) {
     world_->fail(other, gradus::join({"ranks disagree about a collective: rank 0 calls ", at(0).what.describe(),
                                       ", rank ", other, " calls ", at(other).what.describe()}));
@@ -131,7 +131,8 @@ class thread_collective {
   }
 
   void begin_work(const entry& mine) noexcept {
-    constexpr index_t small_bytes = 8 * 1024;  // read by all ranks together: less than the price of sharing the work
+    // Read by all ranks together; below that, sharing the work takes longer than the work.
+    constexpr index_t small_bytes = 8 * 1024;
     constexpr index_t smallest_chunk = 16 * 1024;
     constexpr index_t largest_chunk = 128 * 1024;
     const index_t bytes = mine.elements * mine.element_bytes;
@@ -140,7 +141,7 @@ class thread_collective {
       chunks_ = 0;
     } else {
       const index_t chunk_bytes = std::clamp(bytes / ranks(), smallest_chunk, largest_chunk);
-      // A whole number of blocks of 64 bytes, so that two threads never write to one cache line of an aligned buffer.
+      // A whole number of 64-byte blocks, so that two threads never write to one cache line of an aligned buffer.
       chunk_ = std::max<index_t>(chunk_bytes / 64 * 64 / mine.element_bytes, 1);
       chunks_ = (mine.elements + chunk_ - 1) / chunk_;
     }
@@ -159,7 +160,7 @@ class thread_collective {
     world_->wake();
   }
 
-  /// Does chunks until none is left.
+  /// Computes chunks until none is left.
   void help(const entry& mine) noexcept {
     while (next_.load(std::memory_order_relaxed) < chunks_) {
       const index_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
@@ -178,7 +179,7 @@ class thread_collective {
     return at(rank).arrived_at.load(std::memory_order_seq_cst) == number_.load(std::memory_order_relaxed);
   }
 
-  /// A rank that has not arrived and never will; -1 if there is none.
+  /// A rank that has not arrived and never will, or -1.
   [[nodiscard]] int departed_rank() const noexcept {
     for (int rank = 0; rank < ranks(); ++rank) {
       if ((*departed_)[static_cast<std::size_t>(rank)].load(std::memory_order_seq_cst) && !arrived(rank)) {
@@ -198,7 +199,7 @@ class thread_collective {
       return true;
     }
     if ((state & ready) != 0) {
-      return false;  // others are at their last chunks
+      return false;  // others compute their last chunks
     }
     world_->look_at_suspicion();
     if (!world_->failed()) {
@@ -215,7 +216,7 @@ class thread_collective {
     world_->raise(mine.what, where);
   }
 
-  /// What a sleeping rank waits for.
+  /// True if a sleeping rank has to wake up.
   [[nodiscard]] bool stirring() const noexcept {
     return (state_.load(std::memory_order_seq_cst) & (ready | finished)) != 0 || world_->failed() ||
            departed_rank() >= 0;
@@ -226,7 +227,7 @@ class thread_collective {
             *world_, mine.limit, [&] { return look(mine, where); },
             [&] {
               const std::uint32_t state = state_.load(std::memory_order_seq_cst);
-              // Between ready and finished there is nothing to do but to sleep until the last chunk is done.
+              // Between ready and finished a rank without a chunk sleeps until the last chunk is done.
               return (state & finished) != 0 || ((state & ready) == 0 && stirring());
             })) {
       return;
@@ -264,7 +265,7 @@ class thread_collective {
     }
     help(mine);
     while ((state_.load(std::memory_order_seq_cst) & finished) == 0) {
-      std::this_thread::yield();  // others are at their last chunks, which end by themselves
+      std::this_thread::yield();  // others compute their last chunks, which ends soon
     }
     return false;
   }
@@ -283,15 +284,15 @@ class thread_collective {
     try {
       wait(mine, std::source_location::current());
     } catch (...) {
-      // The group has failed; the next operation says so.
+      // The group has failed; the next operation reports it.
     }
   }
 
   thread_world* world_;
   const dynamic_array<std::atomic<bool>>* departed_;
   dynamic_array<entry> entries_;
-  index_t chunk_ = 1;   // elements
-  index_t chunks_ = 0;  //
+  index_t chunk_ = 1;  // elements of a chunk
+  index_t chunks_ = 0;
   std::atomic<std::uint64_t> number_{0};
   alignas(64) std::atomic<std::uint32_t> state_{0};
   alignas(64) std::atomic<index_t> next_{0};
@@ -299,7 +300,7 @@ class thread_collective {
   alignas(64) std::atomic<int> left_;
 
  public:
-  std::atomic<thread_collective*> following{nullptr};  // in the channel's circle of places
+  std::atomic<thread_collective*> following{nullptr};  // the next one in the channel's circle of meetings
 };
 
 /// outputs_r[i + shift] = inputs_0[i] op ... op inputs_{p-1}[i] for i in [begin, end) and r in [first, last).
@@ -340,7 +341,7 @@ void reduce_scatter_chunk(const thread_collective& meeting, index_t begin, index
   });
 }
 
-// Copies do not depend on the type: they count bytes.
+// Copies are independent of the element type: they count bytes.
 inline void copy_unless_same(void* to, const void* from, index_t bytes) noexcept {
   if (to != from) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What all communicators of one group of thread ranks share: the first failure, sleeping and waking.
+// State that all communicators of a group of thread ranks share: the first failure, sleeping and waking.
 #pragma once
 
 #include <algorithm>           // std::min
@@ -21,7 +21,7 @@
 
 namespace gradus::comm::detail {
 
-/// The first failure among the ranks, and a place where ranks sleep until something changes.
+/// The first failure among the ranks, and the condition on which ranks sleep until something changes.
 class thread_world {
  public:
   GRADUS_COLD explicit thread_world(int size)
@@ -29,24 +29,24 @@ class thread_world {
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Looks that follow each other at once before a waiting rank gives its processor away.
+  /// Number of polls that follow each other at once before a waiting rank yields its processor.
   [[nodiscard]] int spins() const noexcept { return crowded_ ? 50 : 2000; }
-  /// How long it then looks, and others may have the processor in between, before it sleeps. Not where ranks share
-  /// processors; else a rank that waits for one that computes for some milliseconds longer is there when that one
-  /// comes: to wake it up takes long, above all in a virtual machine, whose host has to give it a processor.
+  /// How long a rank then polls and yields between polls before it sleeps. Short if ranks share processors. Otherwise
+  /// it covers the wait for a rank that computes some milliseconds longer, because waking a thread takes long,
+  /// especially in a virtual machine, whose host has to assign a processor.
   [[nodiscard]] std::chrono::milliseconds patience() const noexcept {
     return std::chrono::milliseconds{crowded_ ? 0 : 10};
   }
 
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_seq_cst); }
 
-  /// The rank whose failure was the first, -1 if there is none.
+  /// The rank that failed first, or -1.
   [[nodiscard]] int failed_rank() {
     const std::scoped_lock lock{mutex_};
     return failed() ? failed_rank_ : -1;
   }
 
-  /// From now on every operation throws. The first reason stays.
+  /// Makes every operation throw from now on. The first reason stays.
   GRADUS_COLD void fail(int rank, std::string_view reason) noexcept {
     {
       const std::scoped_lock lock{mutex_};
@@ -55,8 +55,8 @@ class thread_world {
     changed_.notify_all();
   }
 
-  /// `rank` has withdrawn from an operation because of an exception. The reason follows by fail(); if it does not, this
-  /// one is taken after reason_grace.
+  /// `rank` has withdrawn from an operation because of an exception. The reason follows by fail(); if it does not
+  /// follow within reason_grace, this reason is used.
   GRADUS_COLD void suspect(int rank, std::string_view reason) noexcept {
     const std::scoped_lock lock{mutex_};
     if (failed() || suspected_.load(std::memory_order_relaxed)) {
@@ -90,8 +90,8 @@ class thread_world {
     gradus::raise<communication_error>(what.describe(), {}, reason, {}, where);
   }
 
-  /// To be called after every change that a sleeping rank may wait for. The change itself is a sequentially consistent
-  /// write, so that either it is seen by a rank that is about to sleep, or this call sees that rank.
+  /// Wakes ranks. Call it after every change for which a sleeping rank may wait. The change itself is a sequentially
+  /// consistent write. So either a rank that is about to sleep sees the change, or this call sees that rank.
   void wake() noexcept {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) {
       { const std::scoped_lock lock{mutex_}; }
@@ -99,7 +99,7 @@ class thread_world {
     }
   }
 
-  /// Sleeps until ready() is true or the deadline is over. Returns early now and then.
+  /// Sleeps until ready() is true or the deadline is over. It may return early.
   template <class Ready>
   void sleep(clock::time_point deadline, Ready&& ready) {
     std::unique_lock lock{mutex_};
@@ -125,7 +125,7 @@ class thread_world {
   }
 
   int size_;
-  bool crowded_;  // ranks share processors
+  bool crowded_;  // true if ranks share processors
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;
@@ -138,8 +138,8 @@ class thread_world {
   alignas(64) std::atomic<int> sleepers_{0};
 };
 
-/// Calls look() until it is true: for some milliseconds at once, then asleep between changes. False when the limit is
-/// over.
+/// Calls look() until it returns true: for some milliseconds without sleeping, then after each change. False if the
+/// time limit is over.
 template <class Look, class Ready>
 bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, Ready&& ready) {
   for (int i = 0; i < world.spins(); ++i) {

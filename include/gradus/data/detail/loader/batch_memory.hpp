@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The memory of a loader's batches, and how images get into it; the same for all layouts.
+// The memory of a loader's batches and the conversion of images into it; independent of the layout.
 #pragma once
 
 #include <array>        // std::array
@@ -24,10 +24,10 @@
 
 namespace gradus::data::detail {
 
-/// The strides of a dense batch (n, c, h, w) in a layout, in elements.
+/// Computes the strides of a dense batch (n, c, h, w) in a layout, in elements.
 using batch_strides = std::array<index_t, 4> (*)(const extents<4>&) noexcept;
 
-/// A batch that is ready, in the order of the layout.
+/// A prepared batch, in the order of the layout.
 template <class Element>
 struct filled_batch {
   const Element* images = nullptr;
@@ -43,11 +43,11 @@ class parallel_batches;
 /// A loader of one element type.
 template <class Element>
 class batch_memory : public loader_base {
-  using plane_element = parameter_element_t<Element>;  // what data sets give
+  using plane_element = parameter_element_t<Element>;  // the element type that data sets write
   friend class parallel_batches<Element>;
 
  protected:
-  /// @throws device_error when there is not enough memory
+  /// @throws device_error if there is not enough memory
   template <class Dataset>
   GRADUS_COLD batch_memory(cpu& device, const Dataset& set, const loader_options& options, batch_strides strides)
       : loader_base{facts_of(set), options},
@@ -68,7 +68,7 @@ class batch_memory : public loader_base {
     });
   }
 
-  /// The same, but another function fills the slots. It is called when an epoch has been started.
+  /// The same, but another function fills the slots. It is called after an epoch has been started.
   batch_memory(cpu& device, const void* set, const set_facts& facts, const loader_options& options,
                batch_strides strides, fill_function how)
       : loader_base{facts, options},
@@ -84,7 +84,7 @@ class batch_memory : public loader_base {
 
   [[nodiscard]] cpu& device() const noexcept { return images_.device(); }
 
-  /// The memory of all batches, for a device that wants to know what it will copy.
+  /// The memory of all batches, for devices that prepare to copy it.
   [[nodiscard]] std::span<Element> images_memory() noexcept {
     return {images_.data(), static_cast<std::size_t>(images_.size())};
   }
@@ -97,7 +97,7 @@ class batch_memory : public loader_base {
   }
 
  private:
-  /// The data set without its type.
+  /// The type-erased data set.
   struct source {
     const void* set;
     void (*read)(const void* set, index_t i, plane_element* planes);
@@ -123,7 +123,7 @@ class batch_memory : public loader_base {
             .hash = static_cast<std::uint64_t>(set.hash())};
   }
 
-  /// Every slot begins on a boundary of the device's alignment.
+  /// Every slot begins at the device's alignment.
   [[nodiscard]] index_t slot_elements() const {
     constexpr auto unit = static_cast<index_t>(cpu::alignment / sizeof(Element));
     const image_extents& one = example();
@@ -133,7 +133,7 @@ class batch_memory : public loader_base {
   void fill(std::size_t number, const sample& mine) {
     const image_extents& one = example();
     const image_extents shape{static_cast<index_t>(mine.examples.size()), one.c, one.h, one.w};
-    const auto strides = strides_(shape);  // of n, c, h, w
+    const auto strides = strides_(shape);  // strides of n, c, h, w
     const bool as_planes = holds_planes(strides);
     Element* const images = images_.data() + static_cast<index_t>(number) * images_.extent(1);
     std::int32_t* const labels = labels_.data() + static_cast<index_t>(number) * largest_batch();
@@ -159,7 +159,7 @@ class batch_memory : public loader_base {
                        .global_examples = mine.global_examples};
   }
 
-  /// Whether an image lies in memory as a data set writes it.
+  /// True if images of the layout have the order in which a data set writes them.
   [[nodiscard]] bool holds_planes(const std::array<index_t, 4>& strides) const noexcept {
     const image_extents& one = example();
     return (one.w == 1 || strides[3] == 1) && (one.h == 1 || strides[2] == one.w) &&
@@ -182,9 +182,9 @@ class batch_memory : public loader_base {
   source source_;
   batch_strides strides_;
   tensor<Element, 2> images_;         // (slots, elements of the largest batch and padding)
-  std::vector<std::int32_t> labels_;  // of slot after slot
+  std::vector<std::int32_t> labels_;  // slot after slot
   dynamic_array<filled_batch<Element>> filled_;
-  dynamic_array<plane_element> planes_;  // the producer's: one image, before it is reordered or rounded
+  dynamic_array<plane_element> planes_;  // used by the producer: one image, before it is reordered or rounded
 };
 
 }  // namespace gradus::data::detail

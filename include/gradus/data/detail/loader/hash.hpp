@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A hash of large data, by which ranks compare what they have read.
+// A hash of large data, by which ranks compare their data sets.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -14,7 +14,7 @@
 
 namespace gradus::data::detail {
 
-/// A hash of `bytes` that continues `hash`: eight bytes at a time, for speed. It finds accidents, not forgeries.
+/// A hash of `bytes` that continues `hash`, eight bytes at a time. It detects accidents, not forgeries.
 [[nodiscard]] inline std::uint64_t hash_bytes(std::span<const std::uint8_t> bytes, std::uint64_t hash) noexcept {
   hash = gradus::detail::mix_bits(hash ^ bytes.size());
   std::size_t i = 0;
@@ -30,7 +30,7 @@ namespace gradus::data::detail {
   return gradus::detail::mix_bits(hash);
 }
 
-/// 16 hexadecimal digits.
+/// The hash as 16 hexadecimal digits.
 [[nodiscard]] GRADUS_COLD inline std::string hexadecimal(std::uint64_t hash) {
   std::string text(16, '0');
   for (std::size_t i = 16; i-- > 0; hash >>= 4U) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a loader is without its element type and layout: the order of batches, and the thread that prepares them.
+// The part of a loader that does not depend on element type and layout: the order of batches, and the thread that
+// prepares them.
 #pragma once
 
 #include <chrono>              // std::chrono::steady_clock
@@ -25,7 +26,7 @@
 
 namespace gradus::data::detail {
 
-/// What a loader says of its data set.
+/// The properties of a data set.
 struct set_facts {
   index_t size = 0;
   image_extents example;  // (1, c, h, w)
@@ -33,14 +34,14 @@ struct set_facts {
   std::uint64_t hash = 0;
 };
 
-/// The members of every loader. The class that derives from it fills slots, calls start() when it can do so, and stop()
-/// before it cannot any more.
+/// The members of every loader. A derived class fills slots. It calls start() when it can do so, and stop() before it
+/// no longer can.
 class loader_base {
  public:
   loader_base(const loader_base&) = delete;
   loader_base& operator=(const loader_base&) = delete;
 
-  /// Begins an epoch. What is left of the epoch before is abandoned, and its batches are no longer valid.
+  /// Begins an epoch. The rest of the previous epoch is abandoned, and its batches are no longer valid.
   void start_epoch(std::uint64_t epoch) {
     {
       const std::lock_guard lock{mutex_};
@@ -54,9 +55,9 @@ class loader_base {
     wake_producer_.notify_one();
   }
 
-  /// Takes a part of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks that
-  /// train; without a trainer and a shard in its options, the loader gives whole batches.
-  /// @throws configuration_error when the loader was made for another part, or there is no such part
+  /// Takes a shard of every batch, from the next epoch on. A trainer calls it with its rank and the number of ranks
+  /// that train. Without a trainer and without a shard in its options, the loader yields whole batches.
+  /// @throws configuration_error if the loader was made for another shard, or the shard is invalid
   GRADUS_COLD void take_shard(const data::shard& part, error_location where = error_location::current()) {
     if (part.ranks < 1 || part.rank < 0 || part.rank >= part.ranks) {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
@@ -72,22 +73,23 @@ class loader_base {
 
   /// Batches of an epoch; the same on all ranks.
   [[nodiscard]] index_t steps_per_epoch() const noexcept { return batches_; }
-  /// Examples of an epoch, over all ranks.
+  /// Examples of an epoch over all ranks.
   [[nodiscard]] index_t examples_per_epoch() const noexcept { return sampler_.examples(); }
-  /// The most images that a batch of any rank has: ceil(global_batch_size / ranks).
+  /// The largest number of images of any rank in a batch: ceil(global_batch_size / ranks).
   [[nodiscard]] index_t local_batch_size() const noexcept {
     return share_of(global_batch_size_, {.rank = 0, .ranks = shard_.ranks}).count;
   }
   /// The number of ranks that share each batch.
   [[nodiscard]] int ranks() const noexcept { return shard_.ranks; }
-  /// (1, c, h, w)
+  /// The extents of an image: (1, c, h, w).
   [[nodiscard]] const image_extents& example() const noexcept { return set_.example; }
   [[nodiscard]] int classes() const noexcept { return set_.classes; }
-  /// All that the ranks must agree on: size, shape, classes and hash of the set, batch size, order, number of ranks.
+  /// The properties on which ranks must agree: size, shape, classes and hash of the set, batch size, order, number of
+  /// ranks.
   [[nodiscard]] GRADUS_COLD std::string description() const {
     return gradus::join({description_, ", shared by ", shard_.ranks, shard_.ranks == 1 ? " rank" : " ranks"});
   }
-  /// How long next() has waited for the producer since construction: what the input costs the training.
+  /// Seconds for which next() has waited for the producer since construction: the time that input takes from training.
   [[nodiscard]] double wait_seconds() const noexcept { return wait_seconds_; }
 
  protected:
@@ -111,8 +113,8 @@ class loader_base {
 
   ~loader_base() = default;
 
-  /// Puts a batch into slot `number`; called by the producer. Not a virtual function: the thread would read the pointer
-  /// to the table while destructors write it.
+  /// Writes a batch into slot `number`; called by the producer. It is not a virtual function, because the thread would
+  /// read the pointer to the virtual table while destructors write it.
   using fill_function = void (*)(loader_base& loader, std::size_t number, const sample& mine);
 
   void start(fill_function fill) {
@@ -130,7 +132,7 @@ class loader_base {
     producer_.join();
   }
 
-  /// Examples that a slot has room for.
+  /// The capacity of a slot in examples.
   [[nodiscard]] index_t largest_batch() const noexcept { return largest_batch_; }
 
   /// The number of slots.
@@ -142,7 +144,7 @@ class loader_base {
     if (requests_ == 0) {
       raise<configuration_error>("loader.next", "an epoch", "none", "call start_epoch(0) first");
     }
-    released_ = given_;  // the batch of the call before is free
+    released_ = given_;  // the batch of the previous call is free
     if (given_ == batches_) {
       return slots();
     }
@@ -158,7 +160,7 @@ class loader_base {
     return slot_of(given_++);
   }
 
-  /// @throws format_error when a label is no class
+  /// @throws format_error if a label is out of range
   void check_label(std::int32_t label, index_t example) const {
     if (label < 0 || label >= set_.classes) {
       raise<format_error>("loader", {"labels from 0 to ", set_.classes - 1},
@@ -167,7 +169,7 @@ class loader_base {
   }
 
  private:
-  /// "rank 1 of 4"
+  /// The shard as text: "rank 1 of 4".
   GRADUS_COLD static std::string shard_text(const data::shard& part) {
     return gradus::join({"rank ", part.rank, " of ", part.ranks});
   }
@@ -198,12 +200,12 @@ class loader_base {
     }
   }
 
-  /// Batch b of an epoch is in slot b modulo their number.
+  /// The slot of batch b of an epoch: b modulo the number of slots.
   [[nodiscard]] std::size_t slot_of(index_t batch_number) const noexcept {
     return static_cast<std::size_t>(batch_number % slots_);
   }
 
-  /// The thread that prepares batches.
+  /// The main function of the thread that prepares batches.
   GRADUS_COLD void produce() {
     std::uint64_t request = 0;  // the epoch that is being prepared
     std::unique_lock lock{mutex_};
@@ -234,7 +236,7 @@ class loader_base {
         failure = std::current_exception();
       }
       lock.lock();
-      if (requests_ == request) {  // or else the epoch was abandoned, and its failure with it
+      if (requests_ == request) {  // otherwise the epoch was abandoned, and its failure is ignored
         if (failure) {
           failure_ = std::move(failure);
         } else {
@@ -247,28 +249,28 @@ class loader_base {
 
   set_facts set_;
   index_t global_batch_size_;
-  bool fixed_shard_;       // by the options
-  data::shard shard_;      // written by the consumer alone, under the mutex once the producer runs
-  data::sampler sampler_;  // the producer's, once it runs; but for what does not change
+  bool fixed_shard_;       // the options set it
+  data::shard shard_;      // written only by the consumer, under the mutex while the producer runs
+  data::sampler sampler_;  // used by the producer while it runs, except for constants
   index_t largest_batch_;
   std::string description_;
-  index_t batches_;  // of an epoch
+  index_t batches_;  // batches of an epoch
   index_t slots_;
   fill_function fill_ = nullptr;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::condition_variable wake_producer_;
   std::condition_variable wake_consumer_;
   std::uint64_t epoch_ = 0;
-  std::uint64_t requests_ = 0;  // epochs started
-  index_t ready_ = 0;           // batches of the epoch that were prepared
-  index_t released_ = 0;        // batches of the epoch that the consumer has done with
+  std::uint64_t requests_ = 0;  // number of epochs started
+  index_t ready_ = 0;           // batches of the epoch that are prepared
+  index_t released_ = 0;        // batches of the epoch that the consumer no longer uses
   std::exception_ptr failure_;
   bool stop_ = false;
 
-  index_t given_ = 0;  // batches of the epoch that the consumer got; the consumer's
+  index_t given_ = 0;  // batches of the epoch that the consumer received; used only by the consumer
   double wait_seconds_ = 0;
-  std::thread producer_;  // last: it uses all of the above
+  std::thread producer_;  // last member, because it uses all of the above
 };
 
 }  // namespace gradus::data::detail

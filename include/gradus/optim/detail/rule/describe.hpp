@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Short texts that tell one rule or schedule from another.
+// Short texts that identify a rule or a schedule.
 #pragma once
 
 #include <cstdio>            // std::snprintf
@@ -13,8 +13,7 @@
 
 namespace gradus::optim::detail {
 
-/// "name(a, b)" with each number in the fewest digits that are that number and no other, so that what differs has
-/// descriptions that differ.
+/// "name(a, b)" with the fewest digits that identify each number, so that different values have different descriptions.
 GRADUS_COLD inline std::string describe(std::string_view name, std::initializer_list<double> values) {
   std::string text{name};
   text.append("(");

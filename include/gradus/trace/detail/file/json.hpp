@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Writes pieces of JSON to a sink: texts are escaped, times are exact.
+// Writes pieces of JSON to a sink, with escaped texts and exact times.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -37,12 +37,12 @@ namespace gradus::trace::detail {
   return 0;
 }
 
-/// Collects pieces and hands them on in large parts. The caller sees to the braces.
+/// Collects pieces and passes them on in large parts. The caller writes the braces.
 class json_writer {
  public:
   explicit json_writer(text_sink& out) : out_{&out} { buffer_.reserve(full); }
 
-  /// A piece of JSON as it is.
+  /// Writes a piece of JSON unchanged.
   void raw(std::string_view text) {
     buffer_.append(text);
     if (buffer_.size() >= full - largest_piece) {
@@ -57,7 +57,7 @@ class json_writer {
     raw({digits, static_cast<std::size_t>(size)});
   }
 
-  /// Nanoseconds as microseconds with three digits after the point.
+  /// Writes nanoseconds as microseconds with three digits after the decimal point.
   void microseconds(std::string_view before, std::int64_t nanoseconds) {
     char digits[32];
     const auto magnitude = nanoseconds < 0 ? -static_cast<long long>(nanoseconds) : static_cast<long long>(nanoseconds);
@@ -67,7 +67,7 @@ class json_writer {
     raw({digits, static_cast<std::size_t>(size)});
   }
 
-  /// A text in quotes. What is not UTF-8 becomes the replacement character.
+  /// Writes a text in quotes. Bytes that are not UTF-8 become the replacement character.
   void text(std::string_view before, std::string_view value) {
     raw(before);
     raw("\"");

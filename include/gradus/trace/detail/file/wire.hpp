@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A rank's recording as bytes, on its way to rank 0.
+// Serializes a rank's recording for the transfer to rank 0.
 #pragma once
 
 #include <cstddef>        // std::size_t
@@ -18,7 +18,7 @@
 
 namespace gradus::trace::detail {
 
-/// A span whose names are numbers. All ranks of a job have the same order of bytes.
+/// A span with numbers in place of its names. All ranks of a job have the same byte order.
 struct wire_span {
   static constexpr std::uint32_t no_name = 0xffffffffU;
   span content;  // without names
@@ -60,7 +60,7 @@ class byte_reader {
     const std::size_t size = get<std::uint64_t>();
     return {reinterpret_cast<const char*>(take(size)), size};
   }
-  /// A number of things of at least so many bytes each, which must still be there.
+  /// Reads the number of items of at least `bytes_each` bytes each, and checks that they are all present.
   [[nodiscard]] std::size_t get_count(std::size_t bytes_each) {
     const auto count = get<std::uint64_t>();
     require(count <= (bytes_.size() - at_) / bytes_each);
@@ -85,7 +85,7 @@ class byte_reader {
   std::size_t at_ = 0;
 };
 
-/// Numbers for names, by where the texts are.
+/// Numbers for names, identified by the addresses of their texts.
 class name_numbers {
  public:
   [[nodiscard]] std::uint32_t number(name of) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The clock of a recorder: the processor's time stamp counter where the system trusts it.
+// The clock of a recorder: the processor's time stamp counter if the system considers it reliable.
 #pragma once
 
 #include <chrono>   // std::chrono::steady_clock
@@ -21,7 +21,7 @@ namespace gradus::trace::detail {
       .count();
 }
 
-/// Whether the kernel takes the time from the time stamp counter: then it runs evenly and alike on all processors.
+/// True if the kernel uses the time stamp counter as its clock: then it runs evenly and equally on all processors.
 [[nodiscard]] GRADUS_COLD inline bool time_stamps_are_steady() noexcept {
   bool steady = false;
 #if defined(__x86_64__) && defined(__linux__)
@@ -36,8 +36,8 @@ namespace gradus::trace::detail {
   return steady;
 }
 
-/// Ticks, and what they are in nanoseconds of std::chrono::steady_clock. Reading the counter costs a third of reading
-/// the system's clock, and a span is two readings.
+/// A clock in ticks, with their conversion to nanoseconds of std::chrono::steady_clock. Reading the counter takes a
+/// third of the time of reading the system's clock, and a span needs two readings.
 class tick_clock {
  public:
   tick_clock() noexcept : fast_{time_stamps_are_steady()}, start_{both()} {}
@@ -51,7 +51,7 @@ class tick_clock {
     return steady_nanoseconds();
   }
 
-  /// Ticks and nanoseconds of one moment.
+  /// The ticks and the nanoseconds at one moment.
   struct reading {
     std::int64_t ticks = 0;
     std::int64_t nanoseconds = 0;
@@ -61,7 +61,7 @@ class tick_clock {
     return start_;
   }
 
-  /// The best of some readings of both clocks: the one between whose halves the least time passed.
+  /// Reads both clocks several times, and returns the reading with the shortest time between its two halves.
   [[nodiscard]] reading both() const noexcept {
     reading best;
     std::int64_t least = -1;

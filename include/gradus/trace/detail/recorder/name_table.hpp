@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Keeps the names of a trace that are not literals.
+// Stores the names of a trace that are not literals.
 #pragma once
 
 #include <functional>   // std::less
@@ -13,7 +13,7 @@
 
 namespace gradus::trace::detail {
 
-/// Equal texts are kept once, and none moves.
+/// Stores equal texts once, at addresses that do not change.
 class name_table {
  public:
   [[nodiscard]] GRADUS_COLD name intern(std::string_view text) {

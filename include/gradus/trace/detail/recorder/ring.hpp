@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The spans of one thread: a ring that keeps the newest.
+// The spans of one thread, in a ring that keeps the newest.
 #pragma once
 
 #include <array>    // std::array
@@ -15,15 +15,15 @@
 
 namespace gradus::trace::detail {
 
-/// One thread writes, any thread reads, and neither waits. The words of a slot are atomic, so that reading while the
-/// writer overwrites is no data race; what may have been overwritten meanwhile is left out (a sequence lock over the
-/// whole ring: H. Boehm, Can seqlocks get along with programming language memory models?, 2012).
+/// One thread writes, any thread reads, and neither waits. The words of a slot are atomic, so a read during an
+/// overwrite is not a data race. A reader leaves out spans that may have been overwritten meanwhile (a sequence lock
+/// over the whole ring: H. Boehm, Can seqlocks get along with programming language memory models?, 2012).
 class ring {
  public:
-  /// @param capacity  spans that are kept; a power of two
+  /// @param capacity  number of spans to keep; a power of two
   explicit ring(std::size_t capacity) : slots_(capacity), mask_{capacity - 1} {}
 
-  /// By the writer.
+  /// Adds a span; called by the writer.
   void push(const span& one) noexcept {
     const std::uint64_t number = complete_.load(std::memory_order_relaxed);
     begun_.store(number + 1, std::memory_order_relaxed);
@@ -35,7 +35,7 @@ class ring {
     complete_.store(number + 1, std::memory_order_release);
   }
 
-  /// Appends the spans that are still there, the oldest first; returns how many are gone.
+  /// Appends the spans that are still present, oldest first; returns the number of spans that are lost.
   std::uint64_t read(std::vector<span>& into) const {
     const std::uint64_t end = complete_.load(std::memory_order_acquire);
     const std::uint64_t first = end < slots_.size() ? 0 : end - slots_.size();
@@ -64,7 +64,7 @@ class ring {
     std::array<std::atomic<std::uint64_t>, sizeof(span) / sizeof(std::uint64_t)> words{};
   };
 
-  // Made full of zeros, so that recording touches no new page.
+  // Initialized with zeros, so that recording touches no new page.
   dynamic_array<slot> slots_;
   std::size_t mask_;
   alignas(64) std::atomic<std::uint64_t> begun_{0};
