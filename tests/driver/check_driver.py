@@ -75,7 +75,7 @@ class RanksWithCommandLinesOfTheirOwn(unittest.TestCase):
                 self.assertEqual(said.count(f"gradus_bench: {options[0]}: expected one process, got ranks of mpiexec"), 1)
         said = run(*SMALL, "--ranks", 2, status=2, launcher=ARGUMENTS.mpiexec)
         self.assertEqual(said.count("--ranks: under mpiexec, mpiexec starts the ranks"), 1)
-        self.assertEqual(run("--help", launcher=ARGUMENTS.mpiexec).count("--batch-size"), 1)
+        self.assertEqual(run("--help", launcher=ARGUMENTS.mpiexec).count("--batch-size-per-rank"), 1)
 
     def test_a_failure_says_whose_it_is(self):
         status, said = run_apart([*SMALL, "--data-dir", "/nowhere"], SMALL)
@@ -254,7 +254,7 @@ class Measurement(unittest.TestCase):
 
     def test_wrong_options_are_named(self):
         for options, expected in (
-                (["--batch-size", -1], r"--batch-size: Value -1 not in range"),
+                (["--batch-size", -1], r"--batch-size-per-rank: Value -1 not in range"),
                 (["--model", "resnet"], r"--model: .*resnet not in .*vgg16.*resnet50"),
                 (["--batches", 2], r"--batches"),
                 (["--num-batches", "two"], r"--num-batches"),

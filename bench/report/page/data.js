@@ -75,8 +75,8 @@ function rankName(rank) {
 }
 
 // Spans as typed lists, by row; times in milliseconds.
-const laneNames = ["step", "layers", "transfers", "loader", "copies"];
-const namedLanes = new Map(timeline.lane_names.map(([rank, lane, name]) => [`${rank} ${lane}`, name]));
+const trackNames = ["step", "layers", "transfers", "loader", "copies"];
+const namedTracks = new Map(timeline.track_names.map(([rank, track, name]) => [`${rank} ${track}`, name]));
 const runEnd = Math.max(timeline.end / 1e4, 1e-3);
 
 const rows = timeline.rows.map((row) => {
@@ -94,7 +94,7 @@ const rows = timeline.rows.map((row) => {
   for (let i = 0; i < row.arrivals.length; i += 3) {
     arrivals.set(row.arrivals[i], {time: starts[row.arrivals[i]] + row.arrivals[i + 1] / 1e4, rank: row.arrivals[i + 2]});
   }
-  return {rank: row.rank, lane: row.lane, depth: row.depth, starts, ends, labels: Uint32Array.from(row.labels), arrivals};
+  return {rank: row.rank, track: row.track, depth: row.depth, starts, ends, labels: Uint32Array.from(row.labels), arrivals};
 });
 const labels = timeline.labels;
 const categories = timeline.categories;

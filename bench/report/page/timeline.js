@@ -206,7 +206,7 @@ function makeTimeline() {
   function toggleMessages(x, y) {
     const inside = y + scroller.scrollTop;
     const entry = x < gutter && y >= axisHeight && mode === "normal" && placed.entries.find(({row, top, height}) =>
-      inside >= top && inside < top + height && foldable.has(`${row.rank} ${row.lane}`));
+      inside >= top && inside < top + height && foldable.has(`${row.rank} ${row.track}`));
     if (!entry) return false;
     const {rank} = entry.row;
     if (!opened.delete(rank)) opened.add(rank);
@@ -514,7 +514,7 @@ function makeTimeline() {
     state: () => ({begin: view.begin, end: view.end, scroll: scroller.scrollTop,
                    selected: selected ? spanName(selected.row, selected.index) : null,
                    rows: placed.entries.length, height: placed.height, searching: matches !== null}),
-    /** Where the first row of a lane begins. */
-    topOf: (rank, lane) => placed.entries.find(({row}) => row.rank === rank && row.lane === lane).top
+    /** Where the first row of a track begins. */
+    topOf: (rank, track) => placed.entries.find(({row}) => row.rank === rank && row.track === track).top
   };
 }

@@ -19,12 +19,12 @@ function readPalette() {
           accent: of("accent")};
 }
 
-/** Where rows lie: {entries: [{row, top, height}], ranks: [{rank, top, bottom}], height}. In "normal" mode lanes with many
- * rows have low ones; in "tall" mode all have room for names; "phases" leaves out all but the step's lane. */
+/** Where rows lie: {entries: [{row, top, height}], ranks: [{rank, top, bottom}], height}. In "normal" mode tracks with many
+ * rows have low ones; in "tall" mode all have room for names; "phases" leaves out all but the step's track. */
 function layOut(mode, opened) {
   const depths = new Map();
-  for (const row of rows) depths.set(`${row.rank} ${row.lane}`, row.depth + 1);
-  const folded = (row) => mode === "normal" && foldable.has(`${row.rank} ${row.lane}`) && !opened.has(row.rank);
+  for (const row of rows) depths.set(`${row.rank} ${row.track}`, row.depth + 1);
+  const folded = (row) => mode === "normal" && foldable.has(`${row.rank} ${row.track}`) && !opened.has(row.rank);
   const entries = [];
   const ranks = [];
   let top = axisHeight + 6;
@@ -35,7 +35,7 @@ function layOut(mode, opened) {
     return last.bottom;
   };
   for (const row of rows) {
-    if (mode === "phases" && row.lane !== 0) continue;
+    if (mode === "phases" && row.track !== 0) continue;
     if (row.rank !== rank) {
       if (rank >= 0) top = close() + rankGap;
       rank = row.rank;
@@ -46,7 +46,7 @@ function layOut(mode, opened) {
       entries.push({row, top: top - rowHeight, height: rowHeight});
       continue;
     }
-    const depth = depths.get(`${row.rank} ${row.lane}`);
+    const depth = depths.get(`${row.rank} ${row.track}`);
     const height = (mode === "normal" || mode === "messages") && depth > 4 ? Math.max(4, Math.floor(4 * rowHeight / depth)) : rowHeight;
     entries.push({row, top, height});
     top += height;
@@ -55,13 +55,13 @@ function layOut(mode, opened) {
   return {entries, ranks, folded, height: top + 10};
 }
 
-/** "rank lane" of the lanes of messages that take several rows: of many ranks they would hide all else. */
+/** "rank track" of the tracks of messages that take several rows: of many ranks they would hide all else. */
 const foldable = (() => {
   const deep = new Set();
   const talks = new Set();
   for (const row of rows) {
-    if (row.lane !== 2) continue;
-    const place = `${row.rank} ${row.lane}`;
+    if (row.track !== 2) continue;
+    const place = `${row.rank} ${row.track}`;
     if (row.depth > 0) deep.add(place);
     if (!talks.has(place) && row.labels.some((label) => messageLabels.has(label))) talks.add(place);
   }
@@ -252,7 +252,7 @@ function drawArrows(context, placeOf, view, width, height, palette, all, touches
   return {drawn, hidden: chosen.length - drawn};
 }
 
-/** Names of ranks and lanes, on the left. */
+/** Names of ranks and tracks, on the left. */
 function drawNames(context, placed, scroll, height, palette) {
   context.fillStyle = palette.card;
   context.fillRect(0, 0, gutter, height);
@@ -266,8 +266,8 @@ function drawNames(context, placed, scroll, height, palette) {
   for (const {row, top} of placed.entries) {
     const y = top - scroll;
     if (row.depth > 0 || y < -rowHeight || y > height) continue;
-    const lane = namedLanes.get(`${row.rank} ${row.lane}`) || laneNames[row.lane] || `lane ${row.lane}`;
-    const name = !foldable.has(`${row.rank} ${row.lane}`) ? lane : placed.folded(row) ? `▸ ${lane}` : `▾ ${lane}`;
+    const track = namedTracks.get(`${row.rank} ${row.track}`) || trackNames[row.track] || `track ${row.track}`;
+    const name = !foldable.has(`${row.rank} ${row.track}`) ? track : placed.folded(row) ? `▸ ${track}` : `▾ ${track}`;
     context.font = fontOf(11);
     context.fillStyle = palette.muted;
     context.textAlign = "right";
@@ -333,7 +333,7 @@ function drawOverview(context, width, height, palette) {
   const most = Math.max(1, Math.floor((height - 8) / 3));
   const shown = ranks.filter((_, i) => i % Math.ceil(ranks.length / most) === 0).map((rank) => {
     const its = rows.filter((row) => row.rank === rank);
-    const phases = its.filter((row) => row.lane === 0);
+    const phases = its.filter((row) => row.track === 0);
     return phases.length ? phases : its;
   });
   const each = Math.min(8, (height - 8) / Math.max(1, shown.length));

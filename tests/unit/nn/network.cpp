@@ -366,7 +366,7 @@ BOOST_AUTO_TEST_CASE(messages_name_the_layer) {
                  nn::network<float>{device, {3, 1, 0}};
                }),
                "expected an input of at least 1 channel, row and column, got 3 channels, 1 rows and 0 columns");
-  require_text(message_of([&] { net.compile({.max_batch_size = 0}); }), "a batch_size of at least 1, got 0");
+  require_text(message_of([&] { net.compile({.max_batch_size = 0}); }), "a max_batch_size of at least 1, got 0");
   require_text(
       message_of([&] {
         net.forward(gradus::image_view<float, gradus::nchw>{device, nullptr, gradus::image_extents{1, 1, 4, 4}});
