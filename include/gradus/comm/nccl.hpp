@@ -83,8 +83,8 @@ class nccl {
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
-  /// The ranks of a host communicator, which this one owns from now on: pass a duplicate. Called by all ranks, each with
-  /// its own GPU.
+  /// The ranks of a host communicator, which this one owns from now on: pass a duplicate. Called by all ranks, each
+  /// with its own GPU.
   /// @throws device_error, communication_error if NCCL cannot connect them
   template <class Communicator>
   GRADUS_COLD nccl(Communicator hosts, cuda& device) : limit_{hosts.time_limit()} {
@@ -236,7 +236,7 @@ class nccl {
   GRADUS_COLD static void make_id(ncclUniqueId& id) {
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
       gradus::raise<communication_error>("comm::nccl", {}, {"NCCL: ", ncclGetErrorString(result)},
-                                         "NCCL_DEBUG=INFO in the environment makes NCCL say more");
+                                         "set NCCL_DEBUG=INFO in the environment for details from NCCL");
     }
   }
 

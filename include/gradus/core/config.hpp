@@ -14,7 +14,7 @@
 #error "gradus needs C++20: compile with -std=c++20, or with CMake link gradus::gradus, which asks for it"
 #include <the error above ends the compilation>
 #elif !__has_include(<source_location>)
-#error "gradus needs <source_location>: a C++ library as new as that of g++ 11 or LLVM 16"
+#error "gradus needs <source_location>: use the C++ library of g++ 11, LLVM 16 or newer"
 #include <the error above ends the compilation>
 #endif
 

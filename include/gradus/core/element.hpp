@@ -84,7 +84,7 @@ consteval bool explain_element() {
 /// Reports at compile time why E is not a type for arithmetic. Returns true if it compiles.
 template <class E>
 consteval bool explain_real_element() {
-  static_assert(real_element<E>, "gradus: computed is in float or double");
+  static_assert(real_element<E>, "gradus: arithmetic needs float or double");
   return true;
 }
 

@@ -66,7 +66,7 @@ class gzip_source final : public byte_source {
     if (members_ > 0) {
       if (*stream_.next_in != 0x1f) {
         raise<format_error>({"gzip '", name(), "'"}, "the end of the file after the compressed data", "more bytes",
-                            "the file was changed after it was made");
+                            "the file was changed after it was compressed");
       }
       inflateReset(&stream_);
     }

@@ -117,7 +117,7 @@ GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, con
       array.extents[axis] = static_cast<index_t>(extent);
       if (extent > options.maximum_bytes / declared) {
         raise<format_error>(operation, {"at most ", options.maximum_bytes, " bytes of values"},
-                            "a header that declares more", "raise idx_options::maximum_bytes if the file is right");
+                            "a header that declares more", "raise idx_options::maximum_bytes if the file is correct");
       }
       declared *= extent;
     }

@@ -98,8 +98,9 @@ class laid_out : public Filled {
 /// the data set must outlive it.
 template <class Element, class Layout, class Device = cpu>
 class loader final : public detail::laid_out<Element, Layout, detail::batch_memory<Element>> {
-  static_assert(std::same_as<Device, cpu>,
-                "gradus: a loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
+  static_assert(
+      std::same_as<Device, cpu>,
+      "gradus: a loader yields batches on a gradus::cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
   /// @throws configuration_error if the set is empty or options are invalid

@@ -188,7 +188,7 @@ template <class Element, class Layout, class Device = cpu>
 class parallel_loader final : public detail::laid_out<Element, Layout, detail::parallel_batches<Element>> {
   static_assert(
       std::is_same_v<Device, cpu>,
-      "gradus: a parallel_loader gives batches on a cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
+      "gradus: a parallel_loader yields batches on a gradus::cpu, or on a gradus::cuda of gradus/data/cuda_loader.cuh");
 
  public:
   /// @throws configuration_error if the set is empty or options are invalid

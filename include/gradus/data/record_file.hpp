@@ -273,7 +273,7 @@ class record_file final : public encoded_images {
   GRADUS_COLD void read_index(std::uint64_t file_bytes) {
     constexpr std::uint64_t least = record_format::head.size() + record_format::foot_bytes;
     if (file_bytes < least) {
-      refuse("a record file", gradus::join({file_bytes, " bytes"}), "it is no record file, or it was cut off");
+      refuse("a record file", gradus::join({file_bytes, " bytes"}), "it is not a record file, or it is truncated");
     }
     std::array<std::uint8_t, record_format::head.size()> head{};
     read_at(0, head);

@@ -23,7 +23,7 @@ inline void check_cublas(cublasStatus_t result, std::string_view call,
                          const std::source_location& where = std::source_location::current()) {
   if (result != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
     raise<device_error>(call, "success", {cublasGetStatusName(result), " (", cublasGetStatusString(result), ")"},
-                        "CUBLAS_LOGINFO_DBG=1 in the environment makes cuBLAS say more", where);
+                        "set CUBLAS_LOGINFO_DBG=1 in the environment for details from cuBLAS", where);
   }
 }
 

@@ -163,8 +163,9 @@ class cuda : public kernels::overload_set, public thrust_device {
     int count = 0;
     check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     if (options.device < 0 || options.device >= count) {
-      raise<device_error>("cuda", {"a device from 0 to ", count - 1}, {"device ", options.device},
-                          "nvidia-smi lists the cards, and CUDA_VISIBLE_DEVICES says which of them a process sees");
+      raise<device_error>(
+          "cuda", {"a device from 0 to ", count - 1}, {"device ", options.device},
+          "nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES selects those that are visible to a process");
     }
     check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
     return options;

@@ -36,9 +36,9 @@ namespace gradus {
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
       raise<device_error>(
-          call, "work that can be recorded", {name, " (", reason, ")"},
-          "what waits for the device, as scalar_of and copies to the host do, or takes memory of its own "
-          "cannot be part of a recorded step: leave it out, or take steps that are not recorded",
+          call, "work that can be captured", {name, " (", reason, ")"},
+          "work that waits for the device (scalar_of, copies to the host) or allocates memory cannot be part of a "
+          "captured step: remove it, or train without capturing steps",
           where);
     default:
       raise<device_error>(call, "success", {name, " (", reason, ")"},

@@ -147,7 +147,7 @@ consteval bool explain_update_rule() {
   static_assert(
       has_update_rule_description<U>,
       "gradus: not an update rule: give it std::string description() const; with all hyper-parameters, so that "
-      "ranks with others are told");
+      "ranks with different ones are detected");
   static_assert(has_update_rule_state<U, Element, Device>,
                 "gradus: not an update rule: give it template <class Element, class Device> class state with a "
                 "constructor state(Device&, const rule&, gradus::index_t parameters)");

@@ -32,9 +32,7 @@ struct message_counts {
   std::uint32_t sent[groups];      // begun; modulo 2^32
   std::uint32_t received[groups];  // complete; modulo 2^32
 
-  [[nodiscard]] static std::size_t group_of_tag(int tag) noexcept {
-    return static_cast<std::size_t>(tag) % groups;
-  }
+  [[nodiscard]] static std::size_t group_of_tag(int tag) noexcept { return static_cast<std::size_t>(tag) % groups; }
 };
 
 /// The notice that a rank sends to each of the others when it leaves a channel. Sent as bytes.

@@ -144,7 +144,7 @@ class mpi_channel {
       process_->raise(what, world_, std::source_location::current());
     }
     if (process_->over()) {
-      gradus::raise<communication_error>(what.describe(), "a running MPI", "one that has been finalised",
+      gradus::raise<communication_error>(what.describe(), "a running MPI", "an MPI that has been finalized",
                                          "keep the mpi_environment until the end of main");
     }
     const std::scoped_lock lock{mutex_};

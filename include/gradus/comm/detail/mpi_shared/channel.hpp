@@ -279,7 +279,7 @@ class mpi_shared_channel {
     process_->glance_at_notices(what);
     require_unfailed(what, std::source_location::current());
     if (process_->over()) {
-      gradus::raise<communication_error>(what.describe(), "a running MPI", "one that has been finalised",
+      gradus::raise<communication_error>(what.describe(), "a running MPI", "an MPI that has been finalized",
                                          "keep the mpi_environment until the end of main");
     }
   }

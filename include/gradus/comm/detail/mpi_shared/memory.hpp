@@ -131,7 +131,8 @@ class mpi_shared_memory {
       aligned = aligned && reinterpret_cast<std::uintptr_t>(bases_[i]) % page == 0;
     }
     if (!aligned) {
-      gradus::raise<communication_error>(what, "shared memory on pages in all processes", "memory that lies otherwise");
+      gradus::raise<communication_error>(what, "shared memory that begins at a page in all processes",
+                                         "memory that begins elsewhere in a page");
     }
     int all_have = take_storage(of(rank), bytes) ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all_have, 1, MPI_INT, MPI_MIN, ranks), what, "MPI_Allreduce");

@@ -56,7 +56,7 @@ GRADUS_COLD inline void write_id_file(const std::string& path, int ranks, std::s
   std::unique_ptr<std::FILE, close_file> there{std::fopen(path.c_str(), "rb")};
   if (there != nullptr) {
     gradus::raise<configuration_error>("id_file", "a file that does not exist yet", {path, " exists"},
-                                       "remove it: it may be of a run before; every run needs a name of its own");
+                                       "remove it: it may be from an earlier run; every run needs its own path");
   }
   std::unique_ptr<std::FILE, close_file> file{std::fopen(temporary.c_str(), "wbx")};
   const id_file_head head = id_head(ranks, id);
@@ -84,7 +84,7 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
     if (clock::now() >= deadline) {
       gradus::raise<communication_error>("id_file", {"the id of rank 0 in ", path, " within ", seconds_text(limit)},
                                          "no such file",
-                                         "see whether rank 0 runs, and whether all ranks mean the same directory");
+                                         "check that rank 0 runs and that all ranks use the same directory");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
   }
@@ -94,7 +94,7 @@ GRADUS_COLD inline void read_id_file(const std::string& path, int ranks, std::sp
       std::fread(id.data(), 1, id.size(), file.get()) != id.size() || std::fgetc(file.get()) != EOF ||
       head.checksum != id_checksum(head.ranks, id)) {
     gradus::raise<format_error>("id_file", {"the id of rank 0 in ", path}, "another file",
-                                "give a path that nothing else uses");
+                                "choose a path that is not used otherwise");
   }
   if (head.ranks != ranks) {
     gradus::raise<configuration_error>("id_file", {"the id of a group of ", ranks, " ranks in ", path},

@@ -280,8 +280,7 @@ class nccl_channel {
     give_up(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {"all ranks within ", seconds_text(limit)},
                                        {"no answer of one or more of ", ranks_text(others)},
-                                       "look at the output of the ranks; NCCL_DEBUG=INFO makes NCCL say what it does",
-                                       where);
+                                       "check the output of the ranks; set NCCL_DEBUG=INFO for a log of NCCL", where);
   }
 
   /// This rank cannot continue: notifies the others, and ends the work on the stream.
@@ -352,7 +351,7 @@ class nccl_channel {
     const std::string reason = gradus::join({ncclGetErrorString(result), said.empty() ? "" : ", ", said});
     give_up(gradus::join({what.describe(), ": ", reason}));
     gradus::raise<communication_error>(what.describe(), {}, {"NCCL: ", reason},
-                                       "NCCL_DEBUG=INFO in the environment makes NCCL say more", where);
+                                       "set NCCL_DEBUG=INFO in the environment for details from NCCL", where);
   }
 
   cuda* device_;
