@@ -3,8 +3,6 @@
 // What the loss of a step is multiplied by, so that gradients of 16 bits keep their small numbers.
 #pragma once
 
-#include "gradus/core/index.hpp"
-
 namespace gradus {
 
 /// The numbers that are kept about the scale of a loss, in this order, as doubles.
@@ -26,15 +24,9 @@ struct loss_scale {
   friend bool operator==(const loss_scale&, const loss_scale&) = default;
 };
 
-/// What is known about the scale of a loss.
-struct loss_scale_report {
-  double scale = 1;           ///< what the loss of the next step is multiplied by
-  index_t good_steps = 0;     ///< since the scale was changed or a step was skipped
-  index_t skipped_steps = 0;  ///< since training began
-};
-
 namespace detail {
-[[nodiscard]] constexpr int place_of(loss_scale_number which) noexcept {
+/// The index of a number in loss_scale::numbers.
+[[nodiscard]] constexpr int index_of(loss_scale_number which) noexcept {
   return static_cast<int>(which);
 }
 }  // namespace detail
