@@ -5,7 +5,7 @@
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/phase.hpp"
 
 namespace gradus::nn {
 
@@ -20,11 +20,11 @@ class step_hooks {
   step_hooks& operator=(const step_hooks&) = delete;
 
   /// @param layer  the number of the layer, counted in the order of add
-  /// @param which  pass::forward, or pass::backward_data for all that backward does
+  /// @param which  phase::forward or phase::backward
   ///
   /// Layers that run side by side (cpu_options::inter_op_threads) are all announced before the first of them runs.
-  virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
-  virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
+  virtual void before_layer(std::size_t /*layer*/, phase /*which*/) {}
+  virtual void after_layer(std::size_t /*layer*/, phase /*which*/) {}
 
   /// The gradients of `count` parameters of network::parameters(), from `first` on, are complete.
   virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}

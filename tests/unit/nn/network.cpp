@@ -209,12 +209,12 @@ BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
     std::vector<std::size_t> backward;
     std::optional<std::size_t> running;
 
-    void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+    void before_layer(std::size_t layer, gradus::nn::phase which) override {
       BOOST_TEST(!running.has_value());
       running = layer;
-      (which == gradus::kernels::pass::forward ? forward : backward).push_back(layer);
+      (which == gradus::nn::phase::forward ? forward : backward).push_back(layer);
     }
-    void after_layer(std::size_t layer, gradus::kernels::pass /*which*/) override {
+    void after_layer(std::size_t layer, gradus::nn::phase /*which*/) override {
       BOOST_TEST((running == layer));
       running.reset();
     }
