@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
     for (index_t i = 0; i < 160; ++i) {
       segments.push_back({"p", i * (elements / 160), elements / 160, true});
     }
-    optim::sgd::state<float> state{device, optim::sgd{}, elements};
+    optim::sgd::state<float> state{device, optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, elements};
     report("sgd momentum", 5 * bytes, [&] { state.update(device, segments, dx.data(), x.data(), 1e-3); });
     optim::sgd::state<float> simple{device, optim::sgd{.momentum = 0}, elements};
     report("sgd without momentum", 3 * bytes, [&] { simple.update(device, segments, dx.data(), x.data(), 1e-3); });

@@ -6,5 +6,6 @@
 #include "gradus/conformance/communicator.hpp"
 
 namespace communicator_tests {
+namespace comm = gradus::comm;
 using namespace gradus::conformance;
-}
+}  // namespace communicator_tests

@@ -29,15 +29,15 @@ namespace gradus::optim {
 ///   v <- momentum * v + g       (v starts at 0)
 ///   p <- p - r * v              (with nesterov: p - r * (g + momentum * v))
 ///
-/// This is torch.optim.SGD with dampening 0: the learning rate is outside the velocity, so a change of the rate needs
-/// no momentum correction. Sutskever, Martens, Dahl, Hinton 2013 (section 2, for Nesterov's variant).
+/// This is torch.optim.SGD with dampening 0, with its defaults: the learning rate is outside the velocity, so a change
+/// of the rate needs no momentum correction. Sutskever, Martens, Dahl, Hinton 2013 (section 2, for Nesterov's variant).
 struct sgd {
   static constexpr std::string_view name = "sgd";
   static constexpr bool elementwise = true;
 
-  double momentum = 0.9;       ///< in [0, 1); 0 keeps no velocities
-  bool nesterov = false;       ///< look ahead along the velocity; needs momentum
-  double weight_decay = 1e-4;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
+  double momentum = 0;      ///< in [0, 1); 0 keeps no velocities
+  bool nesterov = false;    ///< look ahead along the velocity; needs momentum
+  double weight_decay = 0;  ///< at least 0; the gradient of weight_decay / 2 * |p|^2
 
   /// @throws configuration_error when a value makes no sense
   GRADUS_COLD void check() const {

@@ -166,9 +166,9 @@ class trainer final : public detail::trainer_base<Network> {
     this->share_batches(step_.group(), loader, where);
     if constexpr (watched) {
       const auto seen = watch().evaluation();
-      return this->evaluate_on(step_.group(), loader);
+      return this->evaluate_on(step_.group(), loader, where);
     } else {
-      return this->evaluate_on(step_.group(), loader);
+      return this->evaluate_on(step_.group(), loader, where);
     }
   }
 

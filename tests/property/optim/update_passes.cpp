@@ -140,6 +140,7 @@ BOOST_AUTO_TEST_SUITE(update_passes)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(sgd_agrees_with_its_formula, Element, elements) {
   check_rule<Element>(sgd{});
+  check_rule<Element>(sgd{.momentum = 0.9, .weight_decay = 1e-4});
   check_rule<Element>(sgd{.momentum = 0.5, .nesterov = true, .weight_decay = 0.1});
   check_rule<Element>(sgd{.momentum = 0, .weight_decay = 0.1});
 }
@@ -154,7 +155,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_a_number_stays_visible) {
   auto values = make_values<float>(100, "values");
   auto gradients = make_values<float>(100, "gradients");
   gradients[37] = std::nanf("");
-  sgd::state<float> state{device, sgd{}, 100};
+  sgd::state<float> state{device, sgd{.momentum = 0.9}, 100};
   state.update(device, segments, values.data(), gradients.data(), 0.1);
   for (std::size_t i = 0; i < 100; ++i) {
     BOOST_TEST(std::isnan(values[i]) == (i == 37));

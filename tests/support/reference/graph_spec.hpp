@@ -56,10 +56,10 @@ struct window_spec {
 
 template <class Options>
 [[nodiscard]] std::pair<window_spec, window_spec> windows_of(const Options& options, const nn::value_shape& in) {
-  return {window_of(in.height, options.kernel.height, options.stride.height, options.pad.rule(), options.pad.top(),
-                    options.pad.bottom()),
-          window_of(in.width, options.kernel.width, options.stride.width, options.pad.rule(), options.pad.left(),
-                    options.pad.right())};
+  return {window_of(in.height, options.kernel.height, options.stride.height, options.padding.rule(),
+                    options.padding.top(), options.padding.bottom()),
+          window_of(in.width, options.kernel.width, options.stride.width, options.padding.rule(),
+                    options.padding.left(), options.padding.right())};
 }
 
 /// Whether every window along one axis holds an element of the image, as pooling needs.
@@ -249,7 +249,7 @@ class options_text {
     std::ostringstream out;
     out << ".kernel = {" << options.kernel.height << ", " << options.kernel.width << "}, .stride = {"
         << options.stride.height << ", " << options.stride.width << "}, .padding = nn::padding::";
-    switch (options.pad.rule()) {
+    switch (options.padding.rule()) {
       case nn::padding::kind::same:
         out << "same()";
         break;
@@ -257,8 +257,8 @@ class options_text {
         out << "valid()";
         break;
       case nn::padding::kind::explicit_amount:
-        out << "explicit_padding(" << options.pad.top() << ", " << options.pad.bottom() << ", " << options.pad.left()
-            << ", " << options.pad.right() << ")";
+        out << "explicit_padding(" << options.padding.top() << ", " << options.padding.bottom() << ", "
+            << options.padding.left() << ", " << options.padding.right() << ")";
         break;
     }
     return out.str();

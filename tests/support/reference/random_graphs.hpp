@@ -103,7 +103,7 @@ class graph_generator {
     } else {
       options.kernel = kernel();
       options.stride = stride();
-      options.pad = padding(options.kernel);
+      options.padding = padding(options.kernel);
     }
     if (draw_.chance(25)) {
       const index_t groups = draw_.chance(50) ? in : 2;
@@ -146,12 +146,12 @@ class graph_generator {
         return add_concatenation(value);
       case 14: {
         nn::max_pool2d options{.kernel = kernel(), .stride = stride()};
-        options.pad = padding(options.kernel);
+        options.padding = padding(options.kernel);
         return add(options, {value});
       }
       case 15: {
         nn::average_pool2d options{.kernel = kernel(), .stride = stride()};
-        options.pad = padding(options.kernel);
+        options.padding = padding(options.kernel);
         options.count_padding = draw_.chance(50);
         return add(options, {value});
       }

@@ -51,7 +51,7 @@ struct alignas(256) wide {
 BOOST_AUTO_TEST_SUITE(core_vector)
 
 BOOST_AUTO_TEST_CASE(grows_and_keeps_its_elements) {
-  vector<std::string> texts;
+  dynamic_array<std::string> texts;
   BOOST_TEST(texts.empty());
   for (int i = 0; i < 100; ++i) {
     texts.push_back("a text that is too long for the small buffer " + std::to_string(i));
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(grows_and_keeps_its_elements) {
 }
 
 BOOST_AUTO_TEST_CASE(inserts_in_order) {
-  vector<int> numbers{1, 3};
+  dynamic_array<int> numbers{1, 3};
   BOOST_TEST(*numbers.insert(numbers.begin() + 1, 2) == 2);
   BOOST_TEST(*numbers.insert(numbers.begin(), 0) == 0);
   BOOST_TEST(*numbers.insert(numbers.end(), 4) == 4);
@@ -83,30 +83,30 @@ BOOST_AUTO_TEST_CASE(inserts_in_order) {
 }
 
 BOOST_AUTO_TEST_CASE(copies_moves_and_swaps) {
-  vector<std::string> first(3, "three times");
-  vector<std::string> second = first;
+  dynamic_array<std::string> first(3, "three times");
+  dynamic_array<std::string> second = first;
   second[1] = "changed";
   BOOST_TEST(first[1] == "three times");
-  vector<std::string> third = std::move(second);
+  dynamic_array<std::string> third = std::move(second);
   BOOST_TEST(second.empty());  // NOLINT: a vector that was moved from is empty
   BOOST_TEST(third[1] == "changed");
   first = std::move(third);
   BOOST_TEST(first[1] == "changed");
-  first = vector<std::string>{};
+  first = dynamic_array<std::string>{};
   BOOST_TEST(first.empty());
 }
 
 BOOST_AUTO_TEST_CASE(holds_what_cannot_move_and_what_needs_alignment) {
-  vector<std::atomic<bool>> flags(5);
+  dynamic_array<std::atomic<bool>> flags(5);
   flags[4] = true;
   BOOST_TEST(!flags[0]);
   BOOST_TEST(flags[4]);
-  vector<wide> wides(3);
+  dynamic_array<wide> wides(3);
   for (const wide& each : wides) {
     BOOST_TEST(reinterpret_cast<std::uintptr_t>(&each) % alignof(wide) == 0);
     BOOST_TEST(each.value == 7);
   }
-  vector<std::unique_ptr<int>> owners;
+  dynamic_array<std::unique_ptr<int>> owners;
   for (int i = 0; i < 20; ++i) {
     owners.push_back(std::make_unique<int>(i));
   }
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(holds_what_cannot_move_and_what_needs_alignment) {
 BOOST_AUTO_TEST_CASE(destroys_what_it_made_even_if_a_constructor_throws) {
   counted::alive = 0;
   {
-    vector<counted> some(4);
+    dynamic_array<counted> some(4);
     some.push_back(counted{});
     BOOST_TEST(counted::alive == 5);
     some.clear();
@@ -124,14 +124,14 @@ BOOST_AUTO_TEST_CASE(destroys_what_it_made_even_if_a_constructor_throws) {
   }
   counted::made = 0;
   counted::throw_at = 2;
-  BOOST_CHECK_THROW(vector<counted>(4), std::runtime_error);
+  BOOST_CHECK_THROW(dynamic_array<counted>(4), std::runtime_error);
   BOOST_TEST(counted::alive == 0);
   counted::throw_at = -1;
   {
-    const vector<counted> whole(4);
+    const dynamic_array<counted> whole(4);
     counted::made = 0;
     counted::throw_at = 2;
-    BOOST_CHECK_THROW(vector<counted>{whole}, std::runtime_error);
+    BOOST_CHECK_THROW(dynamic_array<counted>{whole}, std::runtime_error);
     counted::throw_at = -1;
     BOOST_TEST(counted::alive == 4);
   }
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(destroys_what_it_made_even_if_a_constructor_throws) {
 }
 
 BOOST_AUTO_TEST_CASE(refuses_sizes_that_are_no_sizes) {
-  BOOST_CHECK_THROW(vector<double>(static_cast<std::size_t>(-1)), std::bad_alloc);
+  BOOST_CHECK_THROW(dynamic_array<double>(static_cast<std::size_t>(-1)), std::bad_alloc);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -69,8 +69,8 @@ BOOST_AUTO_TEST_CASE(loops_in_loops) {
 BOOST_AUTO_TEST_CASE(lanes_compute_as_their_device_does) {
   gradus::cpu usual{{.intra_op_threads = 1, .inter_op_threads = 2}};
   gradus::cpu exact{{.intra_op_threads = 1, .inter_op_threads = 2, .allow_winograd = false}};
-  BOOST_TEST(usual.lane(1).allows_winograd());
-  BOOST_TEST(!exact.lane(1).allows_winograd());
+  BOOST_TEST(usual.stream(1).allows_winograd());
+  BOOST_TEST(!exact.stream(1).allows_winograd());
 }
 
 BOOST_AUTO_TEST_CASE(loops_of_one_device_in_loops_of_another) {
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(loops_of_one_device_in_loops_of_another) {
   for (int repeat = 0; repeat < 100; ++repeat) {
     std::atomic<int> count{0};
     outer.parallel_streams([&](index_t lane) {
-      outer.lane(static_cast<std::size_t>(lane)).parallel_tasks(5, [&](index_t) {
+      outer.stream(static_cast<std::size_t>(lane)).parallel_tasks(5, [&](index_t) {
         outer.parallel_tasks(2, [&](index_t) { ++count; });  // back to the first, which is in use
       });
     });

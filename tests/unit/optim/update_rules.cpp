@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(lars_one_step_by_hand) {
 
 BOOST_AUTO_TEST_CASE(velocity_is_offered_to_checkpoints) {
   cpu device{{.intra_op_threads = 1}};
-  sgd::state<float> state{device, sgd{}, 3};
+  sgd::state<float> state{device, sgd{.momentum = 0.9}, 3};
   const std::vector<segment> segments{{"weight", 0, 3, true}};
   std::vector<float> values{0, 0, 0};
   const std::vector<float> gradients{1, 2, 3};
@@ -140,6 +140,7 @@ BOOST_AUTO_TEST_CASE(velocity_is_offered_to_checkpoints) {
 
 BOOST_AUTO_TEST_CASE(bad_hyper_parameters_are_refused) {
   BOOST_TEST(message_of(sgd{}) == "");
+  BOOST_TEST((sgd{} == sgd{.momentum = 0, .nesterov = false, .weight_decay = 0}));
   for (const double momentum : {-0.1, 1.0, 2.0, not_a_number, infinity}) {
     BOOST_TEST(contains(message_of(sgd{.momentum = momentum}), "sgd: expected momentum in [0, 1), got momentum"));
     BOOST_TEST(contains(message_of(lars{.momentum = momentum}), "lars: expected momentum in [0, 1)"));

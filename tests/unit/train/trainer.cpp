@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What the trainer says and refuses: disagreeing ranks, losses that are not finite, callbacks, progress.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -76,9 +78,48 @@ std::vector<std::string> messages_of_ranks(const plan& first, const plan& second
   });
 }
 
+/// Eight small images of which one rank cannot read the last.
+struct damaged_set {
+  bool damaged = false;
+  [[nodiscard]] gradus::index_t size() const noexcept { return 8; }
+  [[nodiscard]] gradus::image_extents example() const noexcept { return {1, 2, 9, 8}; }
+  [[nodiscard]] int classes() const noexcept { return 4; }
+  [[nodiscard]] std::int32_t label(gradus::index_t i) const noexcept { return static_cast<std::int32_t>(i % 4); }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return 1; }
+  void read(gradus::index_t i, float* planes) const {
+    if (damaged && i == 7) {
+      gradus::raise<gradus::format_error>("damaged_set", "an image", "none");
+    }
+    std::fill(planes, planes + 2 * 9 * 8, 0.5F);
+  }
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(trainer)
+
+BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_an_evaluation_tells_the_others) {
+  const auto messages = gradus::comm::run_ranks(2, [](gradus::comm::threads& world) -> std::string {
+    world.set_time_limit(std::chrono::minutes{10});
+    gradus::cpu device{{.intra_op_threads = 1}};
+    const damaged_set images{.damaged = world.rank() == 1};
+    gradus::data::loader<float, gradus::nhwc> loader{device, images, {.global_batch_size = 4, .shuffle = false}};
+    network net{device, {2, 9, 8}};
+    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 4}, net.input()));
+    net.compile({.max_batch_size = 4, .seed = 1});
+    train::trainer trainer{net, optim::sgd{}, world};
+    try {
+      (void)trainer.evaluate(loader);
+    } catch (const gradus::error& failure) {
+      return failure.what();
+    }
+    return "no error";
+  });
+  for (const std::string& message : messages) {
+    require_text(message, "damaged_set: expected an image, got none");
+  }
+  require_text(messages[0], "rank 1");
+}
 
 BOOST_AUTO_TEST_CASE(ranks_that_disagree_are_told_what_differs) {
   const struct {

@@ -123,9 +123,10 @@ GRADUS_COLD inline void take_shard(comm::any_communicator& group, void (*take)(v
   }
 }
 
+/// If a rank fails, it sends its reason to the others.
 /// @param statistics  of the network; all ranks take over those of rank 0
 GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_communicator& group,
-                                              std::span<std::byte> statistics) {
+                                              std::span<std::byte> statistics, error_location where) {
   const auto began = clock::now();
   const bool shared = group.size() > 1;
   if (shared && !statistics.empty()) {
@@ -133,9 +134,16 @@ GRADUS_COLD inline evaluation_report evaluate(batches& data, comm::any_communica
   }
   sums total;
   batch_facts batch;
-  data.start_epoch(0);
-  while (data.next(batch)) {
-    total.add(data.evaluate(), batch.examples);
+  try {
+    at_call(where, [&] {
+      data.start_epoch(0);
+      while (data.next(batch)) {
+        total.add(data.evaluate(), batch.examples);
+      }
+    });
+  } catch (const std::exception& failure) {
+    group.fail(failure.what());
+    throw;
   }
   if (shared) {
     group.sum(total.values);

@@ -93,9 +93,10 @@ class trainer_base {
   }
 
   template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader) {
+  [[nodiscard]] GRADUS_COLD evaluation_report evaluate_on(comm::any_communicator& group, Loader& loader,
+                                                          error_location where) {
     batches_of<Network, Loader> data{*network_, loader};
-    return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()));
+    return detail::evaluate(data, group, std::as_writable_bytes(network_->buffer_values()), where);
   }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Layers that run side by side: the same bits, whatever the number of lanes and threads.
+// Layers that run side by side: the same bits, whatever the number of streams and threads.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -119,17 +119,17 @@ struct recorder final : nn::step_hooks {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(nn_lanes)
+BOOST_AUTO_TEST_SUITE(nn_streams)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(lanes_do_not_change_a_bit, Layout, layouts) {
   const auto build = [](auto& net) { build_branching(net); };
   const nn::value_shape input{3, 13, 11};
   const auto expected = results_of_steps<Layout>({.intra_op_threads = 1}, input, build);
-  for (const int lanes : {1, 2, 3}) {
+  for (const int streams : {1, 2, 3}) {
     for (const int threads : {1, 2}) {
       for (const bool recompute : {false, true}) {
-        const gradus::cpu_options options{.intra_op_threads = threads, .inter_op_threads = lanes};
-        for (int repeat = 0; repeat < (lanes == 1 ? 1 : 2); ++repeat) {
+        const gradus::cpu_options options{.intra_op_threads = threads, .inter_op_threads = streams};
+        for (int repeat = 0; repeat < (streams == 1 ? 1 : 2); ++repeat) {
           BOOST_TEST((results_of_steps<Layout>(options, input, build, recompute) == expected));
         }
       }
@@ -138,13 +138,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(lanes_do_not_change_a_bit, Layout, layouts) {
 }
 
 BOOST_AUTO_TEST_CASE(the_plan_finds_the_branches) {
-  const auto regions = [](int lanes) {
-    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
+  const auto regions = [](int streams) {
+    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = streams}};
     nn::network<float, gradus::nhwc> net{device, {3, 13, 11}};
     build_branching(net);
     net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     std::vector<std::size_t> branches;
-    for (const auto& region : net.plan().lanes.regions) {
+    for (const auto& region : net.plan().streams.regions) {
       branches.push_back(region.branches);
     }
     return branches;
@@ -173,10 +173,10 @@ BOOST_AUTO_TEST_CASE(branches_do_not_share_memory) {
   graph.scores = 9;
   graph.has_loss = true;
   const nn::execution_plan alone = nn::plan_execution(graph);
-  const nn::execution_plan plan = nn::plan_execution(graph, {.side_by_side = &nn::detail::plan_lanes, .lanes = 2});
-  BOOST_TEST_REQUIRE(plan.lanes.regions.size() == 2U);
-  BOOST_TEST(plan.lanes.regions[0].first_time == 1U);
-  BOOST_TEST(plan.lanes.regions[0].last_time == 6U);
+  const nn::execution_plan plan = nn::plan_execution(graph, {.side_by_side = &nn::detail::plan_streams, .streams = 2});
+  BOOST_TEST_REQUIRE(plan.streams.regions.size() == 2U);
+  BOOST_TEST(plan.streams.regions[0].first_time == 1U);
+  BOOST_TEST(plan.streams.regions[0].last_time == 6U);
   bool shared_alone = false;
   for (std::size_t a = 2; a <= 4; ++a) {
     for (std::size_t b = 5; b <= 7; ++b) {
@@ -244,14 +244,14 @@ BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
     network& net;
   };
   std::vector<float> expected;
-  for (const int lanes : {1, 3}) {
-    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
+  for (const int streams : {1, 3}) {
+    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = streams}};
     network net{device, {3, 13, 11}};
     build_branching(net);
     net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};
     late_update observer{net};
-    if (lanes == 1) {
+    if (streams == 1) {
       late_update::double_values(net, 0, static_cast<gradus::index_t>(net.values().size()));
       (void)net.train_step(batch.images, batch.labels);
       expected.assign(net.gradients().begin(), net.gradients().end());
@@ -262,17 +262,17 @@ BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_lanes) {
+BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_streams) {
   std::vector<std::string> expected;
-  for (const int lanes : {1, 2, 8}) {  // more than there are branches, and than there are cores
-    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
+  for (const int streams : {1, 2, 8}) {  // more than there are branches, and than there are cores
+    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = streams}};
     nn::network<float, gradus::nhwc> net{device, {3, 13, 11}};
     build_branching(net);
     net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
     const gradus_test::random_batch<float, gradus::nhwc> batch{device, {6, 3, 13, 11}, 5};
     recorder observer;
     (void)net.train_step(batch.images, batch.labels, {}, &observer);
-    if (lanes == 1) {
+    if (streams == 1) {
       expected = observer.events;
     }
     BOOST_TEST(!observer.events.empty());
@@ -281,9 +281,9 @@ BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_lanes) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found_on_lanes) {
-  for (const int lanes : {1, 2}) {
-    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = lanes}};
+BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found_on_streams) {
+  for (const int streams : {1, 2}) {
+    gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = streams}};
     nn::network<float, gradus::nhwc> net{device, {3, 13, 11}};
     build_branching(net);
     net.compile({.max_batch_size = 6, .seed = 1, .parallel_branches = true});
@@ -294,11 +294,11 @@ BOOST_AUTO_TEST_CASE(the_first_value_that_is_not_finite_is_found_on_lanes) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(absurd_numbers_of_lanes) {
+BOOST_AUTO_TEST_CASE(absurd_numbers_of_streams) {
   BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = 1, .inter_op_threads = 0}), gradus::configuration_error);
   BOOST_CHECK_THROW(gradus::cpu({.intra_op_threads = 100, .inter_op_threads = 100}), gradus::configuration_error);
   BOOST_TEST(gradus::cpu({.intra_op_threads = 2, .inter_op_threads = 3}).threads() == 6);
-  BOOST_TEST(gradus::cpu({.intra_op_threads = 2, .inter_op_threads = 3}).lane(0).threads() == 2);
+  BOOST_TEST(gradus::cpu({.intra_op_threads = 2, .inter_op_threads = 3}).stream(0).threads() == 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
