@@ -34,13 +34,6 @@ struct cpu_options {
   /// runs alone is shared by all intra_op_threads * inter_op_threads threads, the caller included.
   int inter_op_threads = 1;
   bool pin_threads = false;  ///< bind each worker to one processor of the process's affinity mask, but those of streams
-  /// Convolutions of float run by Winograd's minimal filtering where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7
-  /// and 7x1 without strides, on 32 channels and more, in multiples of 16. Takes 2 to 6 times fewer products; an
-  /// infinity in x makes numbers near it NaN. Root mean square errors, over those of adding up the terms, are in the
-  /// median of some hundred shapes, and at worst: results and gradients of x 1.9 (2.6) times with kernels of 3x3, 5
-  /// (8.4) with 5x5, 1.4 (1.6) with 1x3 and 3x1, 5 (6.6) with 1x7 and 7x1; gradients of weights 1.9 (3.4), 8.6
-  /// (20), 1.2 (1.6) and 6.6 (10.3), most where they add up few pixels. Without it the terms are added up.
-  bool allow_winograd = true;
 };
 
 /// The processors and the memory of the host.
@@ -55,11 +48,9 @@ class cpu : public kernels::overload_set {
 
   /// @throws configuration_error when a number of threads, or their product, is out of [0, 4096]
   GRADUS_COLD explicit cpu(cpu_options options = {}, error_location where = error_location::current()) try
-      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)},
-        allows_winograd_{options.allow_winograd} {
+      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)} {
     for (int stream = 0; options.inter_op_threads > 1 && stream < options.inter_op_threads; ++stream) {
-      streams_.push_back(
-          cpu{{.intra_op_threads = threads() / options.inter_op_threads, .allow_winograd = options.allow_winograd}});
+      streams_.push_back(cpu{{.intra_op_threads = threads() / options.inter_op_threads}});
     }
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -67,9 +58,6 @@ class cpu : public kernels::overload_set {
 
   /// Threads that share one operation that runs alone, the caller included.
   [[nodiscard]] int threads() const { return pool().threads(); }
-
-  /// cpu_options::allow_winograd
-  [[nodiscard]] bool allows_winograd() const noexcept { return allows_winograd_; }
 
   /// Memory aligned to `alignment` bytes, on huge pages where it is large and the system gives them. For 0 bytes a
   /// valid pointer too.
@@ -180,7 +168,6 @@ class cpu : public kernels::overload_set {
   }
 
   std::unique_ptr<detail::thread_pool> pool_;
-  bool allows_winograd_;
   dynamic_array<cpu> streams_;  // none when operations run one after another
 };
 static_assert(device_policy<cpu>);

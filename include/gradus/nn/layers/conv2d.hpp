@@ -18,6 +18,8 @@
 
 namespace gradus::nn {
 
+using kernels::convolution_algorithm;
+
 /// Options of a 2-D convolution, y = x * w + b (cross-correlation).
 ///
 ///   symbol | meaning | shape
@@ -36,6 +38,8 @@ struct conv2d {
   bool bias = true;
   initializer weight_initializer = he_normal();
   initializer bias_initializer = zeros();
+  /// `direct` adds up the terms, also where compile_options::convolution_algorithm is `automatic`.
+  convolution_algorithm algorithm = convolution_algorithm::automatic;
 
   template <class Element, class Layout, class Device>
   class layer;
@@ -74,7 +78,8 @@ class conv2d_base : public layer_base {
                  .stride_width = options_.stride.width,
                  .pad_top = window.pad_top,
                  .pad_left = window.pad_left,
-                 .groups = options_.groups};
+                 .groups = options_.groups,
+                 .algorithm = options_.algorithm};
     weight_extents_ = geometry_.weights();
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
   }
@@ -97,6 +102,10 @@ class conv2d_base : public layer_base {
   [[nodiscard]] index_t multiply_adds() const noexcept override { return geometry_.multiply_adds(); }
 
   void set_activation(kernels::activation act) override { activation_ = act; }
+
+  void set_convolution_algorithm(convolution_algorithm of_network) override {
+    geometry_.algorithm = options_.algorithm == convolution_algorithm::automatic ? of_network : options_.algorithm;
+  }
 
  protected:
   conv2d options_;
