@@ -3,9 +3,14 @@
 // The shape of a 2-D convolution and what may be fused to it; every device overloads the passes on these types.
 #pragma once
 
+#include <concepts>  // std::same_as
+#include <cstddef>   // std::byte, std::size_t
+#include <span>      // std::span
+
 #include "gradus/core/element.hpp"
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -90,16 +95,73 @@ struct backward_epilogue {
 /// The three passes of a layer with weights.
 enum class pass : unsigned char { forward, backward_data, backward_weights };
 
-// Every device D in the library overloads, for network elements E, P = parameter_element_t<E>, and layouts L (views are
+// What the kernels of `has_conv2d` do, for network elements E, P = parameter_element_t<E>, and layouts L (views are
 // image_view<E, L, D>):
-//
-//   std::size_t conv2d_workspace_bytes<E, L>(D&, const conv2d_geometry&, index_t batch, pass);
-//   void conv2d_forward(D&, const conv2d_geometry&, x, w, y, const forward_epilogue<E>&, std::span<std::byte>
-//   workspace); void conv2d_backward_data(D&, const conv2d_geometry&, dy, w, dx, const backward_epilogue<E>&,
-//   workspace); void conv2d_backward_weights(D&, const conv2d_geometry&, x, dy, dw, P* dbias, workspace);
 //
 // Weights are image_view<const P, L, D> of (O, I/groups, R, S) in the layout of the images. backward_weights overwrites
 // dw and, unless it is null, dbias (O). The batch is that of x or dy and at most the one of the workspace; the
 // workspace is aligned to 64 bytes and need not be kept between calls. The same bits for any number of threads.
+
+template <class Device, class Element, class Layout>
+concept has_conv2d_workspace_bytes = requires(Device& device, const conv2d_geometry& geometry, index_t batch,
+                                              pass which) {
+  { conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, which) } -> std::same_as<std::size_t>;
+};
+
+template <class Device, class Element, class Layout>
+concept has_conv2d_forward = requires(Device& device, const conv2d_geometry& geometry,
+                                      image_view<const Element, Layout, Device> x,
+                                      image_view<const parameter_element_t<Element>, Layout, Device> w,
+                                      image_view<Element, Layout, Device> y, const forward_epilogue<Element>& epilogue,
+                                      std::span<std::byte> workspace) {
+  conv2d_forward(device, geometry, x, w, y, epilogue, workspace);
+};
+
+template <class Device, class Element, class Layout>
+concept has_conv2d_backward_data = requires(Device& device, const conv2d_geometry& geometry,
+                                            image_view<const Element, Layout, Device> dy,
+                                            image_view<const parameter_element_t<Element>, Layout, Device> w,
+                                            image_view<Element, Layout, Device> dx,
+                                            const backward_epilogue<Element>& epilogue,
+                                            std::span<std::byte> workspace) {
+  conv2d_backward_data(device, geometry, dy, w, dx, epilogue, workspace);
+};
+
+template <class Device, class Element, class Layout>
+concept has_conv2d_backward_weights = requires(Device& device, const conv2d_geometry& geometry,
+                                               image_view<const Element, Layout, Device> x,
+                                               image_view<const Element, Layout, Device> dy,
+                                               image_view<parameter_element_t<Element>, Layout, Device> dw,
+                                               parameter_element_t<Element>* dbias, std::span<std::byte> workspace) {
+  conv2d_backward_weights(device, geometry, x, dy, dw, dbias, workspace);
+};
+
+/// A device that computes convolutions, as this file says: for nn::conv2d.
+template <class Device, class Element, class Layout>
+concept has_conv2d =
+    has_conv2d_workspace_bytes<Device, Element, Layout> && has_conv2d_forward<Device, Element, Layout> &&
+    has_conv2d_backward_data<Device, Element, Layout> && has_conv2d_backward_weights<Device, Element, Layout>;
+
+/// Says which overload of `has_conv2d` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_conv2d() {
+  static_assert(has_conv2d_workspace_bytes<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload template <class Element, class Layout> "
+                "std::size_t conv2d_workspace_bytes(Device&, const conv2d_geometry&, index_t batch, pass); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_conv2d_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void conv2d_forward(Device&, const "
+                "conv2d_geometry&, x, w, y, const forward_epilogue<Element>&, std::span<std::byte> workspace); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_conv2d_backward_data<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void conv2d_backward_data(Device&, const "
+                "conv2d_geometry&, dy, w, dx, const backward_epilogue<Element>&, std::span<std::byte> workspace); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_conv2d_backward_weights<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void conv2d_backward_weights(Device&, "
+                "const conv2d_geometry&, x, dy, dw, parameter_element_t<Element>* dbias, std::span<std::byte> "
+                "workspace); for gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

@@ -3,8 +3,12 @@
 // The shape of a 2-D pooling; every device overloads the passes on it.
 #pragma once
 
+#include <cstdint>  // std::uint8_t
+
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -33,13 +37,7 @@ struct pool2d_geometry {
   friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
 };
 
-// Every device D in the library overloads, for network elements E and layouts L:
-//
-//   void max_pool2d_forward(D&, const pool2d_geometry&, x, y, std::uint8_t* choice);
-//   void max_pool2d_backward(D&, const pool2d_geometry&, dy, const std::uint8_t* choice, dx,
-//                            const backward_epilogue<E>&);
-//   void average_pool2d_forward(D&, const pool2d_geometry&, x, y, bool count_padding);
-//   void average_pool2d_backward(D&, const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<E>&);
+// What the kernels of `has_max_pool2d` and `has_average_pool2d` do, for network elements E and layouts L:
 //
 // `choice` (null: not wanted) holds for every element of y, in its memory order, r * kernel_width + s of the entry of
 // its window that y is and that gets the gradient; kernels have at most 256 entries. It is the first largest one in the
@@ -50,5 +48,71 @@ struct pool2d_geometry {
 // Average pooling divides by the entries inside the image, or with count_padding by the whole kernel. Every window has
 // at least one entry inside the image. Outputs do not overlap inputs; arrays need no alignment but their elements'. The
 // same bits for any number of threads, and for maximum pooling in any layout.
+
+template <class Device, class Element, class Layout>
+concept has_max_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
+                                          image_view<const Element, Layout, Device> x,
+                                          image_view<Element, Layout, Device> y, std::uint8_t* choice) {
+  max_pool2d_forward(device, geometry, x, y, choice);
+};
+
+template <class Device, class Element, class Layout>
+concept has_max_pool2d_backward = requires(Device& device, const pool2d_geometry& geometry,
+                                           image_view<const Element, Layout, Device> dy, const std::uint8_t* choice,
+                                           image_view<Element, Layout, Device> dx,
+                                           const backward_epilogue<Element>& epilogue) {
+  max_pool2d_backward(device, geometry, dy, choice, dx, epilogue);
+};
+
+template <class Device, class Element, class Layout>
+concept has_average_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
+                                              image_view<const Element, Layout, Device> x,
+                                              image_view<Element, Layout, Device> y, bool count_padding) {
+  average_pool2d_forward(device, geometry, x, y, count_padding);
+};
+
+template <class Device, class Element, class Layout>
+concept has_average_pool2d_backward = requires(Device& device, const pool2d_geometry& geometry,
+                                               image_view<const Element, Layout, Device> dy,
+                                               image_view<Element, Layout, Device> dx, bool count_padding,
+                                               const backward_epilogue<Element>& epilogue) {
+  average_pool2d_backward(device, geometry, dy, dx, count_padding, epilogue);
+};
+
+/// A device that takes maxima over windows, as this file says: for nn::max_pool2d.
+template <class Device, class Element, class Layout>
+concept has_max_pool2d =
+    has_max_pool2d_forward<Device, Element, Layout> && has_max_pool2d_backward<Device, Element, Layout>;
+
+/// A device that takes means over windows, as this file says: for nn::average_pool2d and nn::global_average_pool2d.
+template <class Device, class Element, class Layout>
+concept has_average_pool2d =
+    has_average_pool2d_forward<Device, Element, Layout> && has_average_pool2d_backward<Device, Element, Layout>;
+
+/// Says which overload of `has_max_pool2d` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_max_pool2d() {
+  static_assert(has_max_pool2d_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void max_pool2d_forward(Device&, const "
+                "pool2d_geometry&, x, y, std::uint8_t* choice); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_max_pool2d_backward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void max_pool2d_backward(Device&, const "
+                "pool2d_geometry&, dy, const std::uint8_t* choice, dx, const backward_epilogue<Element>&); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
+
+/// Says which overload of `has_average_pool2d` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_average_pool2d() {
+  static_assert(has_average_pool2d_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void average_pool2d_forward(Device&, const "
+                "pool2d_geometry&, x, y, bool count_padding); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_average_pool2d_backward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void average_pool2d_backward(Device&, "
+                "const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<Element>&); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

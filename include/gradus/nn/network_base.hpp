@@ -53,6 +53,7 @@ template <class Element, class Device>
 class network_base {
   static_assert(explain_network_element<Element>());
   static_assert(explain_device_policy<Device>());
+  static_assert(kernels::explain_elementwise<Device, Element>());
 
  public:
   /// Of parameters, their gradients and buffers.
@@ -409,12 +410,12 @@ class network_base {
     const execution_plan::gradient_target& target = memory_->plan().loss_target;
     const double scale = options.loss_scale.factor /
                          static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
-    if constexpr (requires { use_loss_scale(*device_, options.loss_scale); }) {
+    if constexpr (kernels::has_loss_scale_use<Device>) {
       use_loss_scale(*device_, options.loss_scale);
     }
     Element* const gradient = target.write == duty::layer ? memory_->gradient(scores) : nullptr;
     const kernels::loss_sums sums = run_loss(value_of(scores, batch), wanted, scale, gradient);
-    if constexpr (requires { apply_loss_scale(*device_, examples, gradient); }) {
+    if constexpr (kernels::has_loss_scale_application<Device, Element>) {
       apply_loss_scale(*device_, graph_.batch_extents(scores, examples).size(), gradient);
     }
     mask_if_planned(*device_, target, scores, examples);
@@ -424,7 +425,7 @@ class network_base {
 
   /// What a loss has returned, and what is still on its way from the device, see kernels/softmax.hpp.
   [[nodiscard]] kernels::loss_sums with_late(kernels::loss_sums sums) {
-    if constexpr (requires { take_loss_sums(*device_); }) {
+    if constexpr (kernels::has_deferred_loss_sums<Device>) {
       sums += take_loss_sums(*device_);
     }
     return sums;

@@ -118,6 +118,7 @@ class conv2d_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::conv2d_base> {
+  static_assert(kernels::explain_conv2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::conv2d_base>;
 
  public:

@@ -113,6 +113,7 @@ class max_pool2d_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::max_pool2d_base> {
+  static_assert(kernels::explain_max_pool2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::max_pool2d_base>;
 
  public:
@@ -165,6 +166,7 @@ class average_pool2d_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class average_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::average_pool2d_base> {
+  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::average_pool2d_base>;
 
  public:
@@ -214,6 +216,7 @@ class global_average_pool2d_base : public layer_base {
 template <class Element, class Layout, class Device>
 class global_average_pool2d::layer final
     : public nn::layer<Element, Layout, Device, detail::global_average_pool2d_base> {
+  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::global_average_pool2d_base>;
 
  public:
