@@ -63,7 +63,7 @@ void run_rank_on_cuda(Communicator& world, const settings& chosen, bool in_proce
   gradus::cuda device = make_cuda_device(chosen, local_rank);
 #ifdef GRADUS_BENCH_WITH_NCCL
   if (chosen.all_reduce_spec == nccl_spec) {
-    run_rank_on(device, world, gradus::comm::nccl{device, world}, chosen, in_process);
+    run_rank_on(device, world, gradus::comm::nccl{world.duplicate(), device}, chosen, in_process);
     return;
   }
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// EXPECT_ERROR: per_channel stands beside images; per_row and per_column beside tensors of rank 2
+// EXPECT_ERROR: per_channel needs images in the same expression; per_row and per_column need a tensor of rank 2
 #include "gradus/tensor/expressions.hpp"
 
 void check(const gradus::tensor<float, 1>& a, const gradus::tensor<float, 1>& b) {

@@ -28,7 +28,7 @@ template <class Test>
 void on_gpus(int ranks, const Test& test) {
   comm::run_ranks(ranks, [&](comm::threads& hosts) {
     gradus::cuda device{{.device = hosts.rank()}};
-    comm::nccl gpus{device, hosts};
+    comm::nccl gpus{hosts.duplicate(), device};
     test(gpus);
     comm::barrier(hosts).wait();  // nobody leaves while others need him
   });
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
   const std::string path = "gpu_nccl_id";
   std::remove(path.c_str());
   gradus::cuda device;
-  comm::nccl alone{device, path, 0, 1};
+  comm::nccl alone{path, 0, 1, device};
   BOOST_CHECK_EQUAL(alone.size(), 1);
   BOOST_CHECK(std::fopen(path.c_str(), "rb") == nullptr);
 }

@@ -35,7 +35,7 @@ template <class Train>
 std::vector<training_result> on_cards(int ranks, const Train& train) {
   return comm::run_ranks(ranks, [&](comm::threads& hosts) {
     gradus::cuda device{{.device = hosts.rank()}};
-    comm::nccl cards{device, hosts};
+    comm::nccl cards{hosts.duplicate(), device};
     training_result result = train(device, cards);
     comm::barrier(hosts).wait();  // nobody leaves while others need him
     return result;

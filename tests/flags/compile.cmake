@@ -7,6 +7,7 @@
 # EVERY_HEADER.
 cmake_minimum_required(VERSION 3.22)
 include("${CMAKE_CURRENT_LIST_DIR}/flags.cmake")
+separate_arguments(FLAGS)
 set(warnings -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Werror)
 if(NOT COMPILER MATCHES "clang")
   list(APPEND warnings -Wuseless-cast)

@@ -8,7 +8,8 @@ component, and the component's own headers, are included by that component alone
 between headers; no header is longer than 800 lines. What declares names in namespaces `detail` only stands in a folder
 `detail/IDEA/`, nothing public stands there, and no module includes what another one has there. What a header uses of the standard library or of Eigen it includes
 itself: a name `std::x` comes from a header after which some include of the tree has it in its comment, as in
-`#include <span>  // std::span`.
+`#include <span>  // std::span`. Every header includes another one of the library, so that the first that is read to its
+end is core/config.hpp, which refuses compilers that are too old.
 """
 
 import pathlib
@@ -18,6 +19,7 @@ import sys
 from declarations import public_and_private
 
 LONGEST_HEADER = 800  # lines
+FIRST_HEADER = "gradus/core/config.hpp"  # the only one that includes no other
 
 # component: (its headers, the third-party headers that only they may include)
 COMPONENTS = {
@@ -157,6 +159,8 @@ def check(root):
             if "/detail/" in target and target_module != module:
                 complaints.append(f"{place}: '{module}' may not include the private header {target}")
             graph[header].append(target)
+        if not graph[header] and header != FIRST_HEADER and "#pragma once" in lines:
+            complaints.append(f"{header}: include \"{FIRST_HEADER}\", which refuses compilers that are too old")
 
     complaints += missing_includes({header: (include / header).read_text() for header in graph})
     finished = set()

@@ -51,6 +51,7 @@ BAD = [
     ("device/cpu.hpp", "#pragma once\nstd::vector<int> sizes;\n", "std::vector: include its header"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>\nstd::vector<int> sizes;\n", "name it in the comment"),
     ("device/cpu.hpp", "#pragma once\n#include <vector>  // std::span\nstd::vector<int> sizes;\n", "std::vector: include"),
+    ("core/error.hpp", "#pragma once\n", "refuses compilers that are too old"),
     ("layout/layouts.hpp", "#pragma once\nEigen::Index columns;\n", "Eigen is used and not included"),
     ("core/text.hpp", "namespace gradus::detail { int size = 1; }\n", "declares private names only"),
     ("core/detail/text/text.hpp", "namespace gradus { struct text {}; }\n", "a public name in a folder 'detail'"),

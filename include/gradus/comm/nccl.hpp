@@ -60,7 +60,7 @@ inline constexpr ncclDataType_t nccl_type = std::same_as<Element, float>        
 /// A rank among GPUs, one card a rank, in one process or in many.
 ///
 ///   cuda device{{.device = local_rank}};
-///   comm::nccl gpus{device, mpi};             // or comm::threads: any communicator of the same ranks
+///   comm::nccl gpus{mpi.duplicate(), device};  // or of comm::threads: any communicator of the same ranks
 ///   train::trainer trainer{net, rule, gpus};
 ///
 /// Buffers are spans of elements in the memory of the card; spans of host memory are copied there and back, which is
@@ -81,27 +81,30 @@ class nccl {
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
-  /// The ranks of a host communicator, of which duplicates are made. Called by all ranks, each with a card of its own.
+  /// The ranks of a host communicator, which it owns from now on: give it a duplicate. Called by all ranks, each with a
+  /// card of its own.
   /// @throws device_error, communication_error when NCCL cannot connect them
   template <class Communicator>
-  GRADUS_COLD nccl(cuda& device, Communicator& hosts) : limit_{hosts.time_limit()} {
+  GRADUS_COLD nccl(Communicator hosts, cuda& device) : limit_{hosts.time_limit()} {
     static_assert(explain_communicator<Communicator>());
     detail::require_open(detail::caller{hosts}, "comm::nccl", std::source_location::current());
+    const int rank = hosts.rank();
+    const int size = hosts.size();
     auto link = std::make_shared<detail::host_link>(
-        hosts.rank(), std::make_unique<detail::host_ranks_of<Communicator>>(hosts.duplicate()));
+        rank, std::make_unique<detail::host_ranks_of<Communicator>>(std::move(hosts)));
     ncclUniqueId id{};
-    if (hosts.rank() == 0) {
+    if (rank == 0) {
       make_id(id);
     }
     link->broadcast(std::as_writable_bytes(std::span{&id, 1}));
-    connect(device, std::move(link), id, hosts.rank(), hosts.size());
+    connect(device, std::move(link), id, rank, size);
   }
 
   /// Ranks that have nothing in common but a directory: rank 0 writes NCCL's id to the file, which must not exist, and
   /// removes it when all are connected.
   /// @param limit  how long the ranks wait for each other, now and later
   /// @throws configuration_error, format_error, communication_error when they do not find each other
-  GRADUS_COLD nccl(cuda& device, const std::string& path, int rank, int size,
+  GRADUS_COLD nccl(const std::string& path, int rank, int size, cuda& device,
                    std::chrono::milliseconds limit = default_time_limit)
       : limit_{limit} {
     require_time_limit("comm::nccl", limit);

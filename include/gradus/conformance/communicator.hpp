@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The conformance suite of communicators: what every model must do, on any number of ranks, in threads or processes.
+// The conformance suite of communicators, for any number of ranks, in threads or processes.
 #pragma once
 
 #include <algorithm>           // std::copy, std::min
@@ -35,8 +35,8 @@ namespace gradus::conformance {
 
 using namespace std::chrono_literals;
 
-/// Contribution of a rank to element i: distinct between neighbours and ranks, never zero, and small enough that sums
-/// and products of four are exact in every element type.
+/// The contribution of a rank to element i. It differs between neighboring elements and ranks, is never zero, and is so
+/// small that sums and products of four are exact in every element type.
 template <class Element>
 Element contribution(int rank, std::size_t i, comm::reduction operation) {
   if (operation == comm::reduction::product) {
@@ -46,6 +46,7 @@ Element contribution(int rank, std::size_t i, comm::reduction operation) {
   return static_cast<Element>(static_cast<float>(number));
 }
 
+/// The result of the reduction of element i over all ranks.
 template <class Element>
 Element expected_value(int ranks, std::size_t i, comm::reduction operation) {
   Element value = contribution<Element>(0, i, operation);
@@ -69,17 +70,20 @@ Element expected_value(int ranks, std::size_t i, comm::reduction operation) {
   return value;
 }
 
+/// Numbers of elements in the cases of collectives.
 inline constexpr std::array sizes{0, 1, 2, 3, 4, 5, 7, 31, 97, 1009, 4099};
+/// The reductions in the cases of all_reduce.
 inline constexpr std::array reductions{comm::reduction::sum, comm::reduction::product, comm::reduction::minimum,
                                        comm::reduction::maximum};
 
+/// A name for messages: "all_reduce of 7 float32".
 template <class Element>
 std::string label(std::string_view what, std::size_t size) {
   return std::string{what} + " of " + std::to_string(size) + " " + std::string{gradus::element_name<Element>};
 }
 
-/// value(0), value(1), ..., which repeat after `period`. Computed once a period and copied, because sanitizers and
-/// builds without optimization would spend most of a suite's time here.
+/// value(0), value(1), ..., repeated with `period`. One period is computed and copied: sanitizers and builds without
+/// optimization would otherwise spend most of a suite's time here.
 template <class Element, class Value>
 std::vector<Element> repeated(std::size_t size, std::size_t period, const Value& value) {
   std::vector<Element> values(size);
@@ -92,15 +96,17 @@ std::vector<Element> repeated(std::size_t size, std::size_t period, const Value&
   return values;
 }
 
+/// A period of `contribution` and of its reductions over any ranks, in elements.
 inline constexpr std::size_t contribution_period = std::size_t{29} * 3;
 
+/// The contributions of a rank to the elements [0, size).
 template <class Element>
 std::vector<Element> contributions(int rank, std::size_t size, comm::reduction operation = comm::reduction::sum) {
   return repeated<Element>(size, contribution_period,
                            [&](std::size_t i) { return contribution<Element>(rank, i, operation); });
 }
 
-/// Of elements from `first` on.
+/// The results of the reduction for the elements [first, first + size).
 template <class Element>
 std::vector<Element> expected_values(int ranks, std::size_t size, comm::reduction operation = comm::reduction::sum,
                                      std::size_t first = 0) {
@@ -108,7 +114,7 @@ std::vector<Element> expected_values(int ranks, std::size_t size, comm::reductio
                            [&](std::size_t i) { return expected_value<Element>(ranks, first + i, operation); });
 }
 
-/// Bit by bit.
+/// True if the bits are equal.
 template <class Element>
 bool same(std::span<const Element> a, std::span<const Element> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
@@ -118,7 +124,7 @@ bool same(const std::vector<Element>& a, const std::vector<Element>& b) {
   return same(std::span{a}, std::span{b});
 }
 
-/// @throws std::logic_error that names the first element that differs
+/// @throws std::logic_error with the first element that differs
 template <class Element>
 void require_same(const std::vector<Element>& values, const std::vector<Element>& expected, std::string_view what,
                   std::source_location where = std::source_location::current()) {
@@ -131,6 +137,7 @@ void require_same(const std::vector<Element>& values, const std::vector<Element>
   }
 }
 
+/// all_reduce gives every rank the reduction of all contributions.
 template <class Communicator, class Element>
 void all_reduce_reduces(Communicator& world) {
   const auto check = [&](std::size_t size, comm::reduction operation) {
@@ -147,6 +154,7 @@ void all_reduce_reduces(Communicator& world) {
   check(50021, comm::reduction::sum);
 }
 
+/// broadcast gives every rank the root's elements.
 template <class Communicator, class Element>
 void broadcast_copies_the_root(Communicator& world) {
   for (const int size : sizes) {
@@ -158,6 +166,7 @@ void broadcast_copies_the_root(Communicator& world) {
   }
 }
 
+/// reduce_scatter gives each rank its block of the reduction.
 template <class Communicator, class Element>
 void reduce_scatter_gives_each_rank_its_block(Communicator& world) {
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -181,13 +190,14 @@ void reduce_scatter_gives_each_rank_its_block(Communicator& world) {
   }
 }
 
+/// all_gather gives every rank the blocks of all ranks, in place or not.
 template <class Communicator, class Element>
 void all_gather_collects_all_blocks(Communicator& world) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto own = static_cast<std::size_t>(world.rank());
   for (const int size : sizes) {
     const auto block = static_cast<std::size_t>(size);
-    for (const int in_place_ranks : {0, 1, world.size()}) {  // nobody, rank 0 only, all
+    for (const int in_place_ranks : {0, 1, world.size()}) {  // no rank, rank 0 only, all
       const auto mine = contributions<Element>(world.rank(), block);
       std::vector<Element> output(block * ranks);
       if (world.rank() < in_place_ranks) {
@@ -206,7 +216,7 @@ void all_gather_collects_all_blocks(Communicator& world) {
   }
 }
 
-/// Sums that round: the same bits on all ranks and in every run, close to the exact value.
+/// Rounded sums have the same bits on all ranks and in every run, and are close to the exact value.
 template <class Communicator>
 void rounded_sums_have_the_same_bits_everywhere(Communicator& world) {
   for (const std::size_t size : {1U, 37U, 4099U, 20011U}) {
@@ -244,21 +254,23 @@ void rounded_sums_have_the_same_bits_everywhere(Communicator& world) {
   }
 }
 
+/// No rank leaves a barrier before all ranks have entered it.
 template <class Communicator>
-void nobody_leaves_a_barrier_before_all_have_come(Communicator& world) {
+void no_rank_leaves_a_barrier_before_all_have_entered(Communicator& world) {
   for (int late = 0; late < world.size(); ++late) {
     if (world.rank() == late) {
       std::this_thread::sleep_for(3ms);
     }
-    // The steady clock is the same for all ranks of a machine.
+    // All ranks of a machine share the steady clock.
     std::array came{static_cast<std::int64_t>(std::chrono::steady_clock::now().time_since_epoch().count())};
     comm::barrier(world).wait();
     const std::int64_t left = std::chrono::steady_clock::now().time_since_epoch().count();
     comm::all_reduce(world, came, comm::reduction::maximum).wait();
-    require(came[0] <= left, "a rank left before another came");
+    require(came[0] <= left, "a rank left the barrier before another entered it");
   }
 }
 
+/// Messages between all pairs of ranks arrive complete.
 template <class Communicator>
 void messages_arrive(Communicator& world) {
   const int ranks = world.size();
@@ -294,7 +306,7 @@ void messages_arrive(Communicator& world) {
   }
 }
 
-/// Tags choose; messages of one tag keep their order.
+/// A receive takes the message with its tag; messages of one tag keep their order.
 template <class Communicator>
 void messages_match_by_tag_and_order(Communicator& world) {
   constexpr int messages = 12;
@@ -327,6 +339,7 @@ void messages_match_by_tag_and_order(Communicator& world) {
   require(last[0] == 77, "the largest tag");
 }
 
+/// Many requests may be in flight at the same time.
 template <class Communicator>
 void many_requests_are_under_way(Communicator& world) {
   constexpr std::size_t count = 40;
@@ -354,7 +367,7 @@ void many_requests_are_under_way(Communicator& world) {
   }
 }
 
-/// Two channels never meet, even if the ranks begin their operations in different orders.
+/// Operations on two duplicates do not mix, even if ranks start them in different orders.
 template <class Communicator>
 void duplicates_are_independent(Communicator& world) {
   world.set_time_limit(30s);
@@ -391,9 +404,9 @@ void duplicates_are_independent(Communicator& world) {
     }
     messages[1].wait();
     messages[0].wait();
-    require(values[0] == 1.0F && values[1] == 2.0F, "a message met another channel's");
+    require(values[0] == 1.0F && values[1] == 2.0F, "a message arrived on another duplicate");
   }
-  // Moving changes nothing for the others; a communicator that was moved from says so.
+  // A move changes nothing for other ranks. A moved-from communicator raises an error that says so.
   Communicator moved{std::move(other)};
   comm::barrier(moved).wait();
   require(other.size() == 0, "a moved-from communicator has size 0");  // NOLINT(bugprone-use-after-move)
@@ -405,7 +418,7 @@ void duplicates_are_independent(Communicator& world) {
   world.set_time_limit(comm::default_time_limit);
 }
 
-/// A request that is dropped or replaced is completed, so that its buffer is free.
+/// A request that is dropped or replaced is completed first, so that its buffer is free.
 template <class Communicator>
 void dropped_requests_complete(Communicator& world) {
   std::vector<float> a = contributions<float>(world.rank(), 5003);
@@ -417,9 +430,10 @@ void dropped_requests_complete(Communicator& world) {
     require(pending.test(), "a moved-from request is complete");  // NOLINT(bugprone-use-after-move)
   }
   const auto expected = expected_values<float>(world.size(), a.size());
-  require(same(a, expected) && same(b, expected), "a dropped request left its buffer unfinished");
+  require(same(a, expected) && same(b, expected), "a dropped request did not complete");
 }
 
+/// Invalid ranks, roots, sizes, tags and time limits raise errors.
 template <class Communicator>
 void bad_arguments_are_refused(Communicator& world) {
   std::vector<float> data(12);
@@ -453,9 +467,10 @@ void bad_arguments_are_refused(Communicator& world) {
     misfits([&] { comm::all_gather(world, std::span{blocks}.subspan(1, 3), whole).wait(); }, "overlap");
     misfits([&] { comm::reduce_scatter(world, whole, std::span{blocks}.subspan(1, 3)).wait(); }, "overlap");
   }
-  comm::barrier(world).wait();  // nothing was begun
+  comm::barrier(world).wait();  // no operation was started
 }
 
+/// require_agreement names the entry that differs, on all ranks.
 template <class Communicator>
 void disagreement_is_named_on_all_ranks(Communicator& world) {
   comm::require_agreement(world, "options", {{"seed", "1"}, {"batch size", "64"}});
@@ -487,12 +502,14 @@ void disagreement_is_named_on_all_ranks(Communicator& world) {
   comm::require_agreement(world, "afterwards", {{"all", "is well"}});
 }
 
+/// A named test case that all ranks run.
 template <class Communicator>
 struct test_case {
   std::string name;
   std::function<void(Communicator&)> run;
 };
 
+/// Appends the cases of the collectives for one element type.
 template <class Communicator, class Element>
 void add_collectives(std::vector<test_case<Communicator>>& cases) {
   const std::string suffix = "<" + std::string{gradus::element_name<Element>} + ">";
@@ -503,12 +520,12 @@ void add_collectives(std::vector<test_case<Communicator>>& cases) {
   cases.push_back({"all_gather_collects_all_blocks" + suffix, &all_gather_collects_all_blocks<Communicator, Element>});
 }
 
-/// Everything that leaves the communicator in working order. Called by all ranks in this order.
+/// The cases that leave the communicator in working order. All ranks run them in this order.
 template <comm::communicator Communicator>
 std::vector<test_case<Communicator>> conformance_cases() {
   std::vector<test_case<Communicator>> cases;
   add_collectives<Communicator, float>(cases);
-#if !defined(__SANITIZE_THREAD__)  // which ranks meet where does not depend on the type
+#if !defined(__SANITIZE_THREAD__)  // data races do not depend on the element type
   add_collectives<Communicator, double>(cases);
   add_collectives<Communicator, std::int32_t>(cases);
   add_collectives<Communicator, std::int64_t>(cases);
@@ -517,8 +534,8 @@ std::vector<test_case<Communicator>> conformance_cases() {
 #endif
   cases.push_back(
       {"rounded_sums_have_the_same_bits_everywhere", &rounded_sums_have_the_same_bits_everywhere<Communicator>});
-  cases.push_back(
-      {"nobody_leaves_a_barrier_before_all_have_come", &nobody_leaves_a_barrier_before_all_have_come<Communicator>});
+  cases.push_back({"no_rank_leaves_a_barrier_before_all_have_entered",
+                   &no_rank_leaves_a_barrier_before_all_have_entered<Communicator>});
   cases.push_back({"messages_arrive", &messages_arrive<Communicator>});
   cases.push_back({"messages_match_by_tag_and_order", &messages_match_by_tag_and_order<Communicator>});
   cases.push_back({"many_requests_are_under_way", &many_requests_are_under_way<Communicator>});
@@ -529,9 +546,9 @@ std::vector<test_case<Communicator>> conformance_cases() {
   return cases;
 }
 
-// What follows leaves the communicator failed: each needs a fresh one.
+// The following cases leave the communicator failed: each needs a new one.
 
-/// The last rank fails while the others wait for it; it and they can do nothing more, on duplicates neither.
+/// The last rank fails while the others wait for it. All ranks see its reason, also on duplicates, and can do no more.
 template <class Communicator>
 void a_rank_that_fails_is_named(Communicator& world) {
   Communicator other = world.duplicate();
@@ -553,7 +570,7 @@ void a_rank_that_fails_is_named(Communicator& world) {
   }
 }
 
-/// Requests that are under way when a rank fails end too, tested or waited for.
+/// Requests that are in flight when a rank fails end, whether they are tested or waited for.
 template <class Communicator>
 void pending_requests_end_when_a_rank_fails(Communicator& world) {
   const int culprit = world.size() - 1;
@@ -580,8 +597,8 @@ void pending_requests_end_when_a_rank_fails(Communicator& world) {
   require_contains(message, "rank " + std::to_string(culprit) + " failed: out of coffee");
 }
 
-/// The last rank destroys its communicator; the others, who wait for it, name it long before their time limit. What it
-/// sent before arrives.
+/// The last rank destroys its communicator. The ranks that wait for it report its name long before their time limit.
+/// Messages that it sent before arrive.
 template <class Communicator>
 void a_rank_that_leaves_is_named(Communicator& world) {
   if (world.size() == 1) {
@@ -607,7 +624,7 @@ void a_rank_that_leaves_is_named(Communicator& world) {
   require_contains(message, "rank " + std::to_string(leaver) + " failed: it has left");
 }
 
-/// Rank 0 waits for ranks that do not come; they learn of it when they come.
+/// Rank 0 stops waiting for late ranks after the time limit; the late ranks then see the error.
 template <class Communicator>
 void a_wait_has_a_time_limit(Communicator& world) {
   if (world.size() == 1) {
@@ -626,7 +643,7 @@ void a_wait_has_a_time_limit(Communicator& world) {
   } else {
     std::this_thread::sleep_for(900ms);
     require_contains(message_of<gradus::communication_error>([&] {
-                       for (;;) {  // what rank 0 has sent before it gave up may complete the first one
+                       for (;;) {  // messages that rank 0 sent before its time limit may complete the first one
                          std::vector<float> data(10007, 1.0F);
                          comm::all_reduce(world, data).wait();
                        }
@@ -635,6 +652,7 @@ void a_wait_has_a_time_limit(Communicator& world) {
   }
 }
 
+/// A receive without a sender ends after the time limit.
 template <class Communicator>
 void a_receive_has_a_time_limit(Communicator& world) {
   if (world.size() == 1) {
@@ -651,7 +669,7 @@ void a_receive_has_a_time_limit(Communicator& world) {
   }
 }
 
-/// Sender and receiver mean different sizes: an error where it can be seen, and then everywhere.
+/// Sender and receiver expect different sizes: the rank that detects it raises an error, and then all ranks do.
 template <class Communicator>
 void a_message_of_another_size_is_an_error(Communicator& world) {
   if (world.size() == 1) {
@@ -670,7 +688,7 @@ void a_message_of_another_size_is_an_error(Communicator& world) {
   require_contains(message, "ranks disagree about a message");
 }
 
-/// Ends the program if it runs too long, so that a test that hangs says so.
+/// Ends the program after a time limit, so that a test that hangs is reported.
 class watchdog {
  public:
   explicit watchdog(std::chrono::seconds limit)
@@ -700,17 +718,18 @@ class watchdog {
   std::thread guard_;
 };
 
-/// Which cases are run.
+/// Options of check_communicator.
 struct communicator_options {
-  std::vector<int> ranks{1, 2, 3, 4};  ///< numbers of ranks; of a job that a launcher has started, its own
-  /// Also the cases that leave the communicator failed. False where the job cannot go on after a failure.
+  std::vector<int> ranks{1, 2, 3, 4};  ///< numbers of ranks; in a job that a launcher started, its own number
+  /// Also runs the cases that leave the communicator failed. Set it to false if the job cannot continue after a
+  /// failure.
   bool failures = true;
-  std::chrono::seconds time_limit{300};  ///< then the program ends: a case hangs
+  std::chrono::seconds time_limit{300};  ///< after this time the program ends, because a case hangs
 };
 
-/// Runs all cases.
-/// @param on_ranks  on_ranks(n, body) calls body(communicator) on each of n ranks that it makes, at the same time, and
-///                  throws what a body throws. body is a std::function<void(Communicator&)>
+/// Runs all cases and returns their results.
+/// @param on_ranks  on_ranks(n, body) makes n ranks, calls body(communicator) on all of them in parallel, and rethrows
+///                  an exception of a body. body is a std::function<void(Communicator&)>
 ///
 /// @code
 ///   int main() {

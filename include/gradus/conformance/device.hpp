@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The conformance suite of devices: what each must do with memory. What each must compute: layers.hpp.
+// The conformance suite of the memory functions of devices; layers.hpp has that of their kernels.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
@@ -13,6 +13,7 @@
 
 namespace gradus::conformance {
 
+/// Allocated blocks are aligned and do not overlap.
 template <device_policy Device>
 void memory_is_aligned_and_blocks_do_not_overlap(Device& device) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{65}, std::size_t{3} << 20U}) {
@@ -27,7 +28,7 @@ void memory_is_aligned_and_blocks_do_not_overlap(Device& device) {
   }
 }
 
-/// Of sizes around those of words and pages.
+/// Copies and fills of many sizes arrive in the order of the calls.
 template <device_policy Device>
 void copies_arrive_in_order(Device& device) {
   for (const std::size_t count : {1U, 7U, 63U, 4000U, 4097U}) {
@@ -47,13 +48,13 @@ void copies_arrive_in_order(Device& device) {
     require(back == values, "a copy of " + size + " differs");
     device.copy_to_host(back.data(), a, count);
     device.synchronize();
-    require(back == std::vector<std::byte>(count), "fill_zero leaves something of " + size);
+    require(back == std::vector<std::byte>(count), "fill_zero did not clear all of " + size);
     device.deallocate(a, count);
     device.deallocate(b, count);
   }
 }
 
-/// Runs all cases.
+/// Runs all cases and returns their results.
 template <class Device>
 [[nodiscard]] std::vector<result> check_device(Device& device) {
   static_assert(explain_device_policy<Device>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The conformance suite of layers: behaviour against traits (nn::layer_traits), gradients against finite differences.
+// The conformance suite of layers: behavior against traits (nn::layer_traits), gradients against finite differences.
 #pragma once
 
 #include <algorithm>  // std::all_of, std::max
@@ -27,7 +27,7 @@
 
 namespace gradus::conformance {
 
-/// Memory of a device, filled from and read by the host.
+/// Device memory that the host fills and reads.
 template <class Element, class Device>
 class device_array {
  public:
@@ -51,7 +51,7 @@ class device_array {
   gradus::tensor<std::uint8_t, 1, gradus::row_major, Device> memory_;
 };
 
-/// One layer, its inputs, and its passes with chosen arguments.
+/// One layer with its inputs; runs its passes with chosen arguments.
 template <class Element, class Layout, class Device>
 class contract_check {
   using real = gradus::parameter_element_t<Element>;
@@ -86,6 +86,7 @@ class contract_check {
     output_gradient_ = random(size_of(output_shape_), "output gradient");
   }
 
+  /// Checks forward and backward against the traits.
   void run() {
     check_forward();
     if (!traits_.aliases_input) {
@@ -93,14 +94,13 @@ class contract_check {
     }
   }
 
-  /// Gradients of inputs and parameters against central differences of sum(output * output_gradient). In double.
+  /// Checks gradients of inputs and parameters against central differences of sum(output * output_gradient), in double.
   void check_gradients() {
-    static_assert(sizeof(Element) == 8,
-                  "gradus::conformance: finite differences of other types than double say little");
+    static_assert(sizeof(Element) == 8, "gradus::conformance: finite differences need double");
     if (traits_.aliases_input) {
       return;
     }
-    // Not multiples of 1/8, as elsewhere: no two are equal, so that a maximum has a gradient.
+    // Not multiples of 1/8 as in the other checks: all values differ, so a maximum is differentiable.
     const auto spread = [](auto& values, const std::string& name) {
       const random_stream stream{18, name};
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -121,7 +121,7 @@ class contract_check {
     first_ = forward(nullptr, nullptr);
     const backward_result got = backward(first_, std::vector<request>(inputs_.size()), {.wanted = false});
     const auto compare = [&](auto& values, const auto& gradient, const std::string& what) {
-      constexpr std::size_t most = 24;  // elements of an array that are tried
+      constexpr std::size_t most = 24;  // elements of an array that are tested
       double largest = 1;
       for (const double each : gradient) {
         largest = std::max(largest, std::abs(each));
@@ -131,7 +131,7 @@ class contract_check {
         const double original = values[i];
         double best = std::numeric_limits<double>::infinity();
         double difference = 0;
-        constexpr double steps[] = {1e-4, 1e-6};  // a kink inside the larger one does not spoil the smaller one
+        constexpr double steps[] = {1e-4, 1e-6};  // a kink within the larger step does not affect the smaller one
         for (const double step : steps) {
           values[i] = original + step;
           const double above = loss();
@@ -159,20 +159,21 @@ class contract_check {
   }
 
  private:
-  /// What a forward pass leaves.
+  /// The results of a forward pass.
   struct forward_result {
     elements output;
     std::vector<std::byte> state;
     std::vector<std::vector<real>> buffers;
   };
 
-  /// What is asked of a backward pass for the gradient of one value.
+  /// The arguments of a backward pass for the gradient of one value.
   struct request {
     bool wanted = true;
     bool accumulate = false;
     bool mask = false;
   };
 
+  /// The results of a backward pass.
   struct backward_result {
     std::vector<elements> gradients;
     elements residual;
@@ -181,7 +182,7 @@ class contract_check {
 
   [[nodiscard]] index_t size_of(const nn::value_shape& shape) const { return shape.batch(batch_).size(); }
 
-  /// Multiples of 1/8 that are not 0.
+  /// Random multiples of 1/8, except 0.
   [[nodiscard]] static elements random(index_t count, const std::string& name) {
     const random_stream stream{17, name};
     elements result;
@@ -218,7 +219,7 @@ class contract_check {
       result.buffers.push_back(buffer.get());
     }
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      require(same_bits(used.inputs[k].get(), inputs_[k]), "forward leaves its inputs alone");
+      require(same_bits(used.inputs[k].get(), inputs_[k]), "forward does not change its inputs");
     }
     return result;
   }
@@ -264,15 +265,15 @@ class contract_check {
     for (const auto& gradient : used.parameter_gradients) {
       result.parameters.push_back(gradient.get());
     }
-    require(same_bits(output_gradient.get(), output_gradient_), "backward leaves the gradient of its output alone");
-    require(same_bits(state.get(), after.state), "backward leaves the state alone");
+    require(same_bits(output_gradient.get(), output_gradient_), "backward does not change the gradient of its output");
+    require(same_bits(state.get(), after.state), "backward does not change the state");
     return result;
   }
 
   void check_forward() {
     first_ = forward(nullptr, nullptr);
     if (traits_.aliases_input) {
-      return;  // nothing runs
+      return;  // the layer does nothing
     }
     require(all_finite(first_.output), "forward writes all of its output");
     if (traits_.recomputable) {
@@ -280,7 +281,7 @@ class contract_check {
       require(same_bits(again.output, first_.output), "a second forward pass makes the same output");
       require(same_bits(again.state, first_.state), "a second forward pass leaves the same state");
       for (std::size_t b = 0; b < first_.buffers.size(); ++b) {
-        require(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass leaves buffers alone");
+        require(same_bits(again.buffers[b], first_.buffers[b]), "a second forward pass does not change buffers");
       }
     }
     if (traits_.fuses_residual) {
@@ -307,7 +308,7 @@ class contract_check {
     }
   }
 
-  /// Every combination of what may be asked for the first two inputs, and the residual's.
+  /// Tests every combination of arguments for the gradients of the first two inputs and of the residual.
   void check_backward() {
     const std::vector<request> plain(inputs_.size());
     const request nothing{.wanted = false};
@@ -324,7 +325,7 @@ class contract_check {
       for (std::size_t p = 0; p < expected.parameters.size(); ++p) {
         require(all_finite(got.parameters[p]), "backward writes all gradients of parameters");
         require(same_bits(got.parameters[p], expected.parameters[p]),
-                "gradients of parameters do not depend on what else is wanted");
+                "gradients of parameters do not depend on which other gradients are needed");
       }
     };
     std::vector<request> choices{nothing, {}, {.accumulate = true}};
@@ -358,7 +359,8 @@ class contract_check {
     const elements old = old_gradient(expected.size(), place);
     const elements relu_output = mask(expected.size(), place);
     if (!asked.wanted) {
-      require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())), "what is not wanted is not written");
+      require(same_bits(got, asked.accumulate ? old : not_numbers(got.size())),
+              "a gradient that is not needed is not written");
       return;
     }
     close(got, combined(expected, asked.accumulate ? &old : nullptr, asked.mask ? &relu_output : nullptr),
@@ -397,7 +399,7 @@ class contract_check {
       largest = std::max(largest, std::abs(static_cast<double>(static_cast<real>(expected[i]))));
       const double here = std::abs(static_cast<double>(static_cast<real>(got[i])) -
                                    static_cast<double>(static_cast<real>(expected[i])));
-      difference = here <= difference ? difference : here;  // NaN stays
+      difference = here <= difference ? difference : here;  // keeps a NaN
     }
     require(difference <= 8 * precision * largest,
             what + ": " + std::to_string(difference) + " of " + std::to_string(largest));
@@ -413,7 +415,7 @@ class contract_check {
     return std::all_of(from.begin(), from.end(), [](Any element) { return std::isfinite(static_cast<real>(element)); });
   }
 
-  /// Memory of one pass.
+  /// Device memory of one pass.
   struct arrays {
     arrays(contract_check& check, const std::vector<std::vector<real>>& buffer_values)
         : scratch{check.device_, std::vector<std::byte>(check.memory_.workspace, std::byte{0xff})},
@@ -462,7 +464,7 @@ class contract_check {
 };
 
 /// Checks one layer on a device, with batches of one and of three examples.
-/// @throws std::logic_error that says what does not hold
+/// @throws std::logic_error that says which check failed
 template <class Element, class Layout, class Device, class Options>
 void require_layer_contract(Device& device, const Options& options, const std::vector<nn::value_shape>& inputs) {
   for (const index_t batch : {1, 3}) {
@@ -473,8 +475,8 @@ void require_layer_contract(Device& device, const Options& options, const std::v
   }
 }
 
-/// Runs all cases of a layer on the CPU: float and double, both layouts. Odd shapes find most.
-/// @param options  what network::add is given
+/// Runs all cases of a layer on the CPU, for float and double in both layouts. Odd extents find most errors.
+/// @param options  options of the layer, as for network::add
 /// @param inputs   shapes of the values that the layer reads
 ///
 /// @code

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Every layer of the library with the options and inputs that its contract is checked with, on any device.
+// All layers of the library with the options and inputs of their conformance cases, for any device.
 #pragma once
 
 #include <string>   // std::string
@@ -14,11 +14,12 @@
 
 namespace gradus::conformance {
 
-/// Every layer of the library.
+/// The options of any layer of the library.
 using layer_options = std::variant<nn::add, nn::average_pool2d, nn::batch_norm, nn::concat, nn::conv2d, nn::dense,
                                    nn::dropout, nn::flatten, nn::global_average_pool2d, nn::local_response_norm,
                                    nn::max_pool2d, nn::pad_channels, nn::relu>;
 
+/// A layer with the shapes of its inputs.
 struct layer_case {
   std::string name;
   layer_options options;
@@ -65,7 +66,7 @@ struct layer_case {
   return cases;
 }
 
-/// Runs the cases of all layers on a device, whose kernels they call.
+/// Runs the cases of all layers with the kernels of a device and returns their results.
 template <class Element, class Layout, class Device>
 [[nodiscard]] std::vector<result> check_layers(Device& device) {
   std::vector<result> results;

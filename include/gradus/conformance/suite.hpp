@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the conformance suites share: checks that throw, cases with names, and a report of what failed.
+// Common parts of the conformance suites: checks that throw, named cases, and a report of failures.
 #pragma once
 
 #include <cstddef>          // std::size_t
@@ -12,9 +12,11 @@
 #include <string_view>      // std::string_view
 #include <vector>           // std::vector
 
+#include "gradus/core/config.hpp"
+
 namespace gradus::conformance {
 
-/// A check that did not hold. Thrown, because macros of test frameworks belong to the main thread.
+/// Throws std::logic_error if a check does not hold. (Macros of test frameworks work only on the main thread.)
 inline void require(bool holds, std::string_view what, std::source_location where = std::source_location::current()) {
   if (!holds) {
     const std::string_view path{where.file_name()};
@@ -23,13 +25,14 @@ inline void require(bool holds, std::string_view what, std::source_location wher
   }
 }
 
+/// Throws std::logic_error if `text` does not contain `part`.
 inline void require_contains(std::string_view text, std::string_view part,
                              std::source_location where = std::source_location::current()) {
   require(text.find(part) != std::string_view::npos,
           "expected '" + std::string{part} + "' in '" + std::string{text} + "'", where);
 }
 
-/// What action() throws, which must be an Error; its message.
+/// The message of the Error that action() throws. @throws std::logic_error if it throws no Error
 template <class Error, class Action>
 std::string message_of(Action&& action, std::source_location where = std::source_location::current()) {
   try {
@@ -43,7 +46,7 @@ std::string message_of(Action&& action, std::source_location where = std::source
   return {};
 }
 
-/// What went wrong in action(), empty if nothing did.
+/// The message of the exception that action() throws; empty if it throws none.
 template <class Action>
 std::string failure_of(Action&& action) {
   try {
@@ -54,20 +57,20 @@ std::string failure_of(Action&& action) {
   }
 }
 
-/// One case of a suite that has run.
+/// The result of one case of a suite.
 struct result {
   std::string name;
-  std::string failure;  ///< what went wrong; empty if nothing did
+  std::string failure;  ///< the error message; empty if the case passed
 };
 
-/// Runs a case and keeps what went wrong.
+/// Runs a case and appends its result.
 template <class Action>
 void run_case(std::vector<result>& results, std::string name, Action&& action) {
   results.push_back({static_cast<std::string&&>(name), failure_of(action)});
 }
 
-/// Prints the cases that failed, and how many passed. Returns what main should return: 0 if all passed, 1 if a case
-/// failed or there are none.
+/// Prints the cases that failed and the number that passed. Returns the exit code for main: 0 if all passed, 1 if a
+/// case failed or there are none.
 [[nodiscard]] inline int report(const std::vector<result>& results) {
   std::size_t failed = 0;
   for (const result& each : results) {

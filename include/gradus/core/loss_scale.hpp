@@ -3,6 +3,8 @@
 // What the loss of a step is multiplied by, so that gradients of 16 bits keep their small numbers.
 #pragma once
 
+#include "gradus/core/config.hpp"
+
 namespace gradus {
 
 /// The numbers that are kept about the scale of a loss, in this order, as doubles.

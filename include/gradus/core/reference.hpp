@@ -6,6 +6,8 @@
 #include <concepts>     // std::same_as
 #include <type_traits>  // std::is_const_v, std::is_lvalue_reference_v, std::remove_cvref_t, std::remove_reference_t
 
+#include "gradus/core/config.hpp"
+
 namespace gradus {
 
 /// An argument of type `Wanted` that cannot be kept as a `Wanted&`: a temporary, or a const object. Constructors that

@@ -12,7 +12,7 @@ namespace gradus {
 /// Whether a source file that includes this header was compiled without optimization.
 inline std::atomic<bool> compiled_unoptimized{false};
 
-#if defined(__GNUC__) && !defined(__OPTIMIZE__)
+#if defined(__GNUC__) && !defined(__OPTIMIZE__) && !defined(__CUDACC__)  // nvcc's host code only launches kernels
 // An object of the source file: what is inline must be the same in files that are optimized and in those that are not.
 [[maybe_unused]] static const bool this_file_is_unoptimized = (compiled_unoptimized = true);
 #endif

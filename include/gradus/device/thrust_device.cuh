@@ -7,8 +7,12 @@
 
 namespace gradus {
 
-/// Expressions on a device that derives from it are computed by gradus/tensor/detail/thrust/evaluate.cuh, with the
-/// execution policy that thrust_policy(device) gives.
-struct thrust_device {};
+namespace detail {
+struct thrust_overloads {};  // a base, so that calls on the device look for overloads in this namespace
+}  // namespace detail
+
+/// The base of devices for which Thrust has a backend: expressions and reductions on them are Thrust launches. Such a
+/// device D brings `thrust_policy(const D&)`, the execution policy.
+struct thrust_device : detail::thrust_overloads {};
 
 }  // namespace gradus

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalization: the parameters of a pass; every device overloads the passes on them.
+// The contract of batch normalization kernels: the parameters of a pass and the functions that every device overloads.
 #pragma once
 
 #include <concepts>  // std::same_as
@@ -15,16 +15,17 @@
 
 namespace gradus::kernels {
 
-/// Scale and shift of every channel, (C) each. A null gamma is 1, a null beta is 0.
+/// Scale and shift of every channel, shape (C) each. A null gamma is 1, a null beta is 0.
 template <class Element>
 struct batch_norm_affine {
   const Element* gamma = nullptr;
   const Element* beta = nullptr;
 };
 
-/// Running statistics of every channel, (C) each: running <- (1 - momentum) * running + momentum * batch, with the
-/// unbiased variance of the batch, M / (M - 1) times the biased one. Where a channel has one value (M = 1) it is 0, the
-/// biased one, as in TensorFlow: training goes on, with a running variance that shrinks. Null pointers: not wanted.
+/// Running statistics of every channel, shape (C) each: running <- (1 - momentum) * running + momentum * batch. The
+/// batch's variance is the unbiased one, M / (M - 1) times the biased one. Where a channel has one value (M = 1) it is
+/// 0, the biased one, as in TensorFlow: training continues, with a running variance that shrinks. Null pointers: not
+/// needed.
 template <class Element>
 struct batch_norm_running {
   Element* mean = nullptr;
@@ -32,33 +33,33 @@ struct batch_norm_running {
   double momentum = 0.1;
 };
 
-/// What training keeps for backward, (C) each.
+/// Statistics that a training pass keeps for backward, shape (C) each.
 template <class Element>
 struct batch_norm_saved {
   Element* mean = nullptr;
   Element* inverse_deviation = nullptr;  ///< 1 / sqrt(variance + epsilon), with the biased variance
-  /// (3, C): mean, scale and shift as y = act((x - mean) * scale + shift + residual) uses them; the first row may be
-  /// `mean`. Null: nothing will be computed again.
+  /// (3, C): mean, scale and shift of y = act((x - mean) * scale + shift + residual); the first row may be `mean`.
+  /// Null: the pass is never repeated.
   Element* coefficients = nullptr;
 };
 
-/// What a forward pass does to y before it stores it: y = act(y + residual).
+/// What a forward pass applies to y before it stores it: y = act(y + residual).
 template <class Element>
 struct batch_norm_epilogue {
   const Element* residual = nullptr;  ///< of the shape and layout of y; null adds nothing
   activation act = activation::identity;
 };
 
-/// Where the gradients of a backward pass go. Null pointers: not wanted.
+/// The outputs of a backward pass besides dx. Null pointers: not needed.
 template <class Element>
 struct batch_norm_gradients {
   parameter_element_t<Element>* gamma = nullptr;  ///< (C), overwritten
   parameter_element_t<Element>* beta = nullptr;   ///< (C), overwritten
-  Element* residual = nullptr;                    ///< of the shape and layout of dy: dy where the ReLU let it through
+  Element* residual = nullptr;  ///< of the shape and layout of dy: dy where the ReLU's output is above 0
   bool accumulate_residual = false;
 };
 
-// Normalization over n, h and w of every channel (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
+// Normalization of every channel over n, h and w (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
 //
 //   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
 //
@@ -67,24 +68,24 @@ struct batch_norm_gradients {
 //   dbeta = sum g;   dgamma = sum g * xhat;
 //   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma / M)
 //
-// Where a channel has one value, x is its mean, whatever it is: y = act(beta + residual), dgamma = 0 and dx = 0, to the
-// last bit. Where all values of a channel are equal, its variance is 0, xhat is 0 and dgamma is 0, to the last bit too.
-// (PyTorch refuses to train with one value a channel.)
+// Where a channel has one value, x equals its mean: y = act(beta + residual), dgamma = 0 and dx = 0, exactly. Where all
+// values of a channel are equal, its variance, xhat and dgamma are 0, exactly. (PyTorch refuses to train with one value
+// per channel.)
 //
-// The variance is that of differences to the channel's first value x0, mean((x - x0)^2) - mean(x - x0)^2: it keeps its
-// digits wherever the mean is, and its error is a few roundings of variance + (x0 - mean)^2, of which the second is at
-// most M times the first. The mean is rounded to P where it is saved; y makes up for that, and the gradients are those
-// of the rounded mean: dgamma / M is off by at most half a unit in the last place of mean / sqrt(variance + epsilon)
-// times |dbeta| / M.
+// The variance is computed from differences to the channel's first value x0: mean((x - x0)^2) - mean(x - x0)^2. So it
+// stays accurate for any mean. Its error is a few roundings of variance + (x0 - mean)^2, and the second term is at most
+// M times the first. The saved mean is rounded to P. y compensates for that, and the gradients are those of the rounded
+// mean: dgamma / M is off by at most half a unit in the last place of mean / sqrt(variance + epsilon) times |dbeta| /
+// M.
 //
-// The kernels are those of `has_batch_norm`, for network elements E, P = parameter_element_t<E>, and layouts L (views
-// are image_view<E, L, D>).
+// The kernels of `has_batch_norm`, for network elements E, P = parameter_element_t<E>, and layouts L (views
+// are image_view<E, L, D>):
 //
-// batch_norm_forward_again writes what the training pass that filled `coefficients` wrote. y is read in backward only
-// where the activation is a ReLU. A dx without data is not wanted. Forward may write y over
-// x (backward reads x); dx may be dy. Sums are of double precision. The workspace is aligned to 64 bytes and need not
-// be kept between calls; other arrays need no alignment but their elements'. A batch of 0 leaves running statistics
-// alone and gives gradients of 0. The same bits for any number of threads.
+// batch_norm_forward_again repeats the output of the training pass that filled `coefficients`. Backward reads y only if
+// the activation is a ReLU. A dx without data is not needed. In forward, y may be x unless backward will read x; dx may
+// be dy. Sums are in double precision. The workspace is aligned to 64 bytes and need not be kept between calls; other
+// arrays need only the alignment of their elements. A batch of 0 leaves running statistics unchanged and gives
+// gradients of 0. Results are bitwise the same for any number of threads.
 
 template <class Device, class Element, class Layout>
 concept has_batch_norm_workspace_bytes = requires(Device& device, const image_extents& shape) {
@@ -134,7 +135,7 @@ concept has_batch_norm_backward = requires(Device& device, image_view<const Elem
   batch_norm_backward(device, x, y, dy, dx, affine, saved, act, gradients, epilogue, workspace);
 };
 
-/// A device that normalizes batches, as this file says: for nn::batch_norm.
+/// A device that normalizes batches; nn::batch_norm asks for it.
 template <class Device, class Element, class Layout>
 concept has_batch_norm = has_batch_norm_workspace_bytes<Device, Element, Layout> &&
     has_batch_norm_forward_training<Device, Element, Layout> && has_batch_norm_forward_again<Device, Element, Layout> &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Copies of some channels of an image batch, for joining and splitting.
+// The contract of channel copies, which join and split image batches.
 #pragma once
 
 #include "gradus/core/config.hpp"
@@ -9,12 +9,12 @@
 
 namespace gradus::kernels {
 
-// What `copy_channels` of `has_copy_channels` does, for network elements E and layouts L:
+// The kernel `copy_channels` of `has_copy_channels`, for network elements E and layouts L:
 //
 // destination(n, first_destination_channel + c, h, w) (+)= source(n, first_source_channel + c, h, w) for c in [0,
-// channels). Batch, height and width agree.
+// channels), where (+)= is += if `accumulate`, else =. Batch, height and width agree.
 
-/// A device that copies channels, as this file says: for nn::concat and nn::pad_channels.
+/// A device that copies channels; nn::concat and nn::pad_channels ask for it.
 template <class Device, class Element, class Layout>
 concept has_copy_channels = requires(Device& device, image_view<const Element, Layout, Device> source,
                                      index_t first_source_channel, image_view<Element, Layout, Device> destination,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The shape of a 2-D convolution and what may be fused to it; every device overloads the passes on these types.
+// The contract of 2-D convolution kernels: geometry, epilogues and the functions that every device overloads.
 #pragma once
 
 #include <concepts>  // std::same_as
@@ -14,14 +14,14 @@
 
 namespace gradus::kernels {
 
-/// What is applied to a result before it is stored.
+/// The function that is applied to a result before it is stored.
 enum class activation : unsigned char { identity, relu };
 
 /// How a convolution is computed. The choice depends on the shape and on nothing else, so that all ranks compute alike.
 enum class convolution_algorithm : unsigned char {
   /// The fastest that the device has for the shape.
   ///
-  /// The CPU computes convolutions of float by Winograd's minimal filtering for kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and
+  /// The CPU computes convolutions of float by Winograd for kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and
   /// 7x1 without strides, on 32 channels and more, in multiples of 16. It takes 2 to 6 times fewer products; an
   /// infinity in x makes numbers near it NaN. Root mean square errors, over those of `direct`, are in the median of
   /// some hundred shapes, and at worst: results and gradients of x 1.9 (2.6) times with kernels of 3x3, 5 (8.4) with
@@ -32,14 +32,13 @@ enum class convolution_algorithm : unsigned char {
   direct  ///< adds up the terms of every result: neither Winograd nor a Fourier transform
 };
 
-/// The shape of a 2-D convolution (cross-correlation, as every framework means it) of one image:
+/// The geometry of a 2-D convolution (cross-correlation, as in all frameworks) of one image:
 ///
-///   y(n, o, p, q) = bias(o) + sum over i, r, s of x(n, i, p*stride_height - pad_top + r, q*stride_width - pad_left +
-///   s)
-///                                                 * w(o, i, r, s)
+///   y(n, o, p, q) = bias(o) + sum over i, r, s of
+///                   x(n, i, p * stride_height - pad_top + r, q * stride_width - pad_left + s) * w(o, i, r, s)
 ///
-/// with zeros outside x. Padding below and on the right is what the extents of the output need; padding of any size may
-/// exceed the kernel. All in elements.
+/// with zeros outside x. Padding at the bottom and on the right follows from the output extents. Padding may exceed the
+/// kernel. All sizes are in elements.
 struct conv2d_geometry {
   index_t in_channels = 0;
   index_t in_height = 0;
@@ -56,51 +55,53 @@ struct conv2d_geometry {
   index_t groups = 1;  ///< divides in_channels and out_channels; weights are (out_channels, in_channels / groups, r, s)
   convolution_algorithm algorithm = convolution_algorithm::automatic;
 
-  /// (n, in_channels, in_height, in_width)
+  /// The shape of x: (n, in_channels, in_height, in_width).
   [[nodiscard]] constexpr image_extents input(index_t n) const noexcept {
     return {n, in_channels, in_height, in_width};
   }
-  /// (n, out_channels, out_height, out_width)
+  /// The shape of y: (n, out_channels, out_height, out_width).
   [[nodiscard]] constexpr image_extents output(index_t n) const noexcept {
     return {n, out_channels, out_height, out_width};
   }
-  /// (out_channels, in_channels / groups, kernel_height, kernel_width)
+  /// The shape of the weights: (out_channels, in_channels / groups, kernel_height, kernel_width).
   [[nodiscard]] constexpr image_extents weights() const noexcept {
     return {out_channels, in_channels / groups, kernel_height, kernel_width};
   }
-  /// Multiply-adds of one pass over one image: also those that meet padding.
+  /// Multiply-adds of one pass over one image, including those with padding.
   [[nodiscard]] constexpr index_t multiply_adds() const noexcept {
     return out_channels * out_height * out_width * (in_channels / groups) * kernel_height * kernel_width;
   }
 
+  /// Equal in all fields.
   friend constexpr bool operator==(const conv2d_geometry&, const conv2d_geometry&) noexcept = default;
 };
 
-/// What a forward pass does to y before it stores it: y = act(y + bias + residual). Null pointers add nothing.
+/// What a forward pass applies to y before it stores it: y = act(y + bias + residual). Null pointers add nothing.
 template <class Element>
 struct forward_epilogue {
-  const parameter_element_t<Element>* bias = nullptr;  ///< one value a channel (a column of a matrix product)
+  const parameter_element_t<Element>* bias = nullptr;  ///< one value for each channel (or column of a matrix product)
   const Element* residual = nullptr;                   ///< of the shape and layout of y
   activation act = activation::identity;
 };
 
-/// What a backward pass does to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)).
+/// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)).
 template <class Element>
 struct backward_epilogue {
   bool accumulate = false;
-  /// The stored output of a ReLU, of the shape and layout of dx: entries where it is not above 0 become 0.
+  /// The stored output of a ReLU, of the shape and layout of dx: dx becomes 0 where it is not above 0. Null: no mask.
   const Element* relu_output = nullptr;
 };
 
-/// The three passes of a layer with weights.
+/// The passes of a layer with weights.
 enum class pass : unsigned char { forward, backward_data, backward_weights };
 
-// What the kernels of `has_conv2d` do, for network elements E, P = parameter_element_t<E>, and layouts L (views are
+// The kernels of `has_conv2d`, for network elements E, P = parameter_element_t<E>, and layouts L (views are
 // image_view<E, L, D>):
 //
-// Weights are image_view<const P, L, D> of (O, I/groups, R, S) in the layout of the images. backward_weights overwrites
-// dw and, unless it is null, dbias (O). The batch is that of x or dy and at most the one of the workspace; the
-// workspace is aligned to 64 bytes and need not be kept between calls. The same bits for any number of threads.
+// Weights are image_view<const P, L, D> of (O, I / groups, R, S) in the layout of the images. backward_weights
+// overwrites dw and, unless it is null, dbias (O). The batch is that of x or dy, and at most the batch of the
+// workspace. The workspace is aligned to 64 bytes and need not be kept between calls. Results are bitwise the same for
+// any number of threads.
 
 template <class Device, class Element, class Layout>
 concept has_conv2d_workspace_bytes = requires(Device& device, const conv2d_geometry& geometry, index_t batch,
@@ -136,7 +137,7 @@ concept has_conv2d_backward_weights = requires(Device& device, const conv2d_geom
   conv2d_backward_weights(device, geometry, x, dy, dw, dbias, workspace);
 };
 
-/// A device that computes convolutions, as this file says: for nn::conv2d.
+/// A device that computes convolutions; nn::conv2d asks for it.
 template <class Device, class Element, class Layout>
 concept has_conv2d =
     has_conv2d_workspace_bytes<Device, Element, Layout> && has_conv2d_forward<Device, Element, Layout> &&

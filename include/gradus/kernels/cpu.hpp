@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// All kernels of the CPU.
+// Includes all kernels of the CPU.
 #pragma once
 
 #include "gradus/core/unoptimized.hpp"

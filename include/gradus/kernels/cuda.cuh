@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// All kernels of CUDA. Components gradus::cuda and gradus::cudnn; needs nvcc.
+// Includes all kernels of CUDA. Components gradus::cuda and gradus::cudnn; needs nvcc.
 #pragma once
 
 #include "gradus/device/cuda.cuh"

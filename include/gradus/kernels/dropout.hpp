@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Dropout: what is dropped, as a function of the place in the data set and not of the machine.
+// The contract of dropout kernels. The mask depends on positions in the data set, not on the machine.
 #pragma once
 
 #include <cmath>    // std::ldexp, std::floor
@@ -12,27 +12,27 @@
 
 namespace gradus::kernels {
 
-/// A 32-bit random word below it drops an element: rate * 2^32, rounded down.
+/// Dropout drops an element whose 32-bit random word is below this threshold: rate * 2^32, rounded down.
 /// @pre 0 <= rate < 1
 [[nodiscard]] inline std::uint32_t dropout_threshold(double rate) noexcept {
   return static_cast<std::uint32_t>(std::ldexp(rate, 32));
 }
 
-/// Whether dropout keeps an element: `index` is its place inside the example in the order (c, h, w), whatever the
-/// layout. Four neighbours share one block of the stream; at most 2^32 examples of 2^34 elements.
+/// True if dropout keeps an element. `index` is its index in the example in the order (c, h, w), for every layout. Four
+/// adjacent indices share one block of the random stream. At most 2^32 examples of 2^34 elements.
 [[nodiscard]] constexpr bool dropout_keeps(const random_stream& stream, std::uint64_t step, std::uint64_t example,
                                            index_t index, std::uint32_t threshold) noexcept {
   const auto place = static_cast<std::uint64_t>(index);
   return stream.block((example << 32U) + place / 4, step)[place % 4] >= threshold;
 }
 
-// What the kernels of `has_dropout` do, for network elements E and layouts L (views are image_view<E, L, D>):
+// The kernels of `has_dropout`, for network elements E and layouts L (views are image_view<E, L, D>):
 //
 //   dropout_forward:   y = mask * x / (1 - rate)
-//   dropout_backward:  dx (+)= scale * mask * dy
+//   dropout_backward:  dx = scale * mask * dy, or dx += that if `accumulate`
 //
-// mask (null: not wanted in forward) holds 1 where dropout_keeps and 0 elsewhere, in the memory order of y. Image n of
-// x is example first_example + n. A NaN stays visible also where it is dropped. y may be x, and dx may be dy.
+// mask (null: not needed in forward) receives 1 where dropout_keeps and 0 elsewhere, in the memory order of y. Image n
+// of x is example first_example + n. A NaN stays NaN even where it is dropped. y may be x, and dx may be dy.
 
 template <class Device, class Element, class Layout>
 concept has_dropout_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
@@ -47,7 +47,7 @@ concept has_dropout_backward = requires(Device& device, index_t count, const Ele
   dropout_backward(device, count, dy, mask, scale, dx, accumulate);
 };
 
-/// A device that drops elements, as this file says: for nn::dropout.
+/// A device that drops elements; nn::dropout asks for it.
 template <class Device, class Element, class Layout>
 concept has_dropout = has_dropout_forward<Device, Element, Layout> && has_dropout_backward<Device, Element>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Element-wise passes that layers need when nothing can carry them for free.
+// The contract of element-wise kernels, for layers whose operation is not fused into another one.
 #pragma once
 
 #include "gradus/core/config.hpp"
@@ -9,15 +9,15 @@
 
 namespace gradus::kernels {
 
-// What the kernels of `has_elementwise` do, for network elements E, over `count` elements in memory order; output and
-// inputs may be the same array, which needs no alignment but its elements':
+// The kernels of `has_elementwise`, for network elements E, over `count` elements in memory order:
 //
 //   relu_forward:   y = max(x, 0)
 //   relu_backward:  dx (+)= y > 0 ? dy : 0
 //   add_forward:    y = act(a + b)
 //   copy_or_add:    destination (+)= source
 //
-// A NaN stays one under max; relu_backward lets nothing through where y is NaN.
+// (+)= is += if `accumulate`, else =. The output may be one of the inputs; arrays need only the alignment of their
+// elements. max(NaN, 0) is NaN. relu_backward gives 0 where y is NaN.
 
 template <class Device, class Element>
 concept has_relu_forward = requires(Device& device, index_t count, const Element* x, Element* y) {
@@ -42,7 +42,7 @@ concept has_copy_or_add = requires(Device& device, index_t count, const Element*
   copy_or_add(device, count, source, destination, accumulate);
 };
 
-/// A device with the passes of this file: for every network.
+/// A device with these kernels; every network asks for it.
 template <class Device, class Element>
 concept has_elementwise = has_relu_forward<Device, Element> && has_relu_backward<Device, Element> &&
     has_add_forward<Device, Element> && has_copy_or_add<Device, Element>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalization across channels; every device overloads the passes on its parameters.
+// The contract of local response normalization kernels: its parameters and the functions that every device overloads.
 #pragma once
 
 #include "gradus/core/index.hpp"
@@ -9,12 +9,12 @@
 
 namespace gradus::kernels {
 
-/// The numbers of local response normalization (Krizhevsky, Sutskever, Hinton 2012, section 3.3):
+/// The parameters of local response normalization (Krizhevsky, Sutskever, Hinton 2012, section 3.3):
 ///
 ///   y(c) = x(c) / d(c)^beta,   d(c) = k + alpha * sum of x(j)^2 over |j - c| <= radius, 0 <= j < C
 ///
-/// at every pixel. The paper's network has radius 2, alpha 1e-4, beta 0.75, k 2. PyTorch's and Caffe's `alpha` is
-/// (2 * radius + 1) times this one; TensorFlow's is this one.
+/// at every pixel. The paper uses radius 2, alpha 1e-4, beta 0.75, k 2. `alpha` is that of TensorFlow; the alpha of
+/// PyTorch and Caffe is (2 * radius + 1) times this one.
 struct local_response_norm_parameters {
   index_t radius = 2;  ///< at least 0
   double alpha = 1e-4;
@@ -22,13 +22,13 @@ struct local_response_norm_parameters {
   double k = 2;  ///< above 0
 };
 
-// What the kernels of `has_local_response_norm` do, for network elements E and layouts L (views are
+// The kernels of `has_local_response_norm`, for network elements E and layouts L (views are
 // image_view<E, L, D>): the forward pass y(c), the backward pass
 //
-//   dx(j) = dy(j) * d(j)^-beta - 2 * alpha * beta * x(j) * sum of dy(c) * x(c) * d(c)^(-beta - 1) over |j - c| <=
-//   radius
+//   dx(j) = dy(j) * d(j)^-beta
+//           - 2 * alpha * beta * x(j) * sum of dy(c) * x(c) * d(c)^(-beta - 1) over |j - c| <= radius
 //
-// Outputs do not overlap inputs. The same bits for any number of threads.
+// Outputs must not overlap inputs. Results are bitwise the same for any number of threads.
 
 template <class Device, class Element, class Layout>
 concept has_local_response_norm_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
@@ -46,7 +46,7 @@ concept has_local_response_norm_backward = requires(Device& device, image_view<c
   local_response_norm_backward(device, x, dy, dx, parameters, epilogue);
 };
 
-/// A device that normalizes across channels, as this file says: for nn::local_response_norm.
+/// A device that normalizes across channels; nn::local_response_norm asks for it.
 template <class Device, class Element, class Layout>
 concept has_local_response_norm = has_local_response_norm_forward<Device, Element, Layout> &&
     has_local_response_norm_backward<Device, Element, Layout>;

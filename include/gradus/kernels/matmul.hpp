@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The shape of a matrix product; every device overloads `matmul` on it.
+// The contract of matrix product kernels: shape, epilogue and the functions that every device overloads.
 #pragma once
 
 #include <concepts>  // std::same_as
@@ -13,32 +13,34 @@
 
 namespace gradus::kernels {
 
-/// C = op(A) op(B), with op(A) of (m, k), op(B) of (k, n), C of (m, n); all dense and row-major.
+/// C = op(A) op(B), with op(A) of shape (m, k), op(B) of (k, n), C of (m, n); all dense and row-major.
 struct matmul_shape {
   index_t m = 0;             ///< rows of C
   index_t n = 0;             ///< columns of C
-  index_t k = 0;             ///< terms of each sum; with 0 the product is zero
+  index_t k = 0;             ///< terms of each sum; with k = 0 the product is zero
   bool transpose_a = false;  ///< A is stored as (k, m)
   bool transpose_b = false;  ///< B is stored as (n, k)
 };
 
-/// What is done to C before it is stored: C = mask * act(AB + bias + (accumulate ? old C : 0)).
+/// What the product applies to C before it stores it: C = mask * act(AB + bias + (accumulate ? old C : 0)).
 template <class Element>
 struct matmul_epilogue {
-  const parameter_element_t<Element>* bias = nullptr;  ///< one value a column (n)
+  const parameter_element_t<Element>* bias = nullptr;  ///< (n), one value for each column; null adds nothing
   activation act = activation::identity;
   bool accumulate = false;
-  const Element* relu_output = nullptr;  ///< of the shape of C: entries where it is not above 0 become 0
+  const Element* relu_output = nullptr;  ///< of the shape of C: C becomes 0 where it is not above 0; null: no mask
 };
 
-// What the kernels of `has_matmul` do. For real elements E, P = parameter_element_t<E> is E; column_sums overwrites
-// sums (columns). For storage elements E (bfloat16, float16), P is float, and there are products of (E, P) to E
+// The kernels of `has_matmul`, with P = parameter_element_t<E>. For real elements E, P is E, and there is one product.
+// column_sums overwrites sums (columns). Storage elements E (bfloat16, float16) have the products
 //
-// in which b is rounded to E first, and sums are of type P.
+//   C = A B of types E = E * P, and P = E * E
 //
-// m, n and k may be 0. A term that is no number makes one of all sums that it is in, and of no others; a NaN stays one
-// under the activation, and where relu_output is NaN C becomes 0. The workspace is aligned to 64 bytes and need not be
-// kept between calls; other arrays need no alignment but their elements', and C overlaps none of them. The same bits
+// which round b to E first and compute sums of type P.
+//
+// m, n and k may be 0. A NaN or infinite term affects the sums that contain it and no others. A NaN stays NaN under the
+// activation; where relu_output is NaN, C becomes 0. The workspace is aligned to 64 bytes and need not be kept between
+// calls. Other arrays need only the alignment of their elements. C must not overlap them. Results are bitwise the same
 // for any number of threads.
 
 template <class Device, class Element>
@@ -67,7 +69,7 @@ concept has_column_sums = requires(Device& device, index_t rows, index_t columns
   column_sums(device, rows, columns, a, sums);
 };
 
-/// A device that multiplies matrices, as this file says: for nn::dense.
+/// A device that multiplies matrices; nn::dense asks for it.
 template <class Device, class Element>
 concept has_matmul = has_matmul_workspace_bytes<Device, Element> && has_matmul_of_parameters<Device, Element> &&
     has_matmul_to_parameters<Device, Element> && has_column_sums<Device, Element>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The shape of a 2-D pooling; every device overloads the passes on it.
+// The contract of 2-D pooling kernels: geometry and the functions that every device overloads.
 #pragma once
 
 #include <cstdint>  // std::uint8_t
@@ -12,8 +12,8 @@
 
 namespace gradus::kernels {
 
-/// The windows of a 2-D pooling of one image: y(n, c, p, q) is taken over the rows p*stride_height - pad_top + [0,
-/// kernel_height) and columns likewise, as far as they lie inside the image. All in elements.
+/// The geometry of a 2-D pooling of one image. Output (n, c, p, q) covers rows p * stride_height - pad_top + [0,
+/// kernel_height), and columns likewise, as far as they are inside the image. All sizes are in elements.
 struct pool2d_geometry {
   index_t channels = 0;
   index_t in_height = 0;
@@ -27,27 +27,29 @@ struct pool2d_geometry {
   index_t pad_top = 0;
   index_t pad_left = 0;
 
-  /// (n, channels, in_height, in_width)
+  /// The shape of x: (n, channels, in_height, in_width).
   [[nodiscard]] constexpr image_extents input(index_t n) const noexcept { return {n, channels, in_height, in_width}; }
-  /// (n, channels, out_height, out_width)
+  /// The shape of y: (n, channels, out_height, out_width).
   [[nodiscard]] constexpr image_extents output(index_t n) const noexcept {
     return {n, channels, out_height, out_width};
   }
 
+  /// Equal in all fields.
   friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
 };
 
-// What the kernels of `has_max_pool2d` and `has_average_pool2d` do, for network elements E and layouts L:
+// The kernels of `has_max_pool2d` and `has_average_pool2d`, for network elements E and layouts L:
 //
-// `choice` (null: not wanted) holds for every element of y, in its memory order, r * kernel_width + s of the entry of
-// its window that y is and that gets the gradient; kernels have at most 256 entries. It is the first largest one in the
-// order (r, s) of those inside the image: of equal entries the first, and 0 and -0 are equal. Where entries are NaN, y
-// is NaN and the entry the first that is. (PyTorch's y is the same, and its entry the last NaN.) Padding is never an
-// entry.
+// `choice` (null: not needed) receives r * kernel_width + s for every element of y, in memory order of y. (r, s) is the
+// position under the kernel of the entry that equals y and receives the gradient. Kernels have at most 256 entries. The
+// choice is the first largest entry inside the image in the order (r, s); 0 and -0 are equal. If entries are NaN, y is
+// NaN and the choice is the first NaN. (PyTorch's y is the same, and its choice is the last NaN.) Padding is never
+// chosen.
 //
-// Average pooling divides by the entries inside the image, or with count_padding by the whole kernel. Every window has
-// at least one entry inside the image. Outputs do not overlap inputs; arrays need no alignment but their elements'. The
-// same bits for any number of threads, and for maximum pooling in any layout.
+// Average pooling divides by the number of entries inside the image, or with count_padding by the kernel area. Every
+// kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
+// alignment of their elements. Results are bitwise the same for any number of threads, and for max pooling in any
+// layout.
 
 template <class Device, class Element, class Layout>
 concept has_max_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
@@ -79,12 +81,12 @@ concept has_average_pool2d_backward = requires(Device& device, const pool2d_geom
   average_pool2d_backward(device, geometry, dy, dx, count_padding, epilogue);
 };
 
-/// A device that takes maxima over windows, as this file says: for nn::max_pool2d.
+/// A device that takes maxima over windows; nn::max_pool2d asks for it.
 template <class Device, class Element, class Layout>
 concept has_max_pool2d =
     has_max_pool2d_forward<Device, Element, Layout> && has_max_pool2d_backward<Device, Element, Layout>;
 
-/// A device that takes means over windows, as this file says: for nn::average_pool2d and nn::global_average_pool2d.
+/// A device that takes means over windows; nn::average_pool2d and nn::global_average_pool2d ask for it.
 template <class Device, class Element, class Layout>
 concept has_average_pool2d =
     has_average_pool2d_forward<Device, Element, Layout> && has_average_pool2d_backward<Device, Element, Layout>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Softmax cross-entropy: what a device computes and returns.
+// The contract of softmax cross-entropy kernels: their sums and the functions that devices overload.
 #pragma once
 
 #include <concepts>  // std::same_as
@@ -14,8 +14,9 @@ namespace gradus::kernels {
 /// Sums over the rows of a batch; divide by the number of examples for means.
 struct loss_sums {
   double loss = 0;      ///< sum of the examples' losses, in nats
-  index_t correct = 0;  ///< examples whose largest logit (the first one of equals) is at their label
+  index_t correct = 0;  ///< examples whose largest logit (the first of equals) is that of their label
 
+  /// Adds the sums of other rows.
   constexpr loss_sums& operator+=(const loss_sums& other) noexcept {
     loss += other.loss;
     correct += other.correct;
@@ -23,28 +24,28 @@ struct loss_sums {
   }
 };
 
-// What the kernels of `has_softmax_cross_entropy` and `has_softmax` do, for network elements E.
+// The kernels of `has_softmax_cross_entropy` and `has_softmax`, for network elements E.
 //
-// A device whose work goes on while the host does may return zeros for the loss, and overload `take_loss_sums`, which
-// waits for the sums of the last call and returns them: the network asks for them when it has given the device the rest
-// of the step. It may also overload, for a loss scale of which the numbers lie in its own memory, `use_loss_scale`,
-// after which numbers[scale], read when the work is done, is one more factor of the next loss's dlogits, and
-// `apply_loss_scale`, which multiplies the gradient by it where what computed the loss was no kernel that knows of it,
-// but a program's own.
+// On an asynchronous device, softmax_cross_entropy_loss may return zeros. The device then overloads `take_loss_sums`,
+// which waits for the sums of the last call and returns them. The network calls it after it has enqueued the rest of
+// the step. For a loss scale whose numbers are in the device's memory, the device may also overload `use_loss_scale`,
+// which makes numbers[scale], read when the kernel runs, one more factor of the next loss's dlogits, and
+// `apply_loss_scale`, which multiplies the gradient by it if the loss of a program computed the gradient, without that
+// factor.
 //
-// dlogits (null: not wanted) = scale * (softmax(logits) - onehot(labels)), of (rows, classes), overwritten; scale is
-// the loss scale's factor / (examples of the global batch). Labels lie in [0, classes). A logit may be minus infinity:
-// its probability is 0. Where one is NaN or infinity, or all are minus infinity, the row's loss, gradient and
-// probabilities are NaN, and it may count as correct or not. dlogits may be logits, and probabilities too.
+// dlogits (rows, classes) (null: not needed) is overwritten with scale * (softmax(logits) - onehot(labels)); scale is
+// the loss scale's factor / (examples of the global batch). Labels are in [0, classes). A logit may be minus infinity:
+// its probability is 0. If a logit is NaN or infinity, or all are minus infinity, the row's loss, gradient and
+// probabilities are NaN, and the row may count as correct or not. dlogits may be logits, and so may probabilities.
 
-/// A device that computes the loss of a network, as this file says: for nn::softmax_cross_entropy.
+/// A device that computes the loss of a network; nn::softmax_cross_entropy asks for it.
 template <class Device, class Element>
 concept has_softmax_cross_entropy = requires(Device& device, index_t rows, index_t classes, const Element* logits,
                                              const std::int32_t* labels, double scale, Element* dlogits) {
   { softmax_cross_entropy_loss(device, rows, classes, logits, labels, scale, dlogits) } -> std::same_as<loss_sums>;
 };
 
-/// A device that computes probabilities, as this file says.
+/// A device that computes probabilities.
 template <class Device, class Element>
 concept has_softmax = requires(Device& device, index_t rows, index_t classes, const Element* logits,
                                Element* probabilities) {

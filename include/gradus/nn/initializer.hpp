@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Initial values of parameters, as a function of the seed, the parameter's name and the coordinates alone.
+// Initial values of parameters: a function of the seed, the parameter's name and the coordinates only.
 #pragma once
 
 #include <cmath>        // std::sqrt
@@ -13,23 +13,27 @@
 
 namespace gradus::nn {
 
-/// The sizes that the variance of an initializer is derived from.
+/// The number of inputs and outputs that sets the variance of an initializer.
 struct fan {
   double in = 1;   ///< terms of the sum that makes one output: in_channels * kernel area
-  double out = 1;  ///< outputs that one input takes part in: out_channels * kernel area
+  double out = 1;  ///< outputs that depend on one input: out_channels * kernel area
 };
 
-/// A rule for the initial values of a parameter. Make one with the functions below.
+/// A rule for the initial values of a parameter. The functions below make one.
 class initializer {
  public:
+  /// The distribution of the values.
   enum class distribution : unsigned char { constant, normal, uniform, truncated_normal };
+  /// The variance of the values: absolute, 2 / fan_in (he) or 2 / (fan_in + fan_out) (glorot).
   enum class scaling : unsigned char { absolute, he, glorot };
 
+  /// @param parameter  the value of a constant, otherwise a factor of the standard deviation
   constexpr initializer(distribution kind, scaling scale, double parameter) noexcept
       : distribution_{kind}, scaling_{scale}, parameter_{parameter} {}
 
-  /// The value at `index`, the row-major position of the coordinates (o, i, r, s).
-  /// @throws configuration_error when the rule's number is not finite, or is negative where it is a deviation
+  /// The value at `index`, the row-major index of the coordinates (o, i, r, s).
+  /// @param stream  random numbers of the parameter
+  /// @throws configuration_error when the rule's parameter is not finite, or is a negative deviation
   [[nodiscard]] double operator()(const random_stream& stream, std::uint64_t index, const fan& sizes) const {
     if (!is_finite(parameter_) || (distribution_ != distribution::constant && parameter_ < 0)) {
       raise<configuration_error>("initializer", "a finite number, not negative for a deviation", {parameter_});
@@ -74,7 +78,7 @@ class initializer {
 [[nodiscard]] constexpr initializer he_uniform() noexcept {
   return {initializer::distribution::uniform, initializer::scaling::he, 1.0};
 }
-/// He's variance from a normal distribution cut at two deviations of the uncut one.
+/// Variance 2 / fan_in from a normal distribution that is cut at two deviations of the uncut one.
 [[nodiscard]] constexpr initializer he_truncated_normal() noexcept {
   return {initializer::distribution::truncated_normal, initializer::scaling::he, 1.0};
 }
@@ -90,17 +94,19 @@ class initializer {
 [[nodiscard]] constexpr initializer normal(double deviation) noexcept {
   return {initializer::distribution::normal, initializer::scaling::absolute, deviation};
 }
-/// N(0, deviation^2) with values beyond two deviations drawn again.
+/// N(0, deviation^2) where values beyond two deviations are drawn again.
 [[nodiscard]] constexpr initializer truncated_normal(double deviation) noexcept {
   return {initializer::distribution::truncated_normal, initializer::scaling::absolute, deviation};
 }
-/// The same value everywhere.
+/// All values are `number`.
 [[nodiscard]] constexpr initializer constant(double number) noexcept {
   return {initializer::distribution::constant, initializer::scaling::absolute, number};
 }
+/// All values are 0.
 [[nodiscard]] constexpr initializer zeros() noexcept {
   return constant(0.0);
 }
+/// All values are 1.
 [[nodiscard]] constexpr initializer ones() noexcept {
   return constant(1.0);
 }

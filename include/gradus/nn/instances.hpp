@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Networks that are compiled once in a program of several files.
+// Macros that compile networks once in a program of several files.
 #pragma once
 
 #include "gradus/layout/layouts.hpp"
@@ -8,8 +8,8 @@
 #include "gradus/nn/loss.hpp"
 #include "gradus/nn/network.hpp"
 
-/// Networks of `Element` on `Device`, in both layouts, with all layers: this file uses them and does not compile them.
-/// About half of the compiler's time for a file that builds networks goes into them.
+/// Declares networks of `Element` on `Device`, in both layouts, with all layers: a file that uses them does not compile
+/// them. This saves about half of the compiler's time for a file that builds networks.
 ///
 ///   // networks.hpp, included by every file instead of the headers of nn
 ///   #include <gradus/nn/instances.hpp>
@@ -19,10 +19,10 @@
 ///   #include "networks.hpp"
 ///   GRADUS_DEFINE_NETWORKS(float, gradus::cpu)
 ///
-/// Stands at global scope. A program that declares and does not define them does not link.
+/// Write it at global scope. A program that declares and does not define them does not link.
 #define GRADUS_DECLARE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(extern template, Element, Device)
 
-/// Compiles what GRADUS_DECLARE_NETWORKS declares: at global scope, in one file of the program.
+/// Compiles the networks that GRADUS_DECLARE_NETWORKS declares. Write it at global scope, in one file of the program.
 #define GRADUS_DEFINE_NETWORKS(Element, Device) GRADUS_DETAIL_NETWORKS(template, Element, Device)
 
 #define GRADUS_DETAIL_NETWORKS(prefix, Element, Device)          \

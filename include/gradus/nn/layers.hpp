@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// All layers.
+// Includes all layers.
 #pragma once
 
 #include "gradus/nn/layers/add.hpp"

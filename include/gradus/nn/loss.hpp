@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The loss at the end of a network.
+// The interface of a loss at the end of a network, and the softmax cross-entropy.
 #pragma once
 
 #include <cstdint>      // std::int32_t
@@ -16,9 +16,10 @@
 
 namespace gradus::nn {
 
-/// The run-time interface of a loss over (examples, classes) scores with one integer label an example. A loss of a
-/// program's own is an aggregate of options with a nested template `loss` that derives from it; it may compute with
-/// expressions on views of scores and gradient, and is the same for all devices then.
+/// The run-time interface of a loss over scores of shape (examples, classes) with one integer label for each example.
+///
+/// To add a loss, write an aggregate of options with a nested template `loss` that derives from this class. A loss that
+/// computes with expressions on views of scores and gradient runs on every device.
 template <class Element, class Layout, class Device>
 class loss_function {
  public:
@@ -27,20 +28,33 @@ class loss_function {
   loss_function& operator=(const loss_function&) = delete;
   virtual ~loss_function() = default;
 
+  /// The kind of loss in messages: "softmax_cross_entropy".
   [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
 
-  /// @throws shape_error when scores of this shape make no sense to the loss
+  /// Checks and stores the shape of one example's scores.
+  /// @throws shape_error when the loss cannot use scores of this shape
   virtual void infer(const value_shape& scores) = 0;
 
-  /// Sums over the batch; writes scale * d(sum of losses)/d(scores), in the order of the scores, unless gradient is
-  /// null. Labels are in the memory of the device. A loss scale that lies there is not part of `scale`: the network
-  /// multiplies by it afterwards, unless a kernel of the library has done so. Sums may be left to the device
-  /// (kernels/softmax.hpp).
+  /// Returns the sums over the batch. Unless `gradient` is null, writes scale * d(sum of losses)/d(scores) to it, in
+  /// the memory order of the scores.
+  /// @param labels  one class index for each example, in the memory of the device
+  /// @param scale   factor of the gradient. A loss scale in the device's memory is not part of it: the network
+  ///                multiplies by that afterwards, unless a kernel of the library has done so.
+  /// @note  The device may deliver the sums later (kernels/softmax.hpp).
   virtual kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
                                      std::span<const std::int32_t> labels, double scale, Element* gradient) = 0;
 };
 
-/// The cross-entropy of softmax(scores) and the labels, in nats: -log(exp(z_label) / sum_j exp(z_j)).
+/// The cross-entropy of softmax(scores) and the labels, in nats.
+///
+///   symbol | meaning | shape
+///   z      | scores  | (N, K)
+///   t      | labels  | (N)      class indices in [0, K)
+///   loss   | sum over n of -log(exp(z(n, t(n))) / sum_j exp(z(n, j)))
+///
+/// Gradient: d(loss)/dz(n, j) = softmax(z)(n, j) - [j = t(n)]   (N, K)   overwritten, times `scale`
+///
+/// @throws shape_error when the scores are not a vector for each example
 struct softmax_cross_entropy {
   template <class Element, class Layout, class Device>
   class loss;
@@ -48,7 +62,7 @@ struct softmax_cross_entropy {
 
 namespace detail {
 
-/// @throws shape_error when the value is no vector of scores, one for each class
+/// @throws shape_error unless the value is a vector of scores, one for each class
 GRADUS_COLD inline void require_class_scores(std::string_view kind, const value_shape& scores) {
   if (scores.height != 1 || scores.width != 1 || scores.channels < 1) {
     raise<shape_error>(kind, "a vector of scores, one for each class", describe(scores),
@@ -56,13 +70,13 @@ GRADUS_COLD inline void require_class_scores(std::string_view kind, const value_
   }
 }
 
-/// @throws shape_error when a label is no class
+/// @throws shape_error when a label is not in [0, classes)
 GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<const std::int32_t> labels,
                                                index_t classes) {
   for (const std::int32_t label : labels) {
     if (label < 0 || label >= classes) {
       raise<shape_error>(kind, {"labels in [0, ", classes, ")"}, {label},
-                         "the last layer has one score a class: compare its out_features with the data set");
+                         "the last layer needs one score for each class: compare its out_features with the data set");
     }
   }
 }

@@ -31,7 +31,7 @@
 
 namespace gradus::nn {
 
-/// A graph of layers with its parameters and its plan.
+/// A graph of layers with its parameters, its execution plan and its memory.
 ///
 ///   nn::network<float, nhwc> net{device, {.channels = 1, .height = 28, .width = 28}};
 ///   nn::value x = net.input();
@@ -41,16 +41,20 @@ namespace gradus::nn {
 ///   net.loss(nn::softmax_cross_entropy{}, x);
 ///   net.compile({.max_batch_size = 64, .seed = 1});
 ///
-/// Shapes are inferred, and checked, as layers are added. After compile, train_step, forward and evaluate take batches
-/// of up to max_batch_size examples and allocate nothing. The values of all parameters lie in one flat buffer, their
-/// gradients in another, in the order in which backward completes them (the last layer first), each on a 64-byte
-/// boundary; what lies between them is zero. With `bfloat16` or `float16` as Element, images, values and their
-/// gradients are stored in 16 bits; parameters, their gradients and buffers are float, products round parameters to 16
-/// bits and sum in float, and everything else computes in float. Gradients of float16 that are small become zero: scale
-/// the loss (gradus/optim/scaled_loss.hpp). Not safe for several threads at once; it uses the threads of its device,
-/// and on a device with streams (cpu_options::inter_op_threads) independent branches run side by side where
-/// compile_options::parallel_branches is set, each stream with workspace of its own. The results are the same bits for
-/// any number of threads and streams.
+/// `add` infers and checks shapes. After `compile`, train_step, forward and evaluate take batches of up to
+/// max_batch_size examples and allocate nothing.
+///
+/// Memory: one flat buffer holds the values of all parameters, another their gradients, in the order in which backward
+/// completes the gradients (last layer first). Each parameter begins at a multiple of 64 bytes; the gaps are zero.
+///
+/// Element types: with `bfloat16` or `float16`, images, values and their gradients are stored in 16 bits. Parameters,
+/// their gradients and buffers are float. Products round parameters to 16 bits and sum in float; all other arithmetic
+/// is in float. Small gradients underflow to zero in float16: scale the loss (gradus/optim/scaled_loss.hpp).
+///
+/// Threads: one thread at a time may call a network. The network uses the threads of its device. On a device with
+/// streams (cpu_options::inter_op_threads), independent branches run in parallel where
+/// compile_options::parallel_branches is set, each stream with its own workspace. Results are bitwise the same for any
+/// number of threads and streams.
 template <class Element, class Layout = nchw, class Device = cpu>
 class network final : public network_base<Element, Device> {
   static_assert(explain_layout_policy<Layout>());
@@ -65,6 +69,7 @@ class network final : public network_base<Element, Device> {
   using view = image_view<Element, Layout, Device>;
   using const_view = image_view<const Element, Layout, Device>;
 
+  /// A network without layers.
   /// @param input  the shape of one example
   /// @throws shape_error when an extent is below 1
   GRADUS_COLD network(Device& device, value_shape input, error_location where = error_location::current()) try
@@ -73,7 +78,7 @@ class network final : public network_base<Element, Device> {
     failure.location_at_call(where);
   }
 
-  /// The device must outlive the network.
+  /// Refuses a temporary device: the device must outlive the network.
   template <class Argument>
   requires not_kept<Argument, Device> network(Argument&& device, value_shape input)
       : network{const_cast<Device&>(device), input} {
@@ -86,14 +91,15 @@ class network final : public network_base<Element, Device> {
 
   // ---- building
 
-  /// The images that the network is given.
+  /// The input images of the network.
   [[nodiscard]] value input() const noexcept { return {0, this->structure().identity()}; }
 
   /// Appends a layer that reads `inputs`, and returns its output.
   ///
-  /// @param name         unique in the network; the parameters are called "name.weight" and so on
+  /// @param name         unique in the network; parameters are named "name.weight" and so on
   /// @param description  the options of the layer: nn::conv2d{...}, nn::relu{}, ...
-  /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
+  /// @throws shape_error, configuration_error with the layer's name, when the inputs do not fit; the network is
+  /// unchanged
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, const input_list& inputs,
                         error_location where = error_location::current()) {
@@ -105,7 +111,7 @@ class network final : public network_base<Element, Device> {
     return append(name, made, made, inputs.values(), where);
   }
 
-  /// Appends a layer that reads one value.
+  /// Appends a layer that reads one value, and returns its output.
   template <class Description>
   GRADUS_COLD value add(std::string_view name, const Description& description, value input,
                         error_location where = error_location::current()) {
@@ -119,7 +125,7 @@ class network final : public network_base<Element, Device> {
 
   /// Ends the network with a loss over `scores`.
   /// @throws shape_error when the scores have a shape that the loss cannot use
-  /// @throws configuration_error when they are not an output of a layer of this network, or it has a loss
+  /// @throws configuration_error when `scores` is not the output of a layer of this network, or it already has a loss
   template <class Description>
   GRADUS_COLD void loss(const Description& description, value scores,
                         error_location where = error_location::current()) {
@@ -136,27 +142,28 @@ class network final : public network_base<Element, Device> {
   }
 
   /// The shape of one example of a value.
-  /// @throws configuration_error when it is not of this network
+  /// @throws configuration_error when the value belongs to another network
   [[nodiscard]] const value_shape& shape(value v, error_location where = error_location::current()) const {
     return this->structure().shape(v, where);
   }
 
-  /// Plans the network, takes its memory, and sets the parameters to their initial values.
-  /// @throws configuration_error when there is nothing to compile, a value is never used, or max_batch_size is below 1
-  /// @throws device_error when the memory does not suffice; then it may be compiled with a smaller batch
+  /// Plans the execution, allocates memory, and sets the parameters to their initial values.
+  /// @throws configuration_error when the network has no layer, a value is never used, or max_batch_size is below 1
+  /// @throws device_error when there is too little memory; compile may be called again with a smaller batch
   void compile(const compile_options& options, error_location where = error_location::current()) {
     base::compile(options, &dense_strides<Layout, 4>, where);
   }
 
   // ---- running
 
-  /// Forward, loss and backward of one batch; the gradients are those of the sum of losses / global_examples, times
-  /// options.loss_scale.
-  /// @param images    (n, channels, height, width) with 0 <= n <= max_batch_size; without examples all gradients are
-  /// zero
+  /// Runs forward, loss and backward on one batch. The gradients are those of the sum of losses / global_examples,
+  /// times options.loss_scale. A batch without examples makes all gradients zero.
+  /// @param images    (n, channels, height, width) with 0 <= n <= max_batch_size
   /// @param labels    n class indices, in the memory of the device
-  /// @param observer  is told what the step does, or nullptr
-  /// @throws shape_error when shapes disagree or a label is no class
+  /// @param observer  called during the step; may be null
+  /// @return the sums of losses and of correct predictions
+  /// @throws shape_error when shapes disagree or a label is not a class
+  /// @throws configuration_error unless the network is compiled and has a loss
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
                                 const step_options& options = {}, step_hooks* observer = nullptr,
                                 error_location where = error_location::current()) {
@@ -164,19 +171,22 @@ class network final : public network_base<Element, Device> {
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
-  /// @throws shape_error when there are more images than are computed at once
+  /// @throws shape_error when the shape differs, or the batch is larger than the network computes at once
+  /// @throws configuration_error unless the network is compiled
   const_view forward(const const_view& images, error_location where = error_location::current()) {
     return view_of(this->score({images.data(), images.extents()}, where));
   }
 
-  /// The sums of losses and of right answers over a batch, outside training.
+  /// The sums of losses and of correct predictions over a batch, outside training.
+  /// @throws shape_error when shapes disagree or a label is not a class
+  /// @throws configuration_error unless the network is compiled and has a loss
   kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
                               error_location where = error_location::current()) {
     return this->sum_losses({images.data(), images.extents()}, labels, where);
   }
 
-  /// Runs forward as train_step does and names the first thing that is not finite: for the diagnosis of a loss that is
-  /// NaN or infinite. Allocates.
+  /// Finds out why a loss is NaN or infinite: runs forward as train_step does and names the first value that is not
+  /// finite. Allocates.
   [[nodiscard]] non_finite find_non_finite(const const_view& images, const step_options& options,
                                            error_location where = error_location::current()) {
     return base::find_non_finite({images.data(), images.extents()}, options, where);
@@ -210,7 +220,8 @@ class network final : public network_base<Element, Device> {
   using typename base::label_list;
   using typename base::layer_call;
 
-  /// Takes over `owned`. The layer comes in both of its forms, so that no code of this is compiled for each kind.
+  /// Appends a layer and takes ownership of `owned`; `layer` is the same object. Both types are passed so that this
+  /// function is not compiled for each kind of layer.
   value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
                error_location where) {
     return this->building().append(name, std::unique_ptr<layer_base>{owned}, layer, inputs, where);
@@ -266,7 +277,7 @@ class network final : public network_base<Element, Device> {
     return {view{this->device(), from.images.data, from.images.shape}, from.epilogue};
   }
 
-  /// The values that a layer reads. Valid until the next call for the stream.
+  /// The values that a layer reads, valid until the next call for the stream.
   [[nodiscard]] GRADUS_COLD std::span<const const_view> views_of(const layer_call& call) {
     const_view* const views = inputs_.data() + call.place;
     for (std::size_t k = 0; k < call.inputs.size(); ++k) {
@@ -277,7 +288,7 @@ class network final : public network_base<Element, Device> {
 
   std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
   dynamic_array<parameter_type> parameters_;
-  // Of the layer that runs on each stream; kept, so that a step allocates nothing.
+  // For the layer that runs on each stream; members, so that a step allocates nothing.
   dynamic_array<const_view> inputs_;
   dynamic_array<gradient_type> input_gradients_;
 };

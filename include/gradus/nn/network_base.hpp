@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What of a network does not depend on the layout of its images: its structure, its memory, and how a step runs the
-// layers; compiled once for all layouts.
+// The part of a network that does not depend on its image layout: structure, memory, and how a step runs the layers.
+// It is compiled once for all layouts.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -37,18 +37,18 @@
 
 namespace gradus::nn {
 
-/// Parameters [first, first + count) of a network.
+/// The parameters [first, first + count) of a network.
 struct parameter_range {
   std::size_t first = 0;
   std::size_t count = 0;
 };
 
-/// Where a value that is not finite was first seen.
+/// The first value that is not finite.
 struct non_finite {
-  std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input", or empty: everything finite
+  std::string place;  ///< "parameter conv1.weight", "layer 'conv1' (conv2d)", "the input"; empty if all is finite
 };
 
-/// The part of network<Element, Layout, Device> that all layouts share.
+/// The base of network<Element, Layout, Device> that all layouts share.
 template <class Element, class Device>
 class network_base {
   static_assert(explain_network_element<Element>());
@@ -56,13 +56,13 @@ class network_base {
   static_assert(kernels::explain_elementwise<Device, Element>());
 
  public:
-  /// Of parameters, their gradients and buffers.
+  /// Type of parameters, their gradients and buffers.
   using parameter_element_type = parameter_element_t<Element>;
 
-  // ---- what it consists of
+  // ---- structure
 
-  /// What compile would take, without taking it: also of networks that are larger than the machine. From then on
-  /// structure() says where parameters would lie.
+  /// The memory that compile would allocate, without allocating it. Also works for networks that do not fit this
+  /// machine. Afterwards structure() has the offsets of the parameters.
   /// @throws configuration_error as compile does
   [[nodiscard]] GRADUS_COLD memory_forecast forecast(const compile_options& options,
                                                      error_location where = error_location::current()) {
@@ -84,59 +84,67 @@ class network_base {
     return result;
   }
 
+  /// True after compile.
   [[nodiscard]] bool compiled() const noexcept { return graph_.compiled(); }
+  /// The device that the network runs on.
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// The largest batch, in examples. @pre compiled
   [[nodiscard]] index_t max_batch_size() const noexcept { return graph_.options().max_batch_size; }
+  /// The seed of the initial values and of layers such as dropout. @pre compiled
   [[nodiscard]] std::uint64_t seed() const noexcept { return graph_.options().seed; }
+  /// The shape of one example of the input.
   [[nodiscard]] const value_shape& input_shape() const noexcept { return graph_.shape(0); }
-  /// The shape of what forward returns, for one example.
+  /// The shape of one example of the scores that forward returns.
   [[nodiscard]] const value_shape& output_shape() const { return graph_.shape(graph_.scores()); }
+  /// The number of layers.
   [[nodiscard]] std::size_t layers() const noexcept { return graph_.nodes().size(); }
+  /// The name of a layer. @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return graph_.name(layer); }
-  /// Layers, the values between them, and parameters, without memory.
+  /// The graph of layers, values and parameters, without memory.
   [[nodiscard]] const graph& structure() const noexcept { return graph_; }
-  /// What a step does. @throws configuration_error unless the network is compiled
+  /// The execution plan of a step. @throws configuration_error unless the network is compiled
   [[nodiscard]] const execution_plan& plan(error_location where = error_location::current()) const {
     return compiled_memory("network.plan", where).plan();
   }
 
-  /// Those of a layer in parameters(). @pre compiled
+  /// The range of a layer's parameters in parameters(). @pre compiled
   [[nodiscard]] parameter_range parameters_of(std::size_t layer) const noexcept {
     const graph::node& n = graph_.nodes()[layer];
     return {.first = n.first_parameter, .count = n.parameters.size()};
   }
-  /// The flat buffers behind parameters(). @throws configuration_error unless the network is compiled
+  /// The flat buffer of all parameter values, on the device.
+  /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> values(error_location where = error_location::current()) {
     return compiled_memory("network.values", where).values();
   }
+  /// The flat buffer of all gradients, on the device. @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> gradients(error_location where = error_location::current()) {
     return compiled_memory("network.gradients", where).gradients();
   }
 
-  /// What layers keep from step to step beside parameters. In distributed training each rank has its own.
+  /// The buffers of all layers, such as running means. In distributed training each rank has its own.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<const buffer<parameter_element_type, Device>> buffers(
       error_location where = error_location::current()) const {
     return compiled_memory("network.buffers", where).buffers();
   }
-  /// The flat buffer behind buffers(). @throws configuration_error unless the network is compiled
+  /// The flat buffer of all buffers(), on the device. @throws configuration_error unless the network is compiled
   [[nodiscard]] std::span<parameter_element_type> buffer_values(error_location where = error_location::current()) {
     return compiled_memory("network.buffer_values", where).buffer_values();
   }
 
-  /// Learnable numbers.
+  /// The number of elements of all parameters.
   [[nodiscard]] index_t parameter_count() const { return graph_.parameter_count(); }
   /// Multiply-adds of one forward pass over one example.
   [[nodiscard]] index_t multiply_adds() const { return graph_.multiply_adds(); }
-  /// Bytes that the compiled network holds: arena, workspace, parameters and gradients.
+  /// Bytes of a compiled network: arena, workspace, parameters and gradients.
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] std::size_t memory_bytes(error_location where = error_location::current()) const {
     return compiled_memory("network.memory_bytes", where).bytes();
   }
 
-  /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals. Equal texts mean networks
-  /// that compute the same.
+  /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals. Networks
+  /// with equal texts compute the same.
   [[nodiscard]] std::string describe() const { return graph_.describe(); }
 
  protected:
@@ -163,7 +171,7 @@ class network_base {
   [[nodiscard]] detail::network_memory<Element, Device>& memory() const noexcept { return *memory_; }
 
   /// As network::compile.
-  /// @param strides  of parameters in the layout
+  /// @param strides  strides of parameters in the network's layout
   GRADUS_COLD void compile(const compile_options& options, detail::strides_of_extents strides, error_location where) {
     at_call(where, [&] {
       graph_.compile(options, sizeof(parameter_element_type));
@@ -206,14 +214,14 @@ class network_base {
     return at_call(where, [&] { return find_non_finite(batch, options); });
   }
 
-  // What depends on the layout.
+  // Functions that depend on the layout.
 
-  /// The memory has been taken.
-  /// @param inputs  as many as any layer has, counted over the streams: places of inputs are below it
+  /// Called after the memory is allocated.
+  /// @param inputs  the largest number of inputs of a layer, times the number of streams; layer_call::place is below it
   virtual void memory_taken(std::size_t inputs) = 0;
-  /// What a layer needs for batches of as many examples as are computed at once.
+  /// The memory that a layer needs for as many examples as the network computes at once.
   virtual layer_memory needs(void* layer, Device& device, index_t batch) const = 0;
-  /// @param residual  of the shape of the output, or null
+  /// @param residual  of the output's shape, or null
   virtual void run_forward(const layer_call& call, const Element* residual) = 0;
   virtual void run_backward(const layer_call& call, const Element* output_gradient,
                             std::span<const gradient_memory> input_gradients,
@@ -222,7 +230,7 @@ class network_base {
                                       Element* gradient) = 0;
 
  private:
-  /// Looks at every layer's output before its memory is used again.
+  /// Checks every layer's output before its memory is reused.
   class finder final : public step_hooks {
    public:
     finder(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
@@ -242,7 +250,7 @@ class network_base {
     index_t examples_;
   };
 
-  /// A step in parts, as the rule of compile_options::micro_batch_size asks for it.
+  /// A step in micro-batches, as compile_options::micro_batch_size says.
   class parts_of_network final : public detail::partial_steps {
    public:
     parts_of_network(network_base& net, const image_batch& batch, label_list wanted) noexcept
@@ -270,7 +278,7 @@ class network_base {
     label_list wanted_;
   };
 
-  /// One pass over the layers, as detail::run_pass asks for it.
+  /// One pass over the layers, for detail::run_pass.
   class pass_of_network final : public detail::pass_steps {
    public:
     pass_of_network(network_base& net, phase which, const image_batch& batch, const step_context& context) noexcept
@@ -350,7 +358,7 @@ class network_base {
     graph_.check_batch(operation, batch.shape, wanted.size(), max_batch_size());
   }
 
-  /// What compile plans with: the options of the plan and the memory of each layer. Returns the most inputs of a layer.
+  /// Fills the options of the plan and the memory of each layer. Returns the largest number of inputs of a layer.
   GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const compile_options& options, plan_options& planning,
                                                 dynamic_array<layer_memory>& needed) {
     if constexpr (has_device_streams<Device>) {
@@ -396,7 +404,7 @@ class network_base {
   [[nodiscard]] static label_list labels_of(label_list wanted, index_t first, index_t count) noexcept {
     return wanted.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
-  /// How many examples are computed at once, from `first` on.
+  /// The number of examples to compute at once, starting at `first`.
   [[nodiscard]] index_t at_once(const image_batch& batch, index_t first) const noexcept {
     return std::min(graph_.examples_at_once(), batch.examples() - first);
   }
@@ -423,7 +431,7 @@ class network_base {
     return with_late(sums);
   }
 
-  /// What a loss has returned, and what is still on its way from the device, see kernels/softmax.hpp.
+  /// The loss's result plus the sums that are still on the device (kernels/softmax.hpp).
   [[nodiscard]] kernels::loss_sums with_late(kernels::loss_sums sums) {
     if constexpr (kernels::has_deferred_loss_sums<Device>) {
       sums += take_loss_sums(*device_);
@@ -436,14 +444,14 @@ class network_base {
     return {data == nullptr ? batch.data : data, graph_.batch_extents(v, batch.examples())};
   }
 
-  /// What a layer writes of the gradient of a value.
+  /// Where and how a layer writes the gradient of a value.
   [[nodiscard]] GRADUS_COLD gradient_memory planned_gradient(const execution_plan::gradient_target& target,
                                                              std::size_t v, index_t examples) const {
     return {{target.write == duty::layer ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
             {.accumulate = target.accumulate, .relu_output = target.mask == duty::layer ? memory_->value(v) : nullptr}};
   }
 
-  /// The inputs are valid until the next call for the stream.
+  /// The arguments of layer i. The inputs are valid until the next call for the stream.
   [[nodiscard]] GRADUS_COLD layer_call call_of(std::size_t i, const image_batch& batch, const step_context& context,
                                                std::size_t stream) {
     const std::size_t used = stream == detail::pass_steps::alone ? 0 : stream;
@@ -496,7 +504,7 @@ class network_base {
     }
   }
 
-  /// Sets the gradient of a ReLU's output to 0 where the ReLU was, if that is left to the network.
+  /// Sets the gradient of a ReLU's output to 0 where the output is 0, if the plan leaves that to the network.
   GRADUS_COLD void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
                                    index_t examples) {
     if (target.mask == duty::network) {
@@ -505,7 +513,7 @@ class network_base {
     }
   }
 
-  /// Computes again what the backward pass of layer i is the first to read.
+  /// Recomputes the values that the backward pass of layer i reads first.
   GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t stream) {
     context.again = true;
     const execution_plan::node& planned = memory_->plan().nodes[i];
@@ -520,7 +528,7 @@ class network_base {
     detail::run_pass(graph_, memory_->plan(), regions_.get(), which, steps, observer);
   }
 
-  /// What runs the layers of a stream.
+  /// The device that runs the layers of a stream.
   [[nodiscard]] Device& stream_device([[maybe_unused]] std::size_t stream) const noexcept {
     if constexpr (has_device_streams<Device>) {
       if (stream != detail::pass_steps::alone) {
@@ -532,10 +540,10 @@ class network_base {
 
   Device* device_;
   graph graph_;
-  std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // of a compiled network
+  std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // null until compiled
   std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
-  // Of the layer that runs on each stream; kept, so that a step allocates nothing.
-  std::size_t most_inputs_ = 0;  // of a layer
+  // For the layer that runs on each stream; members, so that a step allocates nothing.
+  std::size_t most_inputs_ = 0;  // the largest number of inputs of a layer
   dynamic_array<image_batch> inputs_;
   dynamic_array<gradient_memory> input_gradients_;
 };

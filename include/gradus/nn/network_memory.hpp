@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory of a compiled network: values, gradients, parameters, buffers, layers; the same for all layouts.
+// The memory of a compiled network: values, gradients, parameters and buffers. The same for all layouts.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -31,7 +31,7 @@
 
 namespace gradus::nn {
 
-/// What a layer keeps from step to step beside its parameters, such as a running mean.
+/// A buffer of a layer: elements that it keeps from step to step and does not train, such as a running mean.
 template <class Element, class Device>
 struct buffer {
   std::string name;                                     ///< "layer.running_mean"
@@ -43,17 +43,17 @@ namespace detail {
 /// The strides of a dense tensor of four axes in the layout of a network, in elements.
 using strides_of_extents = std::array<index_t, 4> (*)(const extents<4>&) noexcept;
 
-/// Everything that a compiled network keeps on its device, and the plan that says where.
+/// All device memory of a compiled network, and the execution plan with its offsets.
 template <class Element, class Device>
 class network_memory {
   using parameter_element = parameter_element_t<Element>;
 
  public:
-  /// Plans the graph, takes the memory and sets parameters and buffers to their initial values.
-  /// @param layers   one entry a layer: what it needs
-  /// @param strides  of the parameters
-  /// @param options  streams, and what runs on them
-  /// @throws device_error when the memory does not suffice
+  /// Plans the graph, allocates the memory and sets parameters and buffers to their initial values.
+  /// @param layers   memory of each layer
+  /// @param strides  strides of the parameters
+  /// @param options  options of the plan, such as the number of streams
+  /// @throws device_error when there is too little memory
   GRADUS_COLD network_memory(Device& device, const graph& net, dynamic_array<layer_memory> layers,
                              strides_of_extents strides, const plan_options& options)
       : device_{&device},
@@ -78,10 +78,10 @@ class network_memory {
 
   [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
 
-  /// Says which pass runs: a value that is computed again lies elsewhere then.
+  /// Sets the phase. A recomputed value has another offset in backward.
   void begin(phase which) noexcept { forward_ = which == phase::forward; }
 
-  /// The elements of a value, but for the input of the network; that is null.
+  /// The elements of a value; null for the network's input.
   [[nodiscard]] Element* value(std::size_t v) noexcept {
     const execution_plan::slot& slot = plan_.slots[plan_.slot_of_value[v]];
     return at(forward_ ? slot.value_offset : slot.backward_offset);
@@ -103,23 +103,23 @@ class network_memory {
 
   [[nodiscard]] std::span<const parameter_memory<parameter_element>> parameters() const noexcept { return parameters_; }
   [[nodiscard]] std::span<const buffer<parameter_element, Device>> buffers() const noexcept { return buffers_; }
-  /// Where each of buffers() begins.
+  /// Pointers to the first element of each of buffers().
   [[nodiscard]] std::span<parameter_element* const> buffer_memory() const noexcept { return buffer_memory_; }
 
   [[nodiscard]] std::span<parameter_element> values() noexcept { return elements(values_); }
   [[nodiscard]] std::span<parameter_element> gradients() noexcept { return elements(gradients_); }
   [[nodiscard]] std::span<parameter_element> buffer_values() noexcept { return elements(buffer_values_); }
 
-  /// The sums of gradients over the parts of a batch so far; empty where batches are computed at once.
+  /// The gradients summed over the micro-batches so far; empty where a batch is computed at once.
   [[nodiscard]] std::span<parameter_element> partial_gradients() noexcept { return elements(partial_gradients_); }
 
-  /// Of arena, workspace, parameters and gradients.
+  /// Bytes of arena, workspace, parameters and gradients.
   [[nodiscard]] std::size_t bytes() const {
     return static_cast<std::size_t>(arena_.size() + workspace_.size() + values_.size() + gradients_.size() +
                                     partial_gradients_.size());
   }
 
-  /// The name of the first parameter with a value that is not finite, or nothing.
+  /// The name of the first parameter with a value that is not finite, or an empty string.
   [[nodiscard]] GRADUS_COLD std::string first_non_finite_parameter(const graph& net) const {
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       if (!all_finite(parameters_[k].value, net.parameters()[k]->shape.size())) {
@@ -178,7 +178,7 @@ class network_memory {
         }
       };
       if constexpr (requires { device_->parallel_for(index_t{}, index_t{}, draw); }) {
-        draw(0, std::min<index_t>(1, described.shape.size()));  // if it throws, then here
+        draw(0, std::min<index_t>(1, described.shape.size()));  // on this thread, so that an exception is thrown here
         device_->parallel_for(described.shape.size(), 4096, draw);
       } else {
         draw(0, described.shape.size());
@@ -203,7 +203,7 @@ class network_memory {
   }
 
   Device* device_;
-  bool forward_ = true;  // not the backward pass
+  bool forward_ = true;  // false in the backward pass
   dynamic_array<layer_memory> layers_;
   execution_plan plan_;
   bytes_tensor arena_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A learnable tensor of a network: what a layer asks for and what the network keeps.
+// A learnable tensor of a network: its description and the object that a network returns.
 #pragma once
 
 #include <array>     // std::array
@@ -22,18 +22,19 @@
 
 namespace gradus::nn {
 
-/// What a layer asks the network for: one learnable tensor.
+/// One learnable tensor of a layer, as the layer describes it.
 struct parameter_description {
-  std::string name;  ///< inside the layer: "weight", "bias", ...; the network puts its name before it: "conv1.weight"
+  /// "weight", "bias", ... in the layer; the network prepends the layer's name: "conv1.weight".
+  std::string name;
   image_extents shape;  ///< (o, i, r, s); unused axes are 1
-  int rank = 4;         ///< axes that files show: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
+  int rank = 4;         ///< number of axes in files: 4 (o, i, r, s), 2 (o, i*r*s), 1 (o)
   initializer initial;  ///< the values before training
   fan sizes;            ///< for the initializer
-  bool decay = true;    ///< whether weight decay applies; not to biases and normalization (Goyal et al. 2017)
+  bool decay = true;    ///< weight decay applies; false for biases and normalization (Goyal et al. 2017)
   index_t offset = 0;   ///< in the network's flat buffers of values and gradients, in elements; set by compile
 };
 
-/// A weight and, unless `bias` is null, a bias: what layers with a linear map ask for.
+/// The parameters of a layer with a linear map: a weight and, unless `bias` is null, a bias.
 /// @param shape  (o, i, r, s) of the weight; the bias has o elements
 [[nodiscard]] GRADUS_COLD inline std::vector<parameter_description> weight_and_bias(const image_extents& shape,
                                                                                     int rank, const fan& sizes,
@@ -48,7 +49,7 @@ struct parameter_description {
 
 namespace detail {
 
-/// Copies a dense tensor of four axes between two orders of its memory; the strides are in elements.
+/// Copies a dense tensor of four axes from one memory order to another; the strides are in elements.
 template <class Element>
 void copy_reordered(const extents<4>& shape, const Element* from, const std::array<index_t, 4>& from_strides,
                     Element* to, const std::array<index_t, 4>& to_strides) {
@@ -65,7 +66,7 @@ void copy_reordered(const extents<4>& shape, const Element* from, const std::arr
   }
 }
 
-/// The elements of a parameter in the order (o, i, r, s), on the host.
+/// Copies the elements of a parameter to the host, in the order (o, i, r, s).
 template <class Element, class Device>
 std::vector<Element> copy_logical(Device& device, const Element* data, const parameter_description& described,
                                   const std::array<index_t, 4>& strides) {
@@ -76,7 +77,7 @@ std::vector<Element> copy_logical(Device& device, const Element* data, const par
   return logical;
 }
 
-/// Sets the elements of a parameter from the order (o, i, r, s), on the host.
+/// Sets the elements of a parameter from host values in the order (o, i, r, s).
 template <class Element, class Device>
 GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_description& described,
                                 const std::array<index_t, 4>& strides, const Element* logical) {
@@ -85,7 +86,7 @@ GRADUS_COLD void assign_logical(Device& device, Element* data, const parameter_d
   device.copy_from_host(data, memory.data(), memory.size() * sizeof(Element));
 }
 
-/// @throws shape_error when a parameter is given another number of values than it has elements
+/// @throws shape_error when the number of values is not the parameter's size
 GRADUS_COLD inline void require_values(const parameter_description& described, std::size_t count) {
   if (static_cast<index_t>(count) != described.shape.size()) {
     raise<shape_error>({"parameter ", described.name},
@@ -95,40 +96,46 @@ GRADUS_COLD inline void require_values(const parameter_description& described, s
 
 }  // namespace detail
 
-/// A learnable tensor of a compiled network and its gradient; valid as long as the network.
+/// A learnable tensor of a compiled network and its gradient. Valid as long as the network.
 ///
-/// Memory keeps the layout of the network; copy_values, copy_gradient and assign_values use the logical order (o, i, r,
-/// s), so that stored weights do not depend on the layout.
+/// The memory has the layout of the network. copy_values, copy_gradient and assign_values use the logical order
+/// (o, i, r, s), so that stored weights do not depend on the layout.
 template <class Element, class Layout, class Device>
 class parameter {
  public:
+  /// Refers to `described`, which must outlive the parameter.
   parameter(const parameter_description& described, image_view<Element, Layout, Device> value,
             image_view<Element, Layout, Device> gradient)
       : description_{&described}, value_{value}, gradient_{gradient} {}
 
   /// "layer.name", for example "conv1.weight".
   [[nodiscard]] const std::string& name() const noexcept { return description_->name; }
+  /// The layer's description of this parameter.
   [[nodiscard]] const parameter_description& description() const noexcept { return *description_; }
-  /// (o, i, r, s)
+  /// The shape (o, i, r, s).
   [[nodiscard]] const image_extents& shape() const noexcept { return description_->shape; }
+  /// The number of elements.
   [[nodiscard]] index_t size() const { return description_->shape.size(); }
-  /// The position in the network's flat buffers of values and gradients, in elements.
+  /// The offset in the network's flat buffers of values and gradients, in elements.
   [[nodiscard]] index_t offset() const noexcept { return description_->offset; }
+  /// True if weight decay applies.
   [[nodiscard]] bool decay() const noexcept { return description_->decay; }
+  /// The values, (o, i, r, s), on the device.
   [[nodiscard]] image_view<Element, Layout, Device> value() const noexcept { return value_; }
+  /// The gradient, (o, i, r, s), on the device.
   [[nodiscard]] image_view<Element, Layout, Device> gradient() const noexcept { return gradient_; }
 
-  /// The values in the order (o, i, r, s), on the host.
+  /// A host copy of the values in the order (o, i, r, s).
   [[nodiscard]] std::vector<Element> copy_values() const {
     return detail::copy_logical<Element>(value_.device(), value_.data(), *description_, strides());
   }
-  /// The gradient in the order (o, i, r, s), on the host.
+  /// A host copy of the gradient in the order (o, i, r, s).
   [[nodiscard]] std::vector<Element> copy_gradient() const {
     return detail::copy_logical<Element>(gradient_.device(), gradient_.data(), *description_, strides());
   }
 
-  /// Sets the values from the order (o, i, r, s), on the host.
-  /// @throws shape_error when the count is not size()
+  /// Sets the values from host values in the order (o, i, r, s).
+  /// @throws shape_error when logical.size() is not size()
   void assign_values(std::span<const Element> logical) const {
     detail::require_values(*description_, logical.size());
     detail::assign_logical<Element>(value_.device(), value_.data(), *description_, strides(), logical.data());

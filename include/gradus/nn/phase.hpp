@@ -3,6 +3,8 @@
 // The two halves of a training step.
 #pragma once
 
+#include "gradus/core/config.hpp"
+
 namespace gradus::nn {
 
 /// In which direction a network runs its layers: forward computes values, backward all gradients.

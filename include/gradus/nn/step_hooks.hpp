@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a network tells while it runs a step.
+// Functions that a network calls during a training step.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -9,24 +9,25 @@
 
 namespace gradus::nn {
 
-/// Hears of a training step as it runs: derive from it and override what is of interest. It is called by the thread
-/// that runs the network, which goes on when the call returns, and in the order of the layers. Of layers that run side
-/// by side on the streams of a device it hears when all of them are done: their calls follow each other without a
-/// pause.
+/// The network calls these functions during a training step; derive and override the ones that you need.
+///
+/// The thread that runs the network makes the calls, in the order of the layers (in backward: in reverse order), and
+/// waits for each call to return. For layers that run in parallel (cpu_options::inter_op_threads), it calls
+/// before_layer for all of them before the first one runs, and the other functions when the last one is done.
 class step_hooks {
  public:
   step_hooks() = default;
   step_hooks(const step_hooks&) = delete;
   step_hooks& operator=(const step_hooks&) = delete;
 
-  /// @param layer  the number of the layer, counted in the order of add
+  /// Called before a layer runs.
+  /// @param layer  index of the layer, in the order of network::add
   /// @param which  phase::forward or phase::backward
-  ///
-  /// Layers that run side by side (cpu_options::inter_op_threads) are all announced before the first of them runs.
   virtual void before_layer(std::size_t /*layer*/, phase /*which*/) {}
+  /// Called after a layer has run; the parameters are those of before_layer.
   virtual void after_layer(std::size_t /*layer*/, phase /*which*/) {}
 
-  /// The gradients of `count` parameters of network::parameters(), from `first` on, are complete.
+  /// Called when the gradients of the parameters [first, first + count) of network::parameters() are complete.
   virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Where a training step stands in the training.
+// The position of a training step in the training, and its loss scale.
 #pragma once
 
 #include <cstdint>  // std::uint64_t
@@ -10,12 +10,12 @@
 
 namespace gradus::nn {
 
-/// One training step's place in the training.
+/// The position of a training step in the training, and its loss scale.
 struct step_options {
   std::uint64_t step = 0;           ///< counted from 0 over the whole training
-  std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
-  index_t global_examples = 0;      ///< of the step over all ranks; 0: those of this call
-  gradus::loss_scale loss_scale{};  ///< gradients are multiplied by it, losses are not
+  std::uint64_t first_example = 0;  ///< position of the batch's first example in the epoch over all ranks
+  index_t global_examples = 0;      ///< examples of the step over all ranks; 0: those of this call
+  gradus::loss_scale loss_scale{};  ///< factor of the gradients, not of the losses
 };
 
 }  // namespace gradus::nn

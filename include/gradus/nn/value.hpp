@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Values of a layer graph: the handle that the builder returns, and the shape of one example of it.
+// Values of a layer graph: the handle that network::add returns, and the shape of one example.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -14,17 +14,17 @@
 
 namespace gradus::nn {
 
-/// The output of a layer, or the input of the network: what network::add takes and returns. Cheap to copy; other
-/// networks than the one that made it refuse it, and all refuse one that no network made.
+/// A handle of a layer's output or of the network's input; network::add takes and returns it. Cheap to copy. A network
+/// refuses values of other networks and default-constructed ones.
 struct value {
   std::size_t index = 0;
-  std::uint64_t network = 0;  ///< graph::identity of the one that made it
+  std::uint64_t network = 0;  ///< graph::identity of the network that made it
 };
 
 /// The shape of one example of a value: an image of (channels, height, width), in elements.
 ///
-/// A vector of features is an image of one pixel. `flattened` marks an image that is to be read as the vector of its
-/// elements in the order (c, h, w); its memory keeps the order of the layout, so flattening moves nothing.
+/// A vector of features is an image of one pixel. `flattened` marks an image that is read as the vector of its elements
+/// in the order (c, h, w). Its memory keeps the order of the layout, so nn::flatten moves nothing.
 struct value_shape {
   index_t channels = 0;
   index_t height = 1;
@@ -34,11 +34,12 @@ struct value_shape {
   /// Elements of one example.
   [[nodiscard]] constexpr index_t size() const { return image_extents{1, channels, height, width}.size(); }
 
-  /// (batch, channels, height, width)
+  /// The shape of a batch: (examples, channels, height, width).
   [[nodiscard]] constexpr image_extents batch(index_t examples) const noexcept {
     return {examples, channels, height, width};
   }
 
+  /// Equal extents and equal `flattened`.
   friend constexpr bool operator==(const value_shape&, const value_shape&) noexcept = default;
 };
 
@@ -50,7 +51,7 @@ struct value_shape {
   return gradus::join({"(", shape.channels, ", ", shape.height, ", ", shape.width, ")"});
 }
 
-/// What messages call a value: "the image (4, 5, 6)", "the flattened image (4, 5, 6)" or "the vector (120)".
+/// The value in messages: "the image (4, 5, 6)", "the flattened image (4, 5, 6)" or "the vector (120)".
 [[nodiscard]] GRADUS_COLD inline std::string describe(const value_shape& shape) {
   if (!shape.flattened) {
     return (shape.height == 1 && shape.width == 1 ? "the vector " : "the image ") + to_string(shape);

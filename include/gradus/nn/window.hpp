@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Sliding windows of convolutions and poolings: sizes, padding, and the extents that follow.
+// Kernel sizes, strides and padding of convolutions and poolings, and the output extents that follow.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -20,20 +20,27 @@ struct size2d {
   friend constexpr bool operator==(const size2d&, const size2d&) noexcept = default;
 };
 
-/// How an image is continued beyond its border, before a window slides over it.
+/// How many zeros surround an image before a kernel slides over it.
 ///
-///   same()          as many outputs as ceil(input / stride); the odd element goes below and to the right (TensorFlow)
-///   valid()         nothing is added
-///   explicit_padding(p), explicit_padding(top, bottom, left, right)
+///   same()                   the output extent is ceil(input / stride); an odd element is added below and to the right
+///                            (as in TensorFlow)
+///   valid()                  no padding
+///   explicit_padding(p)      p elements on every side
+///   explicit_padding(top, bottom, left, right)
 class padding {
  public:
+  /// The rule that sets the padding.
   enum class kind : unsigned char { same, valid, explicit_amount };
 
+  /// The output extent is ceil(input / stride).
   [[nodiscard]] static constexpr padding same() noexcept { return padding{kind::same}; }
+  /// No padding.
   [[nodiscard]] static constexpr padding valid() noexcept { return padding{kind::valid}; }
+  /// `all` elements on every side.
   [[nodiscard]] static constexpr padding explicit_padding(index_t all) noexcept {
     return explicit_padding(all, all, all, all);
   }
+  /// The given number of elements on each side.
   [[nodiscard]] static constexpr padding explicit_padding(index_t top, index_t bottom, index_t left,
                                                           index_t right) noexcept {
     padding result{kind::explicit_amount};
@@ -44,10 +51,15 @@ class padding {
     return result;
   }
 
+  /// The rule; the four extents below are 0 unless it is explicit_amount.
   [[nodiscard]] constexpr kind rule() const noexcept { return rule_; }
+  /// Elements added above the image.
   [[nodiscard]] constexpr index_t top() const noexcept { return top_; }
+  /// Elements added below the image.
   [[nodiscard]] constexpr index_t bottom() const noexcept { return bottom_; }
+  /// Elements added to the left of the image.
   [[nodiscard]] constexpr index_t left() const noexcept { return left_; }
+  /// Elements added to the right of the image.
   [[nodiscard]] constexpr index_t right() const noexcept { return right_; }
 
  private:
@@ -62,7 +74,7 @@ class padding {
 
 namespace detail {
 
-/// The outputs along one axis and the padding before the first element.
+/// The output extent along one axis, and the padding before the first element.
 struct window_axis {
   index_t outputs = 0;
   index_t before = 0;
@@ -86,7 +98,7 @@ GRADUS_COLD inline window_axis slide(std::string_view operation, index_t input, 
   return {room / stride + 1, before};
 }
 
-/// The extents and padding of the windows over an image.
+/// The output extents of a kernel that slides over an image, and the padding before the first row and column.
 struct window_extents {
   index_t out_height = 0;
   index_t out_width = 0;
@@ -94,7 +106,8 @@ struct window_extents {
   index_t pad_left = 0;
 };
 
-/// @throws configuration_error for kernels, strides or padding that make no sense
+/// Output extents and padding for an input image.
+/// @throws configuration_error for a kernel, stride or padding that is not possible
 /// @throws shape_error when the kernel does not fit the padded image
 GRADUS_COLD inline window_extents slide(std::string_view operation, size2d input, size2d kernel, size2d stride,
                                         padding pad) {

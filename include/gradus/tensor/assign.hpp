@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// From expressions to tensors: assign, evaluate, scalar_of.
+// Evaluation of expressions into tensors: assign, evaluate, scalar_of.
 #pragma once
 
 #include <type_traits>  // std::is_arithmetic_v, std::remove_cvref_t
@@ -16,7 +16,7 @@ namespace gradus {
 
 namespace detail {
 
-/// One value in a shape of its own.
+/// One value with a shape and a device.
 template <class Element, int Rank, class Layout, class Device>
 class filled : public constant<Element, Rank, Layout, Device> {
  public:
@@ -33,8 +33,8 @@ class filled : public constant<Element, Rank, Layout, Device> {
 
 }  // namespace detail
 
-/// Computes an expression (or copies a tensor) into a tensor or view; a number fills it. The destination may stand in
-/// the expression, see tensor::operator=.
+/// Evaluates an expression (or copies a tensor) into a tensor or view; a number fills it. The expression may read the
+/// destination, see tensor::operator=.
 /// @throws shape_error when the shapes differ
 template <class Destination, class Operand>
 void assign(Destination&& destination, const Operand& values) {
@@ -52,7 +52,7 @@ void assign(Destination&& destination, const Operand& values) {
   }
 }
 
-/// The expression as a tensor of its own.
+/// Evaluates an expression into a new tensor.
 template <operand Operand>
 [[nodiscard]] auto evaluate(Operand&& values) {
   auto node = detail::as_node(std::forward<Operand>(values));
@@ -60,7 +60,7 @@ template <operand Operand>
   return tensor<typename type::value_type, type::rank, typename type::layout_type, typename type::device_type>{node};
 }
 
-/// The value of an expression of rank 0. Waits for the device.
+/// The value of an expression of rank 0, on the host. Waits for the device.
 template <operand Operand>
 [[nodiscard]] auto scalar_of(Operand&& value) {
   auto node = detail::stored(detail::as_node(std::forward<Operand>(value)));

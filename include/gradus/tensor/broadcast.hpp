@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Values of fewer axes in expressions of more: per channel, per row, per column, along any axes.
+// Broadcasting: tensors of fewer axes in expressions of more, per channel, per row, per column or along any axes.
 #pragma once
 
 #include <array>        // std::array
@@ -37,7 +37,7 @@ template <unsigned Mask, int Rank>
   return extents<std::popcount(Mask)>{values};
 }
 
-/// Stored values that vary along the axes in `Mask` (in logical order) and repeat along the others.
+/// Stored values that vary along the axes in `Mask` (in logical order) and repeat along the other axes.
 template <class Value, int Rank, class Layout, unsigned Mask>
 class broadcast : public expression_base {
  public:
@@ -52,7 +52,7 @@ class broadcast : public expression_base {
   static constexpr bool linear = Mask == 0;
   static constexpr int complexity = 1 + Value::complexity;
 
-  // Along a row the values repeat, are adjacent (the row's axis is the last one of Mask), or have a distance.
+  // Along a row the values repeat, are adjacent (the row's axis is the last one of Mask), or have a stride.
   static constexpr unsigned row_axis =
       Rank == 0 ? 0U : static_cast<unsigned>(memory_order<Layout, Rank>[static_cast<std::size_t>(Rank - 1)]);
   static constexpr bool repeats = Rank == 0 || (Mask >> row_axis & 1U) == 0;
@@ -123,7 +123,7 @@ class broadcast : public expression_base {
     return broadcast<evaluated_leaf<Value>, Rank, Layout, Mask>{value_.detached(), extents_};
   }
   [[nodiscard]] bool reads(const void* data) const noexcept { return value_.reads(data); }
-  /// What repeats is read after other elements have been written.
+  /// A repeated element is read after other elements have been written.
   [[nodiscard]] bool overlaps(const void* begin, const void* end) const noexcept { return value_.meets(begin, end); }
   template <class Leaf>
   static constexpr bool has_leaf = Value::template has_leaf<Leaf>;
@@ -133,10 +133,11 @@ class broadcast : public expression_base {
  private:
   Value value_;
   gradus::extents<Rank> extents_;
-  std::array<index_t, static_cast<std::size_t>(Rank)> strides_{};  // of the value, by logical axis; 0 where it repeats
+  // Strides of the value by logical axis, in elements; 0 where it repeats.
+  std::array<index_t, static_cast<std::size_t>(Rank)> strides_{};
 };
 
-/// Values that wait for the tensor beside them, along whose axes in `Mask` they vary.
+/// Values along the axes in `Mask` of the tensor that they are combined with; that tensor sets the shape.
 template <class Value, int Rank, unsigned Mask>
 struct along_vector : waiting_operand {
   explicit along_vector(Value values) : value{std::move(values)} {}
@@ -154,14 +155,16 @@ template <class Value, int Rank, unsigned Mask, class Prototype>
 [[nodiscard]] auto bind_along(std::string_view operation, along_vector<Value, Rank, Mask> node,
                               const Prototype& prototype) {
   constexpr int rank = Prototype::rank;
-  static_assert(Rank == 0 || Rank == rank,
-                "gradus: per_channel stands beside images; per_row and per_column beside tensors of rank 2");
-  static_assert(Mask <= all_axes<rank>, "gradus: along<axes...> names an axis that the tensor beside it does not have");
+  static_assert(
+      Rank == 0 || Rank == rank,
+      "gradus: per_channel needs images in the same expression; per_row and per_column need a tensor of rank 2");
+  static_assert(Mask <= all_axes<rank>,
+                "gradus: along<axes...> names an axis that the tensor in the same expression does not have");
   const auto expected = extents_of<Mask>(prototype.extents());
   if (node.value.extents() != expected) {
     raise<shape_error>(
         operation,
-        "values of shape " + to_string(expected) + " beside a tensor of shape " + to_string(prototype.extents()),
+        "values of shape " + to_string(expected) + " for a tensor of shape " + to_string(prototype.extents()),
         to_string(node.value.extents()));
   }
   return broadcast<Value, rank, typename Prototype::layout_type, Mask>{std::move(node.value), prototype.extents()};
@@ -181,25 +184,25 @@ template <int Rank, unsigned Mask, class Vector>
 
 namespace gradus {
 
-/// One value for each channel of the images beside it: `images + per_channel(bias)`.
+/// One value for each channel of the images (n, c, h, w) in the same expression: `images + per_channel(bias)`.
 template <operand Vector>
 [[nodiscard]] auto per_channel(Vector&& vector) {
   return detail::make_along<4, detail::axis_mask<axis::c>>(std::forward<Vector>(vector));
 }
 
-/// One value for each row of the matrix beside it: `x - per_row(max<1>(x))`.
+/// One value for each row of the matrix in the same expression: `x - per_row(max<1>(x))`.
 template <operand Vector>
 [[nodiscard]] auto per_row(Vector&& vector) {
   return detail::make_along<2, 1U>(std::forward<Vector>(vector));
 }
 
-/// One value for each column of the matrix beside it: `matmul(x, w) + per_column(bias)`.
+/// One value for each column of the matrix in the same expression: `matmul(x, w) + per_column(bias)`.
 template <operand Vector>
 [[nodiscard]] auto per_column(Vector&& vector) {
   return detail::make_along<2, 2U>(std::forward<Vector>(vector));
 }
 
-/// The values of v along the named axes (ascending) of the tensor beside it, repeated along the others:
+/// The values of v along the given axes (ascending) of the tensor in the same expression, repeated along the others:
 /// `x - along<axis::n, axis::c>(mean<axis::h, axis::w>(x))`, `x / along<0>(v)`.
 template <auto... Axes, operand Vector>
 requires(sizeof...(Axes) > 0) [[nodiscard]] auto along(Vector&& vector) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Copies of tensors from one device to another.
+// Copies of tensors between devices.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -17,9 +17,9 @@
 
 namespace gradus {
 
-/// Copies a tensor or view to a tensor or view of the same element type, rank and layout that may be on another device.
-/// One of the devices is a cpu, or both are of one type. From a GPU to the host it waits for the copy; see
-/// cuda::copy_from_host for the other way.
+/// Copies a tensor or view to a tensor or view of the same element type, rank and layout, which may be on another
+/// device. One of the devices must be a cpu, or both of one type. A copy from a GPU to the host blocks until it is
+/// done; see cuda::copy_from_host for the other direction.
 /// @throws shape_error when the shapes differ
 template <class Destination, tensor_operand Source>
 void copy(Destination&& destination, const Source& source) {
@@ -46,7 +46,7 @@ void copy(Destination&& destination, const Source& source) {
     }
     to.copy(destination.data(), source.data(), bytes);
     if (&to != &from) {
-      to.synchronize();  // the source may change then
+      to.synchronize();  // afterwards the source may change
     }
   } else if constexpr (std::same_as<source_device, cpu>) {
     to.copy_from_host(destination.data(), source.data(), bytes);
@@ -55,7 +55,7 @@ void copy(Destination&& destination, const Source& source) {
   }
 }
 
-/// The values of a tensor, view or expression as a tensor on `device`: `to(gpu, x)`.
+/// A new tensor on `device` with the values of a tensor, view or expression: `to(gpu, x)`.
 template <class Device, operand Operand>
 [[nodiscard]] auto to(Device& device, Operand&& values) {
   const auto node = detail::stored(detail::as_node(std::forward<Operand>(values)));
@@ -65,7 +65,7 @@ template <class Device, operand Operand>
   return result;
 }
 
-/// The device must outlive the tensor.
+/// Refuses a temporary device: the device must outlive the tensor.
 template <class Device, operand Operand>
 requires(!std::is_lvalue_reference_v<Device>) auto to(Device&& device, Operand&& values) {
   static_assert(explain_kept_device<Device>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Expressions on a GPU: include it beside gradus/tensor/expressions.hpp in files that nvcc compiles.
+// Expressions on a GPU. Files that nvcc compiles include it together with gradus/tensor/expressions.hpp.
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -29,7 +29,7 @@
 
 namespace gradus {
 
-/// Thrust on the stream of the device, without a wait.
+/// Thrust's execution policy for the device's stream; calls do not wait.
 [[nodiscard]] inline auto thrust_policy(const cuda& device) {
   device.activate();
   return thrust::cuda::par_nosync.on(device.stream());
@@ -57,7 +57,7 @@ void multiply_matrices(cuda& device, Element* out, const matrix_reference<Elemen
   if (largest > std::numeric_limits<int>::max()) {
     raise<shape_error>("matmul", "matrices of at most 2147483647 rows and columns on a GPU", {largest});
   }
-  // cuBLAS stores columns: read so, our matrices are transposed, and out^T = right^T * left^T.
+  // cuBLAS expects column-major matrices. It reads ours as transposed, so we compute out^T = right^T * left^T.
   const auto multiply = [&](auto gemm, const char* call) {
     const Element one{1};
     const Element zero{0};

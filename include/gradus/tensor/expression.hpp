@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What an expression is, and its leaves: tensors, results of earlier computation, scalars.
+// Expressions and their leaves: tensors, stored results, scalars.
 //
 // An expression is a tree of small nodes that own their children by value, so that it can be stored and returned like a
-// number. It is computed when it is assigned to a tensor. A tensor that stands in an expression is read then: keep it
-// alive, or move it in; the expression then owns its memory. Evaluation walks over rows, that is, over the axis that is
-// adjacent in memory: node.row(r) is a cursor with scalar(j) and, for `vectorizable` nodes, packet<Packet>(j) and
-// first_lanes<Packet>(j, count), which reads no more
-// than count elements. If a node is `linear`, row(0) runs over the whole
-// tensor.
+// number. Assigning it to a tensor evaluates it. Evaluation reads the tensors in the expression: keep them alive, or
+// move them in; the expression then owns their memory.
+//
+// Evaluation goes row by row; a row runs along the axis that is adjacent in memory. node.row(r) is a cursor with
+// scalar(j) and, if the node is `vectorizable`, packet<Packet>(j) and first_lanes<Packet>(j, count), which reads at
+// most count elements. If a node is `linear`, row(0) covers the whole tensor.
 #pragma once
 
 #include <concepts>     // std::derived_from
@@ -29,7 +29,7 @@
 
 namespace gradus {
 
-/// A type that can stand in an expression beside others: an expression, a tensor or a view.
+/// A tensor, a view or an expression: any operand with a shape, a layout and a device.
 template <class X>
 concept tensor_operand = requires(const std::remove_cvref_t<X>& x) {
   typename std::remove_cvref_t<X>::value_type;
@@ -52,7 +52,7 @@ template <class Layout, int Rank>
   }
 }
 
-/// A tensor in memory: somebody else's, or in memory that the copies of the leaf share.
+/// A tensor in memory: memory of another owner, or memory that copies of the leaf share.
 template <class Element, int Rank, class Layout, class Device>
 class leaf : public expression_base {
  public:
@@ -62,7 +62,7 @@ class leaf : public expression_base {
   using packet_element = Element;
   using leaf_type = leaf;
   static constexpr int rank = Rank;
-  static constexpr bool stored = true;  // the values lie in memory, at data()
+  static constexpr bool stored = true;  // the values are in memory, at data()
   static constexpr bool has_shape = true;
   static constexpr bool linear = true;
   static constexpr bool vectorizable = real_element<Element>;
@@ -70,7 +70,7 @@ class leaf : public expression_base {
 
   class cursor {
    public:
-    static constexpr bool approximated = false;  // do packets have other bits than scalar(j)?
+    static constexpr bool approximated = false;  // true if packets have other bits than scalar(j)
     explicit cursor(const Element* data) noexcept : data_{data} {}
     GRADUS_ALWAYS_INLINE Element scalar(index_t j) const noexcept { return data_[j]; }
     template <class Packet>
@@ -102,21 +102,21 @@ class leaf : public expression_base {
   }
   [[nodiscard]] cursor row(index_t r) const noexcept { return cursor{data_ + r * row_length<Layout>(extents_)}; }
 
-  /// The one element. Waits for the device.
+  /// The only element. Waits for the device.
   [[nodiscard]] Element value() const requires(Rank == 0) { return view().value(); }
 
-  /// The values alone, without the expressions they came from.
+  /// The values without the expressions that they were computed from.
   [[nodiscard]] const leaf& detached() const noexcept { return *this; }
 
-  /// Does the expression read this memory?
+  /// True if the expression reads this memory.
   [[nodiscard]] bool reads(const void* data) const noexcept { return data_ == data; }
-  /// Does it read memory of [begin, end)?
+  /// True if it reads memory in [begin, end).
   [[nodiscard]] bool meets(const void* begin, const void* end) const noexcept {
     const auto place = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
     return place(data_) < place(end) && place(begin) < place(data_ + extents_.size());
   }
-  /// Does it read elements of [begin, end) later than at the place where they lie? Writing to that memory in its order
-  /// would change what is read.
+  /// True if it reads elements of [begin, end) at other positions than it writes them. Writing that memory in order
+  /// would change values that are read later.
   [[nodiscard]] bool overlaps(const void* begin, const void* end) const noexcept {
     return data_ != begin && meets(begin, end);
   }
@@ -130,7 +130,7 @@ class leaf : public expression_base {
   shared_buffer<Device> buffer_;
 };
 
-/// Memory for a temporary tensor; becomes a leaf when it is written.
+/// Memory of a temporary tensor; it becomes a leaf after it is written.
 template <class Element, int Rank, class Layout, class Device>
 class temporary {
  public:
@@ -151,7 +151,7 @@ class temporary {
   shared_buffer<Device> buffer_;
 };
 
-/// One value in the shape of the other operands.
+/// One value that takes the shape of the other operands.
 template <class Element, int Rank, class Layout, class Device>
 class constant : public expression_base {
  public:

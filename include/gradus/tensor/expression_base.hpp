@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The mark of expressions, known to tensors without the expressions themselves.
+// The base of expressions, which tensors know without the expressions themselves.
 #pragma once
 
 #include <concepts>     // std::derived_from
@@ -13,8 +13,8 @@ namespace gradus {
 /// The base of all expressions.
 struct expression_base {};
 
-/// An expression of tensors: `a + b`, `sum(x)`, `matmul(a, b)`. Has value_type, rank, layout_type, device_type,
-/// extents() and device(), and can be assigned to a tensor of the same kind.
+/// An expression of tensors: `a + b`, `sum(x)`, `matmul(a, b)`. It has value_type, rank, layout_type, device_type,
+/// extents() and device(), and can be assigned to a tensor of the same element type, rank, layout and device.
 template <class X>
 concept expression = std::derived_from<std::remove_cvref_t<X>, expression_base>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Everything to compute with tensors: element-wise operations, reductions, products, assignment, gradients.
+// Includes all headers of expressions: element-wise operations, reductions, products, assignment, gradients.
 #pragma once
 
 #include "gradus/tensor/assign.hpp"

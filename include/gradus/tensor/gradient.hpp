@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Derivatives of expressions, by reverse mode: gradients(loss, w, b).
+// Derivatives of expressions by reverse-mode differentiation: gradients(loss, w, b).
 //
-// The loss is an expression; its nodes own what they were made from. The adjoint (the derivative of the loss by a
-// node's value) is passed from the loss to the leaves as an expression of its own, which is computed where it is needed
-// more than once: at products, and where it has grown long.
+// The loss is an expression whose nodes own their operands. The adjoint of a node (the derivative of the loss by the
+// node's value) is an expression too. It is passed from the loss to the leaves, and evaluated where it is used more
+// than once: at products, and where it has become long.
 #pragma once
 
 #include <array>        // std::array
@@ -25,7 +25,7 @@
 
 namespace gradus::detail {
 
-/// The leaf that a tensor or view becomes in an expression.
+/// The leaf type of a tensor or view in an expression.
 template <class Tensor>
 using leaf_of =
     leaf<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
@@ -34,25 +34,24 @@ using gradient_of =
     tensor<typename Tensor::value_type, Tensor::rank, typename Tensor::layout_type, typename Tensor::device_type>;
 
 [[noreturn]] GRADUS_COLD inline void refuse_unread(std::size_t position, std::size_t count) {
-  raise<configuration_error>(
-      "gradients", "tensors that the loss depends on",
-      {"a loss that has no derivative by tensor ", position + 1, " of ", count},
-      "give the object that stands in the loss: a tensor is recognised by its memory, and a copy "
-      "has other memory; conditions of where() have no derivative");
+  raise<configuration_error>("gradients", "tensors that the loss depends on",
+                             {"a loss that has no derivative by tensor ", position + 1, " of ", count},
+                             "pass the object that the loss reads: a tensor is recognized by its memory, and a copy "
+                             "has other memory; conditions of where() have no derivative");
 }
 
-/// The tensors to differentiate by, and what has arrived at each.
+/// The tensors to differentiate by, and the adjoints that have reached each of them.
 template <class... Tensors>
 class gradient_sink {
  public:
   explicit gradient_sink(const Tensors&... by)
       : by_{by.data()...}, gradients_{gradient_of<Tensors>{by.device(), by.extents()}...} {}
 
-  /// Can the node depend on one of the tensors, by its type?
+  /// True if the node's type allows it to depend on one of the tensors.
   template <class Node>
   static constexpr bool reachable = (Node::template has_leaf<leaf_of<Tensors>> || ...);
 
-  /// Does the node depend on one of the tensors?
+  /// True if the node depends on one of the tensors.
   template <class Node>
   [[nodiscard]] bool reaches(const Node& node) const noexcept {
     if constexpr (reachable<Node>) {
@@ -65,7 +64,7 @@ class gradient_sink {
     return false;
   }
 
-  /// Adds the adjoint of a leaf to the gradients of the tensors that it is.
+  /// Adds the adjoint of a leaf to the gradients of the tensors in the same memory.
   template <class Leaf, class Adjoint>
   void add(const Leaf& node, const Adjoint& adjoint) {
     using gradient_type = gradient_of<Leaf>;
@@ -73,7 +72,7 @@ class gradient_sink {
       const auto offer = [&]<std::size_t Position>(std::integral_constant<std::size_t, Position>) {
         if constexpr (std::same_as<Leaf, leaf_of<typename nth<Position, Tensors...>::type>>) {
           if (node.data() == by_[Position]) {
-            // A second arrival is computed before it is added: one loop for each adjoint, not two, is compiled.
+            // A second adjoint is evaluated before it is added, so that one loop is compiled for each adjoint, not two.
             gradient_type& gradient = std::get<Position>(gradients_);
             add_to(gradient, arrived_[Position], adjoint);
             arrived_[Position] = true;
@@ -85,7 +84,7 @@ class gradient_sink {
     (std::index_sequence_for<Tensors...>{});
   }
 
-  /// @throws configuration_error if an adjoint has not arrived at each of the tensors
+  /// @throws configuration_error if no adjoint has reached one of the tensors
   void require_all() const {
     for (std::size_t k = 0; k < sizeof...(Tensors); ++k) {
       if (!arrived_[k]) {
@@ -123,7 +122,7 @@ class gradient_sink {
 
 inline constexpr int longest_adjoint = 12;  // nodes
 
-/// An adjoint that is used more than once, or has grown long, is computed.
+/// Evaluates an adjoint that is used more than once or has become long.
 template <bool Reused, class Adjoint>
 [[nodiscard]] auto settled(const Adjoint& adjoint) {
   if constexpr (!Adjoint::stored && (Reused || Adjoint::complexity > longest_adjoint)) {
@@ -136,20 +135,20 @@ template <bool Reused, class Adjoint>
 template <class Node, class Adjoint, class Sink>
 void propagate(const Node& node, const Adjoint& adjoint, Sink& sink);
 
-// Leaves, and constants.
+// Leaves and constants.
 template <class Element, int Rank, class Layout, class Device, class Adjoint, class Sink>
 void backward(const leaf<Element, Rank, Layout, Device>& node, const Adjoint& adjoint, Sink& sink) {
   sink.add(node, adjoint);
 }
 
-/// Does every computation of the node give the same bits? Arithmetic may be rounded in another way within other
-/// expressions, where the compiler contracts a product and a sum, and functions where there are no packets.
+/// True if every evaluation of the node gives the same bits. Arithmetic may round differently within other expressions,
+/// where the compiler contracts a product and a sum, and functions differ where there are no packets.
 template <class Node>
 inline constexpr bool exact = true;
 template <class Operation, class... Children>
 inline constexpr bool exact<map<Operation, Children...>> = Operation::exact && (exact<Children> && ...);
 
-/// A condition as 1 and 0, in packets where it has them.
+/// A condition as 1 and 0, in packets if it has them.
 template <class Node>
 [[nodiscard]] auto indicator(const Node& condition) {
   using element = typename Node::packet_element;
@@ -161,8 +160,8 @@ template <class Node>
   }
 }
 
-/// What a derivative compares is computed once: adjoints go on to several operands and tensors, each in a pass of its
-/// own, and all must agree on which of the operands an element came from.
+/// Evaluates the operand of a comparison once. Adjoints are passed to several operands and tensors, each in its own
+/// pass, and all must agree on the operand that an element came from.
 template <bool Compared, class Node>
 [[nodiscard]] auto comparable(const Node& node) {
   if constexpr (!Compared || exact<Node>) {
@@ -185,7 +184,7 @@ void backward(const map<Operation, Children...>& node, const Adjoint& adjoint, S
     }(comparable<(static_cast<int>(K) < Operation::compared)>(node.template child<K>())...);
     const auto one = [&]<std::size_t Index>(std::integral_constant<std::size_t, Index>) {
       using child = typename nth<Index, Children...>::type;
-      // The condition of where() selects; it has no derivative.
+      // The condition of where() has no derivative.
       constexpr bool differentiable = !std::same_as<typename child::value_type, bool>;
       if constexpr (Sink::template reachable<child> && (differentiable || !std::same_as<Operation, where_operation>)) {
         static_assert(!std::same_as<typename map<Operation, Children...>::value_type, bool>,
@@ -219,7 +218,7 @@ void backward(const stored_node<Child>& node, const Adjoint& adjoint, Sink& sink
   propagate(node.child(), adjoint, sink);
 }
 
-/// An adjoint of the kept axes, repeated along the reduced ones of the child.
+/// An adjoint of the kept axes, repeated along the reduced axes of the child.
 template <unsigned Kept, class Child, class Adjoint>
 [[nodiscard]] auto repeated(const Child& child, const Adjoint& adjoint) {
   auto values = detail::stored(adjoint).detached();
@@ -238,7 +237,7 @@ void backward(const reduction_node<Kind, Reduced, Child>& node, const Adjoint& a
     const double count = static_cast<double>(extents_of<Reduced>(child.extents()).size());
     propagate(child, repeated<kept>(child, adjoint * (1.0 / count)), sink);
   } else if constexpr (std::same_as<Kind, max_kind<element>> || std::same_as<Kind, min_kind<element>>) {
-    // Of values that are in memory, or computed once more but once: those that equal their own extreme are found.
+    // Finds the elements that equal their extreme: the child's values are read from memory, or evaluated once more.
     const auto values = detail::stored(child.detached());
     const auto best = [&] {
       if constexpr (Child::stored) {
@@ -247,7 +246,7 @@ void backward(const reduction_node<Kind, Reduced, Child>& node, const Adjoint& a
         return reduce<Kind, Reduced>(child.device(), values);
       }
     }();
-    const auto extreme = values == repeated<kept>(child, best) || values != values;  // NaN comes before all
+    const auto extreme = values == repeated<kept>(child, best) || values != values;  // a NaN is the extreme
     const auto ties = reduce<sum_kind<element>, Reduced>(child.device(), indicator(extreme));
     propagate(child, where(extreme, repeated<kept>(child, adjoint / ties), 0), sink);
   } else {
@@ -319,12 +318,12 @@ struct differentiated {
   std::tuple<Gradients...> gradients;
 };
 
-/// The derivatives of an expression of rank 0 by tensors or views that stand in it, each in its tensor's shape:
+/// The derivatives of an expression of rank 0 by tensors or views that it reads, each of its tensor's shape:
 ///
 ///   auto [gradient, offset] = gradients(mean(square(x * w + b - y)), w, b);
 ///
-/// A tensor is recognised by its memory: give the objects that stand in the loss, unchanged since.
-/// @throws configuration_error if the loss does not read one of the tensors, or only in conditions of where()
+/// A tensor is recognized by its memory: pass the objects that the loss reads, and do not change them in between.
+/// @throws configuration_error if the loss does not read one of the tensors, or reads it only in conditions of where()
 template <expression Loss, tensor_operand... Tensors>
 requires(sizeof...(Tensors) > 0) [[nodiscard]] auto gradients(const Loss& loss, const Tensors&... by) {
   static_assert(Loss::rank == 0, "gradus::gradients: the loss has rank 0: reduce it with sum or mean");

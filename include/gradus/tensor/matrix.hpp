@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Operations that read other elements than they write: matmul, transpose, layout_cast. They are computed where they are
-// written, so their operands may be assigned to in the same statement.
+// Operations whose elements depend on elements at other positions: matmul, transpose, layout_cast. They are evaluated
+// immediately, so the same statement may assign to their operands.
 #pragma once
 
 #include <array>        // std::array
@@ -17,7 +17,7 @@
 
 namespace gradus::detail {
 
-/// The elements of a stored node in the memory order of `To` (logical axis i of the result is axis `Axes[i]` of node).
+/// The elements of a stored node in the memory order of `To`. Axis i of the result is axis `axes[i]` of the node.
 template <class To, class Node>
 [[nodiscard]] auto reordered(const Node& node, const std::array<int, static_cast<std::size_t>(Node::rank)>& axes) {
   constexpr int rank = Node::rank;
@@ -51,7 +51,7 @@ class transposed_node : public computed_node<transposed_leaf<Child>, Child> {
       : computed_node<transposed_leaf<Child>, Child>{reordered<row_major>(child, {1, 0}), child} {}
 };
 
-/// A transposed matrix that is not yet computed: matmul does without.
+/// A transposed matrix that is not evaluated; matmul reads the original.
 template <class Child>
 class transpose_of : public expression_base {
  public:
@@ -75,7 +75,7 @@ inline constexpr bool is_transpose = false;
 template <class Child>
 inline constexpr bool is_transpose<transpose_of<Child>> = true;
 
-/// A factor of a product: a stored matrix, perhaps to be read as its transpose.
+/// A factor of a product: a stored matrix, read as it is or as its transpose.
 template <class Child, bool Transposed>
 struct factor {
   using child_type = Child;
@@ -147,7 +147,7 @@ class product_node : public transposed_leaf<typename Left::child_type> {
 template <class Layout, class Child>
 using cast_leaf = leaf<typename Child::value_type, 4, Layout, typename Child::device_type>;
 
-/// Images in another layout.
+/// Images in another layout, in memory.
 template <class Layout, class Child>
 class layout_cast_node : public computed_node<cast_leaf<Layout, Child>, Child> {
  public:
@@ -169,7 +169,7 @@ template <operand Left, operand Right>
                                                                              std::move(right_factor)};
 }
 
-/// The transpose of a matrix; inside matmul it costs nothing.
+/// The transpose of a matrix: (m, n) gives (n, m). Inside matmul it costs nothing.
 template <operand Operand>
 [[nodiscard]] auto transpose(Operand&& x) {
   auto node = detail::stored(detail::as_node(std::forward<Operand>(x)));
@@ -177,7 +177,7 @@ template <operand Operand>
   return detail::transpose_of<decltype(node)>{std::move(node)};
 }
 
-/// The same images in another layout: `layout_cast<nhwc>(x)`. Coordinates keep their meaning.
+/// The same images in another layout: `layout_cast<nhwc>(x)`. The element at (n, c, h, w) stays the same.
 template <class Layout, operand Operand>
 [[nodiscard]] auto layout_cast(Operand&& x) {
   auto node = detail::stored(detail::as_node(std::forward<Operand>(x)));

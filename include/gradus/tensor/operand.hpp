@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What may stand in an expression, and how it becomes a node.
+// The types that expressions take as operands, and their conversion to nodes.
 #pragma once
 
 #include <concepts>     // std::derived_from
@@ -28,7 +28,7 @@ inline constexpr bool is_tensor = false;
 template <class Element, int Rank, class Layout, class Device>
 inline constexpr bool is_tensor<tensor<Element, Rank, Layout, Device>> = true;
 
-/// Expressions and scalars as they are; tensors as leaves: views of lvalues, owners of what is moved in.
+/// Returns expressions and scalars unchanged, and tensors as leaves: a view of an lvalue, an owner of an rvalue.
 template <class X>
 [[nodiscard]] auto as_node(X&& x) {
   using type = std::remove_cvref_t<X>;
@@ -50,7 +50,7 @@ template <class X>
   }
 }
 
-/// Values in memory, and the expression that they came from.
+/// Values in memory, and the expression that they were computed from.
 template <class Result, class Child>
 class computed_node : public Result {
  public:
@@ -65,7 +65,7 @@ class computed_node : public Result {
   Child child_;
 };
 
-/// The result of an expression, in memory, with the expression it came from.
+/// The stored result of an expression, and the expression.
 template <class Child>
 class stored_node : public computed_node<evaluated_leaf<Child>, Child> {
  public:
@@ -73,7 +73,7 @@ class stored_node : public computed_node<evaluated_leaf<Child>, Child> {
       : computed_node<evaluated_leaf<Child>, Child>{evaluate_stored(child), std::move(child)} {}
 };
 
-/// The node itself when its values lie in memory, else its result.
+/// The node itself if its values are in memory, else its stored result.
 template <class Node>
 [[nodiscard]] auto stored(Node node) {
   if constexpr (Node::stored) {
@@ -87,18 +87,18 @@ template <class Node>
 
 namespace gradus {
 
-/// The base of operands that take their shape from the tensor beside them.
+/// The base of operands that take the shape of another operand.
 struct waiting_operand {};
 
-/// What the operators take: an expression, a tensor or a view.
+/// An operand of operators: an expression, a tensor or a view.
 template <class X>
 concept operand = expression<X> || tensor_operand<X>;
 
-/// What element-wise functions take: the same, and values along some axes of the tensor beside them.
+/// An operand of element-wise functions: the same, and values along some axes of another operand.
 template <class X>
 concept elementwise_operand = operand<X> || std::derived_from<std::remove_cvref_t<X>, waiting_operand>;
 
-/// What may stand beside one: the same, and numbers.
+/// An operand of binary element-wise functions: the same, and numbers.
 template <class X>
 concept operand_or_scalar = elementwise_operand<X> || std::is_arithmetic_v<std::remove_cvref_t<X>>;
 

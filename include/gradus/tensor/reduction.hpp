@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Reductions: sum, mean, max, min, argmax and norms over all or chosen axes.
+// Reductions: sum, mean, max, min, argmax and norms over all or some axes.
 //
-// sum(x) reduces all axes to rank 0; sum<axis::h, axis::w>(x) and sum<0>(x) remove the named axes and give a row_major
-// tensor of the others in logical order. A reduction is computed where it is written, in one pass over its operand.
-// Float is added up in double; the result is the same for any number of threads.
+// sum(x) reduces all axes to rank 0. sum<axis::h, axis::w>(x) and sum<0>(x) reduce the given axes and return a
+// row_major tensor of the other axes in logical order. A reduction is evaluated immediately, in one pass over its
+// operand. Sums of float accumulate in double. The result is bitwise the same for any number of threads.
 #pragma once
 
 #include <bit>          // std::popcount
@@ -49,7 +49,7 @@ struct mean_kind : sum_kind<Element> {
   }
 };
 
-/// Does `value` come before `best`? NaN comes before everything, so that it shows in the result.
+/// True if `value` replaces `best`. NaN replaces every number, so that it reaches the result.
 template <bool Largest, class Element>
 [[nodiscard]] GRADUS_HOST_DEVICE bool beats(Element value, Element best) noexcept {
   if constexpr (real_element<Element>) {
@@ -105,7 +105,7 @@ struct argmax_kind {
   GRADUS_HOST_DEVICE static std::int64_t finish(const state& best, index_t) noexcept { return best.place; }
 };
 
-/// The result of a reduction over the axes in `Reduced`, with the expression that was reduced.
+/// The result of a reduction over the axes in `Reduced`, and the reduced expression.
 template <class Kind, unsigned Reduced, class Child>
 class reduction_node : public leaf<typename Kind::result_type, Child::rank - std::popcount(Reduced), row_major,
                                    typename Child::device_type> {
@@ -156,42 +156,43 @@ using min_kind = extreme_kind<Element, false>;
 
 namespace gradus {
 
-/// The sum of the elements; 0 of none.
+/// The sum of the elements; 0 if there are none.
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto sum(Operand&& x) {
   return detail::make_reduction<detail::sum_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
+/// The mean of the elements.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto mean(Operand&& x) {
   return detail::make_reduction<detail::mean_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// The largest element; NaN if there is one. In gradients equal maxima, or all NaN, share the adjoint: the elements of
-/// an expression are computed once more for this, and those that equal their largest one have an equal part.
+/// The largest element; NaN if one is NaN. Equal maxima, or all NaN, share the adjoint evenly. For this, gradients
+/// evaluates the operand once more if it is an expression.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto max(Operand&& x) {
   return detail::make_reduction<detail::max_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// The smallest element; NaN if there is one. In gradients equal minima share the adjoint as maxima do.
+/// The smallest element; NaN if one is NaN. Equal minima share the adjoint as maxima do.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto min(Operand&& x) {
   return detail::make_reduction<detail::min_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// Where the largest element is (the first of equals, or the first NaN), as std::int64_t: the coordinate along the one
-/// reduced axis, or the position among the reduced axes in logical order.
+/// The index of the largest element (the first of equals, or the first NaN), as std::int64_t: the coordinate along the
+/// reduced axis, or the row-major index over several reduced axes in logical order.
 /// @throws shape_error when there is no element
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto argmax(Operand&& x) {
   return detail::make_reduction<detail::argmax_kind, detail::axis_mask<Axes...>>(std::forward<Operand>(x));
 }
-/// The sum of the absolute values. Derivatives by elements that are 0 are 0.
+/// The sum of the absolute values. The derivative by an element that is 0 is 0.
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto norm_l1(Operand&& x) {
   return sum<Axes...>(abs(std::forward<Operand>(x)));
 }
-/// The square root of the sum of the squares. Where it is 0 so are its derivatives.
+/// The square root of the sum of the squares. Where it is 0, its derivatives are 0.
 template <auto... Axes, operand Operand>
 [[nodiscard]] auto norm_l2(Operand&& x) {
   return detail::make_map<detail::norm_operation>(sum<Axes...>(square(std::forward<Operand>(x))));

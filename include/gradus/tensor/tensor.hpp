@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A dense tensor that owns its memory on a device.
+// The tensor: a dense array that owns its memory on a device.
 #pragma once
 
 #include <concepts>     // std::convertible_to
@@ -39,14 +39,14 @@ class tensor {
     device.fill_zero(data(), bytes());
   }
 
-  /// The device must outlive the tensor.
+  /// Refuses a temporary device: the device must outlive the tensor.
   template <class Argument>
   requires not_kept<Argument, Device> tensor(Argument&& device, const gradus::extents<Rank>& shape)
       : tensor{const_cast<Device&>(device), shape} {
     static_assert(explain_kept_device<Argument>());
   }
 
-  /// The values of an expression of the same element type, rank, layout and device.
+  /// Evaluates an expression of the same element type, rank, layout and device.
   template <expression Expression>
   tensor(const Expression& values)  // NOLINT: an expression is a tensor that is not yet computed
       : view_{values.device(), allocate(values.device(), values.extents()), values.extents()} {
@@ -58,40 +58,46 @@ class tensor {
     }
   }
 
+  /// A deep copy.
   tensor(const tensor& other) : view_{other.device(), allocate(other.device(), other.extents()), other.extents()} {
     device().copy(data(), other.data(), bytes());
   }
+  /// Takes the memory of `other`, which can then only be destroyed and assigned to.
   tensor(tensor&& other) noexcept
       : view_{std::exchange(other.view_, view_type{other.device(), nullptr, gradus::extents<Rank>{}})} {}
   tensor& operator=(tensor other) noexcept {
     std::swap(view_, other.view_);
     return *this;
   }
-  /// Computes an expression into the memory of this tensor, which may stand in the expression: element-wise operations
-  /// read an element before they write it, and everything that reads other elements (products, transposition,
-  /// reductions, layout_cast) has been computed before. Where parts of this memory are read at other places, as of a
-  /// slice, all values are computed before the first is written.
+  /// Evaluates an expression into the memory of this tensor. The expression may read this tensor: element-wise
+  /// operations read an element before they write it, and operations that read other elements (products, transposition,
+  /// reductions, layout_cast) are already evaluated. If the expression reads this memory at other positions, as through
+  /// a slice, all values are computed before the first is written.
   /// @throws shape_error when the shapes differ
   template <expression Expression>
   tensor& operator=(const Expression& values) {
     assign(view_, values);
     return *this;
   }
+  /// Adds an expression or a number. @throws shape_error when the shapes differ
   template <class Operand>
   tensor& operator+=(const Operand& values) {
     view_ += values;
     return *this;
   }
+  /// Subtracts an expression or a number. @throws shape_error when the shapes differ
   template <class Operand>
   tensor& operator-=(const Operand& values) {
     view_ -= values;
     return *this;
   }
+  /// Multiplies by an expression or a number, element by element. @throws shape_error when the shapes differ
   template <class Operand>
   tensor& operator*=(const Operand& values) {
     view_ *= values;
     return *this;
   }
+  /// Divides by an expression or a number, element by element. @throws shape_error when the shapes differ
   template <class Operand>
   tensor& operator/=(const Operand& values) {
     view_ /= values;
@@ -104,19 +110,25 @@ class tensor {
     }
   }
 
+  /// A view of the elements, valid as long as the tensor.
   [[nodiscard]] view_type view() noexcept { return view_; }
   [[nodiscard]] const_view_type view() const noexcept { return view_; }
   operator view_type() noexcept { return view_; }
   operator const_view_type() const noexcept { return view_; }
 
+  /// The device that holds the memory.
   [[nodiscard]] Device& device() const noexcept { return view_.device(); }
+  /// The first element, in the memory of the device.
   [[nodiscard]] Element* data() noexcept { return view_.data(); }
   [[nodiscard]] const Element* data() const noexcept { return view_.data(); }
+  /// The extents, in logical order.
   [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return view_.extents(); }
+  /// The extent of one axis. @pre 0 <= axis < Rank
   [[nodiscard]] index_t extent(int axis) const noexcept { return view_.extent(axis); }
+  /// The number of elements.
   [[nodiscard]] index_t size() const { return view_.size(); }
 
-  /// The element at the coordinates (unchecked), in host memory.
+  /// The element at the coordinates, in host memory, without a check.
   template <std::convertible_to<index_t>... Coordinates>
   [[nodiscard]] Element& operator()(Coordinates... coordinates) noexcept {
     return view_(coordinates...);
@@ -130,6 +142,7 @@ class tensor {
   [[nodiscard]] Element& at(Coordinates... coordinates) {
     return view_.at(coordinates...);
   }
+  /// The element at the coordinates, in host memory. @throws shape_error when a coordinate is outside its extent
   template <std::convertible_to<index_t>... Coordinates>
   [[nodiscard]] const Element& at(Coordinates... coordinates) const {
     return view_.at(coordinates...);
@@ -138,8 +151,8 @@ class tensor {
   /// The element of a tensor of rank 0. Waits for the device.
   [[nodiscard]] Element value() const requires(Rank == 0) { return view_.value(); }
 
-  /// Gives the memory to the caller, who returns it with device().deallocate.
-  /// @post the tensor can be destroyed and assigned to
+  /// Gives up the memory; the caller frees it with device().deallocate.
+  /// @post the tensor can only be destroyed and assigned to
   [[nodiscard]] Element* release() noexcept {
     return std::exchange(view_, view_type{device(), nullptr, gradus::extents<Rank>{}}).data();
   }

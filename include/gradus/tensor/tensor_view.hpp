@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A dense tensor in memory that somebody else owns.
+// The tensor view: a dense tensor in memory that it does not own.
 #pragma once
 
 #include <array>        // std::array
@@ -25,10 +25,10 @@ namespace gradus {
 template <class Destination, class Operand>
 void assign(Destination&& destination, const Operand& values);
 
-/// A dense tensor of `Rank` axes in memory that it does not own; `const Element` for one that cannot be written.
+/// A dense tensor of `Rank` axes in memory that it does not own. With `const Element` it is read-only.
 ///
-/// Coordinates are given in logical order (n, c, h, w for images) whatever the memory order is. A view is a pointer and
-/// the extents: copy it freely, and keep the memory and the device alive as long as it is used.
+/// Coordinates are in logical order (n, c, h, w for images), whatever the memory order. A view consists of a pointer
+/// and extents and is cheap to copy. The memory and the device must outlive it.
 template <class Element, int Rank, class Layout = row_major, class Device = cpu>
 class tensor_view {
   static_assert(explain_element<std::remove_const_t<Element>>());
@@ -45,27 +45,32 @@ class tensor_view {
   /// @pre data points at shape.size() elements in the memory of `device`
   tensor_view(Device& device, Element* data, const extents<Rank>& shape) noexcept
       : device_{&device}, data_{data}, extents_{shape} {}
-  /// The device must outlive the view.
+  /// Refuses a temporary device: the device must outlive the view.
   template <class Argument>
   requires not_kept<Argument, Device> tensor_view(Argument&& device, Element* data, const extents<Rank>& shape)
       : tensor_view{const_cast<Device&>(device), data, shape} {
     static_assert(explain_kept_device<Argument>());
   }
 
-  /// A view that can be written is one that can be read.
+  /// Converts a writable view to a read-only view.
   template <class Other>
   requires(std::is_const_v<Element>&& std::same_as<Other, value_type>)
       tensor_view(const tensor_view<Other, Rank, Layout, Device>& other)
   noexcept : device_{&other.device()}, data_{other.data()}, extents_{other.extents()} {}
 
+  /// The device that holds the memory.
   [[nodiscard]] Device& device() const noexcept { return *device_; }
+  /// The first element, in the memory of the device.
   [[nodiscard]] Element* data() const noexcept { return data_; }
+  /// The extents, in logical order.
   [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return extents_; }
-  /// @pre 0 <= axis < Rank
+  /// The extent of one axis. @pre 0 <= axis < Rank
   [[nodiscard]] index_t extent(int axis) const noexcept { return extents_[axis]; }
+  /// The extent of an axis of images.
   [[nodiscard]] index_t extent(axis a) const noexcept requires(Rank == 4) { return extents_[static_cast<int>(a)]; }
   /// The number of elements.
   [[nodiscard]] index_t size() const { return extents_.size(); }
+  /// True if there are no elements.
   [[nodiscard]] bool empty() const { return size() == 0; }
 
   /// The element at the coordinates, in host memory.
@@ -100,7 +105,7 @@ class tensor_view {
     return data_[offset(at)];
   }
 
-  /// The offset of the coordinates from data(), in elements.
+  /// The offset of the element at the coordinates from data(), in elements.
   [[nodiscard]] index_t offset(const std::array<index_t, static_cast<std::size_t>(Rank)>& at) const noexcept {
     const auto strides = dense_strides<Layout, Rank>(extents_);
     index_t result = 0;
@@ -110,8 +115,8 @@ class tensor_view {
     return result;
   }
 
-  /// The part with `count` entries of the slowest axis from `begin` on; for a batch: some of its images.
-  /// @throws shape_error when it does not lie inside
+  /// A view of `count` entries of the slowest axis, starting at `begin`; of a batch: some of its images.
+  /// @throws shape_error when the range is not inside the extent
   [[nodiscard]] tensor_view slice(index_t begin, index_t count, error_location where = error_location::current()) const
       requires(Rank > 0) {
     constexpr int slowest = memory_order<Layout, Rank>[0];
@@ -125,7 +130,7 @@ class tensor_view {
     return {*device_, data_ + begin * dense_strides<Layout, Rank>(extents_)[static_cast<std::size_t>(slowest)], part};
   }
 
-  /// The same elements, in memory order, with other extents.
+  /// A view of the same elements in memory order, with other extents.
   /// @throws shape_error when the number of elements differs
   template <int NewRank>
   [[nodiscard]] tensor_view<Element, NewRank, row_major, Device> reshape(
@@ -145,7 +150,7 @@ class tensor_view {
     return result;
   }
 
-  /// Computes an expression into the memory of this view, which may stand in the expression.
+  /// Evaluates an expression into the memory of this view. The expression may read this view, see tensor::operator=.
   /// @throws shape_error when the shapes differ
   template <class Operand>
   const tensor_view& assign(const Operand& values) const {
@@ -153,18 +158,22 @@ class tensor_view {
     assign(*this, values);
     return *this;
   }
+  /// Adds an expression or a number. @throws shape_error when the shapes differ
   template <class Operand>
   const tensor_view& operator+=(const Operand& values) const {
     return assign(*this + values);
   }
+  /// Subtracts an expression or a number. @throws shape_error when the shapes differ
   template <class Operand>
   const tensor_view& operator-=(const Operand& values) const {
     return assign(*this - values);
   }
+  /// Multiplies by an expression or a number, element by element. @throws shape_error when the shapes differ
   template <class Operand>
   const tensor_view& operator*=(const Operand& values) const {
     return assign(*this * values);
   }
+  /// Divides by an expression or a number, element by element. @throws shape_error when the shapes differ
   template <class Operand>
   const tensor_view& operator/=(const Operand& values) const {
     return assign(*this / values);
@@ -185,7 +194,7 @@ class tensor_view {
   gradus::extents<Rank> extents_;
 };
 
-/// A batch of images (n, c, h, w) in memory that somebody else owns.
+/// A batch of images (n, c, h, w) in memory that it does not own.
 template <class Element, class Layout, class Device = cpu>
 using image_view = tensor_view<Element, 4, Layout, Device>;
 

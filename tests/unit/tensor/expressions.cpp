@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
              "operator+: expected operands of one shape, got (3, 5) and (5, 3).");
   BOOST_TEST(message_of([&] { a = other * 2; }) == "assignment: expected (3, 5), got (5, 3).");
   BOOST_TEST(message_of([&] { (void)(a * per_column(v)); }) ==
-             "operator*: expected values of shape (5) beside a tensor of shape (3, 5), got (4).");
+             "operator*: expected values of shape (5) for a tensor of shape (3, 5), got (4).");
   BOOST_TEST(message_of([&] { (void)matmul(a, b); }) ==
              "matmul: expected as many columns on the left as rows on the right, got (3, 5) and (3, 5).");
   BOOST_TEST(message_of([&] {

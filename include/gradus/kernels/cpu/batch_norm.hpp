@@ -25,15 +25,15 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// How the elements of a batch are divided: into `rows` of all channels (channels adjacent), or into planes of one
-/// channel each. Sums are taken piece by piece, and the pieces do not depend on the number of threads.
+/// How a batch is divided: into `rows` of all channels (channels adjacent), or into planes of one channel each. Sums
+/// are taken piece by piece; the pieces do not depend on the number of threads.
 struct batch_norm_split {
   bool channels_adjacent = false;
   index_t channels = 0;
   index_t planes = 0;  ///< images
   index_t plane = 0;   ///< pixels of an image
-  index_t rows = 0;    ///< planes * plane: values per channel
-  index_t pieces = 0;  ///< of images or of rows
+  index_t rows = 0;    ///< planes * plane: values of a channel
+  index_t pieces = 0;  ///< number of pieces of images or rows
   index_t piece = 0;   ///< images or rows of one piece
 };
 
@@ -46,20 +46,20 @@ template <layout_policy Layout>
   split.planes = shape.n;
   split.plane = shape.h * shape.w;
   split.rows = split.planes * split.plane;
-  // Images come first, so with planes of one pixel an image is its channels, and rows are images.
+  // Images are the slowest axis, so for planes of one pixel the channels are adjacent, and the rows are the images.
   split.channels_adjacent = Layout::order[3] == axis::c || split.plane == 1;
   const index_t units = split.channels_adjacent ? split.rows : split.planes;
   const index_t unit = std::max(index_t{1}, split.channels * (split.channels_adjacent ? 1 : split.plane));
-  // Some 32768 elements a piece, and at most 64 pieces, because each has a row of sums in the workspace.
+  // About 32768 elements in a piece, and at most 64 pieces, because each needs a row of sums in the workspace.
   split.piece = std::max({index_t{1}, (index_t{1} << 15U) / unit, (units + 63) / 64});
   if (!split.channels_adjacent && split.plane > 0) {
-    split.piece = std::max(split.piece, 1024 / split.plane);  // small planes: enough of a channel in one go
+    split.piece = std::max(split.piece, 1024 / split.plane);  // for small planes: enough of a channel at a time
   }
   split.pieces = units == 0 ? 0 : (units + split.piece - 1) / split.piece;
   return split;
 }
 
-/// The workspace: two sums of every piece and channel, then three coefficients of every channel.
+/// The workspace: two sums for every piece and channel, then three coefficients for every channel.
 template <class Element>
 struct batch_norm_workspace {
   batch_norm_workspace(std::span<std::byte> memory, const batch_norm_split& split)
@@ -75,7 +75,7 @@ struct batch_norm_workspace {
   Element* coefficients;  // (3, C)
 };
 
-/// Writes the sums over all pieces behind them, in a fixed order. @return (2, C)
+/// Adds the sums of all pieces in a fixed order and stores them behind the pieces. @return (2, C)
 inline double* add_pieces(cpu& device, const batch_norm_split& split, double* sums) {
   const index_t width = 2 * split.channels;
   double* const total = sums + split.pieces * width;
@@ -91,7 +91,7 @@ inline double* add_pieces(cpu& device, const batch_norm_split& split, double* su
   return total;
 }
 
-/// For every piece, calls sum_planes(offset, planes, channel, first, second), which adds to two sums, or
+/// Calls for every piece sum_planes(offset, planes, channel, first, second), which adds to two sums, or
 /// sum_rows(offset, rows, first, second), which adds to two rows of sums.
 template <class SumPlanes, class SumRows>
 void sum_pieces(cpu& device, const batch_norm_split& split, double* sums, const SumPlanes& sum_planes,
@@ -163,7 +163,7 @@ void normalize(cpu& device, const batch_norm_split& split, const Element* x, Ele
 inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) {
   if (given < wanted) {
     raise<shape_error>("batch_norm", "a workspace of " + std::to_string(wanted) + " bytes", std::to_string(given),
-                       "ask batch_norm_workspace_bytes with the largest batch");
+                       "call batch_norm_workspace_bytes with the largest batch");
   }
 }
 
@@ -172,7 +172,7 @@ inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) 
 /// See kernels/batch_norm.hpp.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cpu& /*device*/, const image_extents& shape) {
-  // A smaller batch never has more pieces than 64.
+  // A smaller batch never has more than 64 pieces.
   detail::batch_norm_split split = detail::split_batch<Layout>(shape);
   split.pieces = std::max(split.pieces, index_t{64});
   return detail::batch_norm_workspace<detail::computed<Element>>::bytes(split);
@@ -196,7 +196,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
   detail::require_batch_norm_workspace(detail::batch_norm_workspace<real>::bytes(split), workspace.size());
   const detail::batch_norm_workspace<real> work{workspace, split};
   const Element* const input = x.data();
-  // Differences to a value of the channel keep their digits where the mean is far from 0.
+  // Differences to a value of the channel stay accurate where the mean is far from 0.
   const auto shift = [&](index_t channel) -> real {
     return input[split.channels_adjacent ? channel : channel * split.plane];
   };
@@ -216,7 +216,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
     const double offset = totals[c] / count;
     const double mean = static_cast<double>(shift(c)) + offset;
     const double difference = totals[split.channels + c] / count - offset * offset;
-    const double variance = difference < 0 ? 0.0 : difference;  // a NaN stays
+    const double variance = difference < 0 ? 0.0 : difference;  // keeps a NaN
     const double inverse = 1.0 / std::sqrt(variance + epsilon);
     if (running.mean != nullptr) {
       running.mean[c] =

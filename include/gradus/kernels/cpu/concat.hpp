@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Copies of some channels of an image batch, on the CPU.
+// Channel copies on the CPU.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -20,7 +20,7 @@ template <network_element Element, layout_policy Layout>
 void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, index_t first_source_channel,
                    image_view<Element, Layout, cpu> destination, index_t first_destination_channel, index_t channels,
                    bool accumulate) {
-  // The axes slower than the channels count blocks; the faster ones make each channel a run of elements.
+  // The axes slower than the channels count blocks. With the faster axes, each channel is a run of elements.
   index_t blocks = 1;
   index_t run = 1;
   bool before = true;
@@ -39,7 +39,7 @@ void copy_channels(cpu& device, image_view<const Element, Layout, cpu> source, i
   const index_t destination_block = destination.extent(axis::c) * run;
   const Element* const from = source.data() + first_source_channel * run;
   Element* const to = destination.data() + first_destination_channel * run;
-  const index_t grain = std::max<index_t>(1, 16384 / length);  // blocks that make a task worth a thread
+  const index_t grain = std::max<index_t>(1, 16384 / length);  // enough blocks for a task
   device.parallel_for(blocks, grain, [&](index_t begin, index_t end) {
     for (index_t block = begin; block < end; ++block) {
       const Element* const s = from + block * source_block;

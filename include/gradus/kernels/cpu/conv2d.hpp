@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// 2-D convolution on the CPU: no matrix of patches is built, and both layouts have loops of their own.
+// 2-D convolution on the CPU. It builds no patch matrix, and both layouts have their own loops.
 #pragma once
 
 #include <cstddef>      // std::byte, std::size_t
@@ -27,8 +27,8 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Which loops an nchw convolution runs: tiles along rows of pixels, which is lost on rows that are no multiple of a
-/// tile; or x and y transposed, which is lost on few terms.
+/// Chooses the loops of an nchw convolution. True: tiles along rows of pixels, which lose time on rows that are not a
+/// multiple of a tile. False: x and y transposed, which loses time if there are few terms.
 template <class Element>
 [[nodiscard]] GRADUS_COLD bool runs_in_place(const plane_correlations<Element>& planes,
                                              const tile_kernels<computed<Element>>& kernels, const conv2d_geometry& g,
@@ -38,21 +38,21 @@ template <class Element>
   const auto out = static_cast<double>(g.out_channels / g.groups);
   const auto strides = static_cast<double>(g.stride_height * g.stride_width);
   const bool forward = which == pass::forward;
-  // Cycles for one pixel of the result, about.
+  // Estimated cycles for one pixel of the result.
   const double multiply = taps * in * out / static_cast<double>(kernels.width) / (forward ? 1 : strides);
   const double transposed =
       forward ? 0.5 * in * strides + 1.2 * out : 0.5 * out / strides + (strides > 1 ? 2.4 : 1.2) * in;
   const double strip =
       planes.direct() ? 0.0 : 0.4 * static_cast<double>(planes.copies()) * (forward ? in * strides : out / strides);
-  // Rows of pixels that do not begin with a line of the cache cost more loads; so many that they do not stay in the
-  // second cache cost far more.
+  // Rows of pixels that are not aligned to cache lines cost more loads. Rows that do not fit the second-level cache
+  // cost far more.
   const bool aligned = taps * strides == 1 && g.in_height * g.in_width % 16 == 0;
   const double loads = (aligned ? 0.03 : 0.15) + (taps * (forward ? in : out) > 600 ? 1.0 : 0.0);
   const double in_place = (planes.waste() - 1 + loads) * multiply + strip + (strides > 1 && !forward ? 2.4 * in : 0.0);
   return in_place < transposed;
 }
 
-/// Tiles of pairs of terms need terms that are adjacent.
+/// True if the tiles take pairs of terms, which must be adjacent.
 template <class Element>
 [[nodiscard]] bool takes_pairs([[maybe_unused]] const tile_kernels<computed<Element>>& kernels) noexcept {
   if constexpr (may_pair<Element>) {
@@ -62,7 +62,7 @@ template <class Element>
   }
 }
 
-/// Whether a convolution runs by minimal filtering. Not in 16 bits: transformed numbers need more.
+/// True if the convolution runs by Winograd. Not in 16 bits: transformed numbers need more precision.
 template <class Element>
 [[nodiscard]] bool takes_winograd([[maybe_unused]] const conv2d_geometry& g) {
   if constexpr (std::is_same_v<Element, float>) {
@@ -72,21 +72,21 @@ template <class Element>
   }
 }
 
-// The workspace is aligned to 64 bytes; all other arrays need the alignment of their elements, no more. Nothing is read
-// outside them, nor results before they are written, but dx where it is accumulated. What no result has a term of may
-// be NaN (x between strides longer than the kernel; dy in backward_data where all its terms are padding), except by
-// Winograd's filtering, which spreads what is not finite over a tile.
+// The workspace is aligned to 64 bytes; all other arrays need only the alignment of their elements. Nothing outside the
+// arrays is read. Results are not read before they are written, except dx if it is accumulated. Inputs that no result
+// depends on may be NaN (x between strides that are longer than the kernel; dy in backward_data if all its terms are
+// padding). Winograd is the exception: it spreads values that are not finite over a tile.
 
-/// Calls use(correlations) with the loops for the layout and the shape. Which loops a shape may take:
+/// Calls use(correlations) with the loops for the layout and the shape. The loops and their shapes:
 ///
 ///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float; not with
 ///                              convolution_algorithm::direct
 ///   plane_correlations         nchw, no pairs, and every run as long as a tile: waste() is finite
-///   small_group_correlations  has_small_groups(): as many results as terms, several taps, few channels a group
+///   small_group_correlations   has_small_groups(): as many results as terms, several taps, few channels in a group
 ///   pixel_correlations         any shape
 ///
-/// The classes say why each computes every such shape and reads inside its arrays; tests/property/kernels_cpu_conv
-/// sweeps all of them.
+/// Each class says why it computes its shapes correctly and reads inside its arrays;
+/// tests/property/kernels_cpu_conv sweeps all of them.
 template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                    const conv2d_geometry& g, pass which, index_t batch, const Use& use) {
@@ -99,7 +99,7 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
   const bool small_groups = has_small_groups(kernels, g);
   if constexpr (std::is_same_v<Layout, nchw>) {
     const plane_correlations<Element> planes{kernels, g, which, threads, batch};
-    // Rows that fill tiles are worth more than turning them, but not with one term a group.
+    // Rows that fill tiles save more than transposing them costs, except with one term in a group.
     const bool transposed = small_groups && (g.in_channels == g.groups || planes.waste() > 1.2);
     if (!transposed && !takes_pairs<Element>(kernels) && runs_in_place(planes, kernels, g, which)) {
       return use(planes);
@@ -111,8 +111,8 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
   return use(pixel_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
 }
 
-/// Calls use(gradients) with what computes the gradients of the weights: of the same narrow groups, and of any shape,
-/// where winograd_weight_sums takes the shapes of winograd_correlations.
+/// Calls use(gradients) with the loops for the gradients of the weights: for small groups, and for any shape.
+/// winograd_weight_sums takes the shapes of winograd_correlations.
 template <class Layout, class Element, class Use>
 GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<computed<Element>>& kernels,
                                        const conv2d_geometry& g, index_t batch, const Use& use) {
@@ -124,7 +124,7 @@ GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<com
       weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads, takes_winograd<Element>(g)});
 }
 
-/// Runs a pass that is made of correlations.
+/// Runs a pass that consists of correlations.
 template <class Layout, class Element>
 void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch, const Element* x,
                const computed<Element>* w, const tile_output<Element>& output, std::span<std::byte> workspace) {
@@ -133,7 +133,7 @@ void correlate(cpu& device, const conv2d_geometry& g, pass which, index_t batch,
       [&](const correlations<Element>& all) { all.run(device, x, w, output, workspace.data()); });
 }
 
-/// The layouts that have convolutions here.
+/// Layouts for which this header has convolutions.
 template <class Layout>
 concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layout, nchw>;
 

@@ -28,7 +28,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// 0 or `scale` for every lane.
+/// 0 or `scale` in every SIMD lane.
 template <class Packet, class Scale>
 GRADUS_ALWAYS_INLINE typename Packet::type kept_factor(const std::uint8_t* kept, Scale scale) noexcept {
   return __builtin_convertvector(Packet::load_bytes(kept), typename Packet::type) * scale;
@@ -42,7 +42,7 @@ void drop_run(index_t count, const Element* x, const std::uint8_t* kept, compute
   });
 }
 
-/// keep[0 .. 4 * blocks) = dropout_keeps of consecutive elements, from block `index` of the stream on.
+/// keep[0 .. 4 * blocks) = dropout_keeps of consecutive elements, starting at block `index` of the stream.
 inline void dropout_blocks(const random_stream& stream, std::uint64_t index, std::uint64_t sequence,
                            std::uint32_t threshold, index_t blocks, std::uint8_t* keep) noexcept {
   for (index_t b = 0; b < blocks; ++b) {
@@ -54,8 +54,8 @@ inline void dropout_blocks(const random_stream& stream, std::uint64_t index, std
 }
 
 #if defined(__SSE2__)
-/// The same with 4 blocks at once: a 32-bit word of each of two blocks in the lower halves of the 64-bit lanes of a
-/// vector. What is in the upper halves does not matter, the product reads the lower ones only.
+/// The same for 4 blocks at a time. A 32-bit word of each of two blocks is in the lower half of a 64-bit SIMD lane. The
+/// upper halves do not matter: the product reads only the lower ones.
 inline void dropout_blocks_sse2(const random_stream& stream, std::uint64_t index, std::uint64_t sequence,
                                 std::uint32_t threshold, index_t blocks, std::uint8_t* keep) noexcept {
   const auto all = [](std::uint64_t value) {
@@ -68,7 +68,7 @@ inline void dropout_blocks_sse2(const random_stream& stream, std::uint64_t index
     keys[round][1] = all((stream.key() >> 32U) + std::uint64_t{0xBB67AE85U} * round);
   }
   const __m128i multipliers[] = {all(0xD2511F53U), all(0xCD9E8D57U)};
-  const __m128i sign = all(0x80000000U);  // SSE2 compares signed numbers only
+  const __m128i sign = all(0x80000000U);  // SSE2 has only signed comparisons
   const __m128i limit = _mm_xor_si128(all(threshold), sign);
   for (; blocks >= 4 && (index & 0xFFFFFFFFU) <= 0xFFFFFFFFU - 4; blocks -= 4, index += 4, keep += 16) {
     __m128i words[2][4];  // of two pairs of blocks
@@ -91,7 +91,7 @@ inline void dropout_blocks_sse2(const random_stream& stream, std::uint64_t index
         word[3] = product0;
       }
     }
-    // The words of a block side by side, and word >= threshold as 1 in a byte.
+    // The words of a block become adjacent, and word >= threshold becomes 1 in a byte.
     __m128i below[2];
 #pragma GCC unroll 2
     for (int pair = 0; pair < 2; ++pair) {
@@ -110,12 +110,11 @@ inline void dropout_blocks_sse2(const random_stream& stream, std::uint64_t index
 }
 #endif
 
-/// keep[0 .. count) for the elements from `first` on of one example, count <= dropout_chunk; keep has 32 bytes to
-/// spare.
+/// keep[0 .. count) for `count` <= dropout_chunk elements of one example, starting at `first`; keep has 32 bytes more.
 inline constexpr index_t dropout_chunk = 2048;
 using dropout_keep = std::array<std::uint8_t, static_cast<std::size_t>(dropout_chunk) + 32>;
 
-/// Fills keep and returns the place in it of element `first`.
+/// Fills keep and returns a pointer to the entry of element `first`.
 inline const std::uint8_t* dropout_range(const random_stream& stream, std::uint64_t step, std::uint64_t example,
                                          index_t first, index_t count, std::uint32_t threshold, dropout_keep& keep) {
   const index_t block = first / 4;
@@ -129,7 +128,7 @@ inline const std::uint8_t* dropout_range(const random_stream& stream, std::uint6
   return keep.data() + first % 4;
 }
 
-/// What a forward pass reads and writes. `keep` may be null.
+/// Inputs and outputs of a forward pass. `keep` may be null.
 template <class Element>
 struct dropout_pass {
   image_extents shape;
@@ -143,7 +142,7 @@ struct dropout_pass {
   std::uint64_t first_example;
 };
 
-/// Where memory order is logical order: chunks of examples.
+/// For layouts whose memory order is the logical order: works on chunks of examples.
 template <class Element>
 GRADUS_NEVER_INLINE void drop_in_order(cpu& device, const dropout_pass<Element>& pass) {
   const index_t example_size = pass.shape.c * pass.shape.h * pass.shape.w;
@@ -167,12 +166,12 @@ GRADUS_NEVER_INLINE void drop_in_order(cpu& device, const dropout_pass<Element>&
   });
 }
 
-/// Tiles of pixels and channels; a channel's part of the tile is a run of logical neighbours.
+/// Works on tiles of pixels and channels. A channel's part of a tile is a run of logical neighbors.
 /// @param strides  of (n, c, h, w), in elements
 template <class Element>
 GRADUS_NEVER_INLINE void drop_in_tiles(cpu& device, const dropout_pass<Element>& pass,
                                        const std::array<index_t, 4>& strides) {
-  constexpr index_t tile_pixels = 124;  // at most 32 blocks of the stream, wherever it begins
+  constexpr index_t tile_pixels = 124;  // at most 32 blocks of the stream, wherever the tile begins
   constexpr index_t tile_channels = 32;
   const image_extents& shape = pass.shape;
   const index_t pixels = shape.h * shape.w;
@@ -237,7 +236,7 @@ void dropout_forward(cpu& device, std::type_identity_t<image_view<const Element,
                                            .stream = stream,
                                            .step = step,
                                            .first_example = first_example};
-  // With one pixel an image is its channels in their order, wherever their axis is, if images come one after another.
+  // Images of one pixel have their channels in order in every layout whose slowest axis is n.
   if (Layout::order == std::array{axis::n, axis::c, axis::h, axis::w} ||
       (Layout::order[0] == axis::n && shape.h * shape.w == 1)) {
     detail::drop_in_order(device, pass);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Element-wise passes on the CPU.
+// Element-wise kernels on the CPU.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -18,10 +18,10 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Elements that one task of an element-wise pass handles: large against the price of a task, small against a cache.
+/// Elements of one task: large compared with the cost of a task, small compared with a cache.
 inline constexpr index_t elementwise_grain = index_t{1} << 14U;
 
-/// Calls body(packet, i) over all elements, on all threads.
+/// Calls body(packet, i) for all elements, on all threads.
 template <class Element, class Body>
 void for_each_element(cpu& device, index_t count, const Body& body) {
   device.parallel_for(count, elementwise_grain,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Which instructions the kernels of the CPU use: found at run time, or forced.
+// The instruction set of the CPU kernels: detected at run time, or chosen.
 #pragma once
 
 #include <atomic>       // std::atomic
@@ -13,16 +13,16 @@
 
 namespace gradus::kernels {
 
-/// Instructions that the matrix product and the convolutions can be run with. A program holds the code of all of them,
-/// whatever options it was compiled with.
+/// Instruction sets of the matrix product and the convolutions. A program contains the code for all of them, whatever
+/// its compiler options.
 enum class instruction_set : unsigned char {
-  portable,     ///< vectors of 16 bytes in what the compiler may use anyway: SSE2, NEON, ...
+  portable,     ///< vectors of 16 bytes with the instructions that the compiler may use anyway: SSE2, NEON, ...
   avx2,         ///< vectors of 32 bytes, fused multiply-add (x86-64-v3)
   avx512,       ///< vectors of 64 bytes (AVX-512F)
-  avx512_bf16,  ///< the same, and products of pairs of bfloat16 (AVX512-BF16), in which subnormal numbers are 0
+  avx512_bf16,  ///< avx512 and products of pairs of bfloat16 (AVX512-BF16), which treat subnormal numbers as 0
 };
 
-/// "portable", "avx2", "avx512" or "avx512_bf16".
+/// The name of an instruction set: "portable", "avx2", "avx512" or "avx512_bf16".
 [[nodiscard]] constexpr std::string_view name_of(instruction_set which) noexcept {
   switch (which) {
     case instruction_set::avx2:
@@ -36,7 +36,7 @@ enum class instruction_set : unsigned char {
   }
 }
 
-/// Whether this processor, and the operating system on it, can run the instructions.
+/// True if this processor and its operating system can run the instructions.
 [[nodiscard]] inline bool is_available(instruction_set which) noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_cpu_init();
@@ -61,14 +61,15 @@ namespace detail {
 inline constexpr instruction_set all_instruction_sets[] = {instruction_set::portable, instruction_set::avx2,
                                                            instruction_set::avx512, instruction_set::avx512_bf16};
 
-/// @throws configuration_error when `name` is no instruction set, or none of this processor
+/// The instruction set with this name.
+/// @throws configuration_error when `name` is not an instruction set, or this processor does not have it
 [[nodiscard]] GRADUS_COLD inline instruction_set instruction_set_named(std::string_view name,
                                                                        std::string_view asked_by) {
   for (const instruction_set which : all_instruction_sets) {
     if (name == name_of(which)) {
       if (!is_available(which)) {
         raise<configuration_error>(asked_by, "an instruction set of this processor", std::string{name},
-                                   "leave it out to use the best that the processor has");
+                                   "omit it to use the best instruction set of the processor");
       }
       return which;
     }
@@ -76,7 +77,7 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
   raise<configuration_error>(asked_by, "portable, avx2, avx512 or avx512_bf16", {"'", name, "'"});
 }
 
-/// What is used when nobody chose: GRADUS_INSTRUCTION_SET, or the best of the processor.
+/// The default: GRADUS_INSTRUCTION_SET, or the best that the processor has.
 [[nodiscard]] inline instruction_set default_instruction_set() {
   if (const char* const name = std::getenv("GRADUS_INSTRUCTION_SET"); name != nullptr && *name != '\0') {
     return instruction_set_named(name, "environment variable GRADUS_INSTRUCTION_SET");
@@ -95,15 +96,15 @@ inline constexpr instruction_set all_instruction_sets[] = {instruction_set::port
 
 }  // namespace detail
 
-/// The instructions in use: those of the last `set_instruction_set`, else those that the environment variable
-/// GRADUS_INSTRUCTION_SET names (portable, avx2, avx512, avx512_bf16), else the best that the processor has.
-/// @throws configuration_error when the environment variable names none, or one that the processor lacks
+/// The instruction set in use: that of the last `set_instruction_set`, else that of the environment variable
+/// GRADUS_INSTRUCTION_SET (portable, avx2, avx512, avx512_bf16), else the best that the processor has.
+/// @throws configuration_error when the variable is not an instruction set, or the processor does not have it
 [[nodiscard]] inline instruction_set current_instruction_set() {
   return detail::chosen_instruction_set().load(std::memory_order_relaxed);
 }
 
-/// Chooses the instructions for the whole process. Results of different instruction sets differ by rounding.
-/// @throws configuration_error when the processor lacks them
+/// Sets the instruction set for the whole process. Results of different instruction sets differ by rounding.
+/// @throws configuration_error when the processor does not have it
 inline void set_instruction_set(instruction_set which) {
   detail::chosen_instruction_set().store(detail::instruction_set_named(name_of(which), "kernels.set_instruction_set"),
                                          std::memory_order_relaxed);

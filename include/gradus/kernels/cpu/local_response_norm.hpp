@@ -31,7 +31,7 @@ consteval bool explain_response_layout() {
   return true;
 }
 
-/// A radius above the number of channels is as good as that number.
+/// Checks the parameters and limits the radius to the number of channels; a larger radius gives the same result.
 [[nodiscard]] inline local_response_norm_parameters checked_response(const local_response_norm_parameters& parameters,
                                                                      index_t channels) {
   local_response_norm_parameters result = parameters;
@@ -46,13 +46,13 @@ consteval bool explain_response_layout() {
   return result;
 }
 
-/// Calls pixels(begin, end) on pieces of the pixels whose channels are adjacent, or planes(begin, end, tiles of an
-/// image) on pieces of the tiles of neighbours, on all threads.
+/// Runs on all threads: pixels(begin, end) for ranges of pixels if channels are adjacent, else planes(begin, end, tiles
+/// of an image) for ranges of tiles of adjacent pixels.
 template <class Layout, class Pixels, class Planes>
 void for_each_response(cpu& device, const image_extents& shape, index_t tile, const Pixels& pixels,
                        const Planes& planes) {
   const index_t count = shape.h * shape.w;
-  // Images come first, so with planes of one pixel the channels of an image are adjacent in every layout.
+  // Images are the slowest axis, so for planes of one pixel the channels are adjacent in every layout.
   if (Layout::order[3] == axis::c || count == 1) {
     const index_t grain = std::max(index_t{1}, 8192 / std::max(index_t{1}, shape.c));
     device.parallel_for(shape.n * count, grain, [&](index_t begin, index_t end) { pixels(begin, end); });

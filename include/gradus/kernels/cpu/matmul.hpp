@@ -21,12 +21,12 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// A product as tiles see it: one factor gives the rows of the tiles and is read where it is or packed a little at a
-/// time, the other gives the columns and is packed in panels. The columns of C need not be those of the tiles: a weight
-/// matrix whose rows are adjacent terms is best taken as rows, and the tiles are then stored transposed.
+/// A product as tiles compute it. One factor gives the rows of the tiles; it is read in place or packed in small parts.
+/// The other factor gives the columns and is packed in panels. The columns of the tiles may be the rows of C: a weight
+/// matrix whose rows are adjacent terms is fastest as rows, and then the tiles are stored transposed.
 template <class Element>
 class product {
-  using real = computed<Element>;  // of sums, and what tiles read
+  using real = computed<Element>;  // of sums and of what tiles read
 
  public:
   GRADUS_COLD product(const tile_kernels<real>& kernels, const matmul_shape& s, index_t threads)
@@ -43,7 +43,7 @@ class product {
     copies_rows_ = copies_rows_ || (!packs_rows_ && rows_.count > kernels.rows && columns_.count > 2 * kernels.width &&
                                     rows_.step * static_cast<index_t>(sizeof(real)) % 1024 == 0);
     shared_ = rows_.count > most_rows;
-    // Panels of a block of terms that the second cache holds together, if need be of fewer terms: all rows pass by
+    // Panels of a block of terms that fit the second-level cache together, with fewer terms if necessary: all rows use
     // them.
     const index_t together = group_bytes / static_cast<index_t>(sizeof(real));
     const index_t panels = ceil_div(columns_.count, kernels.width);
@@ -51,7 +51,7 @@ class product {
     most_terms_ = terms_of_all < least_terms ? most_terms(kernels) : std::min(terms_of_all, most_terms(kernels));
     const index_t terms = std::max<index_t>(1, std::min(terms_, most_terms_));
     group_ = std::clamp<index_t>(together / (kernels.width * terms), 1, most_panels);
-    // Blocks: all rows, and columns enough for all threads; or parts of both.
+    // Blocks: all rows, and enough columns for all threads; or parts of both.
     row_parts_ = ceil_div(rows_.count, most_rows);
     column_parts_ = ceil_div(panels * kernels.width, terms_ > most_terms_ ? most_columns : most_free_columns);
     const index_t wanted = 4 * threads;
@@ -65,7 +65,7 @@ class product {
     }
   }
 
-  /// Enough for this shape and for every smaller one: a smaller batch may be taken the other way round.
+  /// Enough for this shape and for every smaller one; a smaller batch may exchange rows and columns.
   [[nodiscard]] GRADUS_COLD static std::size_t workspace_bytes(const tile_kernels<real>& kernels, const matmul_shape& s,
                                                                index_t threads) {
     std::size_t bytes = matrix_vector_product<Element>::workspace_bytes(std::max(s.m, s.n), s.k, threads);
@@ -87,7 +87,7 @@ class product {
     if (thin_) {
       const bool few_rows = rows_.count <= columns_.count;
       tile_output<Result> stored = output;
-      stored.bias_of_rows = few_rows == swapped_;  // the bias is one of the columns of C
+      stored.bias_of_rows = few_rows == swapped_;  // the bias belongs to the columns of C
       const matrix_vector_product<Element> thin{kernels_, few_rows ? rows_ : columns_, few_rows ? columns_ : rows_,
                                                 all_terms_};
       thin.run(device, few_rows ? row_side : column_side, few_rows ? column_side : row_side, stored, workspace);
@@ -113,18 +113,18 @@ class product {
   }
 
  private:
-  static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read the factors where they are
+  static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read the factors in place
   static constexpr index_t most_rows = 240;                         // of a block
   static constexpr index_t most_columns = 192;        // of a block whose sums are kept between blocks of terms
   static constexpr index_t most_free_columns = 4096;  // of other blocks
-  static constexpr index_t group_bytes = 256 * 1024;  // of panels: of the second cache
+  static constexpr index_t group_bytes = 256 * 1024;  // of a group of panels, in the second-level cache
   static constexpr index_t most_panels = 16;          // of a group
-  static constexpr index_t least_terms = 512;         // of a block that is shortened for a group of all panels
+  static constexpr index_t least_terms = 512;         // of a block that is shortened so that all panels fit a group
   static constexpr index_t row_gap = 16;              // elements between copied rows
 
   using side = product_side;
 
-  /// About how many cycles it takes, counted in multiply-adds of vectors and elements packed.
+  /// Estimated cost, in multiply-adds of vectors and packed elements.
   [[nodiscard]] double cost(const side& rows, const side& columns) const {
     const auto k = static_cast<double>(terms_);
     const auto m = static_cast<double>(rows.count);
@@ -137,11 +137,11 @@ class product {
   }
 
   [[nodiscard]] static index_t most_terms(const tile_kernels<real>& kernels) {
-    constexpr index_t panel_bytes = 96 * 1024;  // of the second cache
+    constexpr index_t panel_bytes = 96 * 1024;  // of the second-level cache
     return panel_bytes / (kernels.width * static_cast<index_t>(sizeof(real)));
   }
   [[nodiscard]] term_blocks blocks_of_terms() const { return {1, terms_, most_terms_}; }
-  /// Of a block, in the factors.
+  /// The first term of a block, as an index in the factors.
   [[nodiscard]] index_t first_term(const term_block& part) const {
     return takes_pairs() ? 2 * part.offset : part.offset;
   }
@@ -172,8 +172,8 @@ class product {
     real* sums;
     real* tile;
   };
-  /// Enough for a block of at most so many rows and columns, however its terms are cut.
-  /// @param all_terms  of the product
+  /// Memory for a block of at most `rows` rows and `columns` columns, for every division of the terms.
+  /// @param all_terms  number of terms of the product
   [[nodiscard]] static worker_memory take(const tile_kernels<real>& kernels, index_t rows, index_t columns,
                                           index_t all_terms, scratch& memory) {
     const index_t terms = std::min(all_terms, most_terms(kernels));
@@ -202,9 +202,9 @@ class product {
     return memory.used();
   }
 
-  /// Packs the panels [begin, end) of a block of terms, one after another.
+  /// Packs the panels [begin, end) of a block of terms one after another.
   void pack_panels(const Element* from, index_t begin, index_t end, const term_block& part, real* to) const {
-    // Terms that lie far apart are read a few at a time: the next panel finds what lies beside them in the caches.
+    // Distant terms are read a few at a time: the next panel then finds their cache lines in the cache.
     const index_t few = columns_.step == 1 ? index_t{4} : std::max<index_t>(1, part.length);
     for (index_t term = 0; term < part.length; term += few) {
       const term_block some{.offset = part.offset + term, .length = std::min(few, part.length - term)};
@@ -218,7 +218,7 @@ class product {
       }
     }
   }
-  /// Of a panel of a block of terms, where all panels are packed before: those of a block lie one after another.
+  /// Offset of a panel of a block of terms if all panels are packed first; the panels of a block follow each other.
   [[nodiscard]] index_t shared_place(index_t panel, const term_block& part) const {
     return part.offset * padded_columns(kernels_, columns_.count) + panel * kernels_.width * part.length;
   }
@@ -253,7 +253,7 @@ class product {
           tile += height;
         }
       } else if (copies_rows_) {
-        // Rows a power of two apart would meet in the same few places of the cache.
+        // Copies with a gap: rows whose distance is a power of two would share few cache sets.
         for (index_t r = 0; r < rows; ++r) {
           m.a_row[r] = r * (part.length + row_gap);
           read_terms(row_side + (row + r) * rows_.step + first_term(part), count_terms(part), m.rows + m.a_row[r]);
@@ -300,23 +300,23 @@ class product {
   }
 
   const tile_kernels<real>& kernels_;
-  index_t terms_;      // as tiles take them: pairs, or
-  index_t all_terms_;  // single ones
+  index_t terms_;      // number of terms of tiles: pairs, or
+  index_t all_terms_;  // single terms
   index_t threads_;
   bool swapped_;  // the rows of the tiles are the columns of C
-  bool thin_;     // a few vectors: no tiles
+  bool thin_;     // matrix-vector product: few vectors, no tiles
   side rows_;
   side columns_;
-  bool packs_rows_;     // tile by tile, with the terms outside
-  bool copies_rows_;    // as they are, closer together
-  bool shared_;         // all panels are packed before, because several blocks use them
+  bool packs_rows_;     // tile by tile, terms outermost
+  bool copies_rows_;    // unchanged, with a smaller distance
+  bool shared_;         // all panels are packed first, because several blocks use them
   index_t most_terms_;  // of a block
-  index_t group_;       // panels that a tile of rows meets one after another
+  index_t group_;       // panels that a tile of rows uses one after another
   index_t row_parts_;
   index_t column_parts_;
 };
 
-/// What the product does to C, and where it puts it.
+/// The epilogue and the output of the product.
 template <class Element>
 [[nodiscard]] tile_output<Element> output_of(Element* c, const matmul_epilogue<Element>& epilogue) noexcept {
   return {.c = c,
@@ -326,7 +326,7 @@ template <class Element>
           .relu = epilogue.act == activation::relu};
 }
 
-/// Of the factor B, rounded.
+/// Bytes of the factor B rounded to Element.
 template <class Element>
 [[nodiscard]] std::size_t rounded_bytes(const matmul_shape& shape) noexcept {
   return (static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) + 63) / 64 * 64;
@@ -360,7 +360,7 @@ template <storage_element Element>
          });
 }
 
-/// The product of images and a parameter, which is rounded to the type of the images first. See kernels/matmul.hpp.
+/// The product of images and a parameter; the parameter is rounded to Element first. See kernels/matmul.hpp.
 template <storage_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
@@ -374,7 +374,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const para
               workspace.data() + detail::rounded_bytes<Element>(shape));
 }
 
-/// The product of images and gradients of images: the gradient of a parameter. See kernels/matmul.hpp.
+/// The product of images and gradients of images, which is the gradient of a parameter. See kernels/matmul.hpp.
 template <storage_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, parameter_element_t<Element>* c,
             const matmul_epilogue<parameter_element_t<Element>>& epilogue, std::span<std::byte> workspace) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Maximum and average pooling on the CPU.
+// Max and average pooling on the CPU.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -39,11 +39,10 @@ struct pool_places {
   index_t w;
 };
 
-/// A pooling of images in some layout. Where channels are neighbours, they are the lanes of vectors. Where they are
-/// not, bands of rows of a few channels are transposed into buffers in which they are; what is too large for these is
-/// done with one lane.
+/// A pooling of images in some layout. If channels are adjacent, they are the SIMD lanes. Otherwise bands of rows of a
+/// few channels are transposed into buffers with adjacent channels. Rows too long for the buffers use one SIMD lane.
 struct pool_plan {
-  // Buffers are on the stack, because a training step allocates nothing.
+  // Buffers are on the stack so that a training step allocates nothing.
   static constexpr index_t band_pixels = 2048;
   static constexpr index_t row_pixels = 1024;
 
@@ -66,11 +65,11 @@ struct pool_plan {
   bool count_padding;
 };
 
-/// Whether channels are neighbours.
+/// True if channels are adjacent.
 template <class Layout>
 inline constexpr bool pools_lanes = Layout::order.back() == axis::c;
 
-/// Some rows of some channels of one image.
+/// A range of rows of some channels of one image.
 struct pool_band {
   index_t n;
   index_t c;
@@ -80,14 +79,14 @@ struct pool_band {
   [[nodiscard]] index_t place(const pool_places& at) const noexcept { return n * at.n + c * at.c; }
 };
 
-/// How bands are cut.
+/// The size of bands.
 struct pool_bands {
   index_t lanes;
   index_t height;
 };
 
-/// Calls body(band) on all threads for bands that make up `rows` rows of all images. A row of a channel takes `cost`
-/// steps.
+/// Calls body(band) on all threads for bands that cover `rows` rows of all images. `cost` is the number of steps for a
+/// row of a channel.
 template <class Body>
 void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_bands& cut, index_t cost,
                    const Body& body) {
@@ -106,9 +105,9 @@ void for_each_band(cpu& device, const pool_plan& plan, index_t rows, const pool_
   });
 }
 
-/// The bands of `rows` rows of `width` pixels, for channels that are neighbours, or transposed in bands of at most
-/// `height` rows, so that results of row_pixels fit. Where not even one row does, the channels are done one by one,
-/// untransposed. The sweeps of pooling in tests/property draw widths around both limits.
+/// The size of bands of `rows` rows of `width` pixels: if `transposed`, at most `height` rows, and few enough for the
+/// results to fit row_pixels. If not even one row fits, channels are computed one by one without transposing. The
+/// pooling sweeps in tests/property draw widths around both limits.
 [[nodiscard]] inline pool_bands cut_bands(const pool_plan& plan, index_t rows, index_t width, index_t height,
                                           bool transposed) noexcept {
   if (!transposed) {
@@ -124,17 +123,17 @@ template <class Element>
   return epilogue;
 }
 
-/// A forward pass: how runs of windows are pooled, and the tensors.
+/// A forward pass: the function for runs of outputs, and the tensors.
 template <class Element>
 struct pool_forward {
   void (*run)(const window_run<Element>& run, Element* y, std::uint8_t* choice);
   const Element* x;
   Element* y;
-  std::uint8_t* choice;  ///< null: not wanted
+  std::uint8_t* choice;  ///< null: not needed
 };
 
-/// Row p of outputs; call.x is where pixel (0, 0) of the image is, or would be, call.y and call.choice where the row
-/// begins.
+/// Computes row p of the outputs. call.x is the address of pixel (0, 0) of the image, which may be outside a transposed
+/// band; call.y and call.choice point to the beginning of the row.
 template <class Element>
 GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Element>& call, index_t p, index_t lanes,
                                   index_t in_h, index_t in_w, index_t out_w) {
@@ -164,7 +163,7 @@ GRADUS_NEVER_INLINE void pool_row(const pool_plan& plan, const pool_forward<Elem
   }
 }
 
-/// A band of neighbouring channels, or of one.
+/// Computes a band of adjacent channels, or of one channel.
 template <class Element>
 GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forward<Element>& call,
                                          const pool_band& band) {
@@ -177,7 +176,7 @@ GRADUS_NEVER_INLINE void pool_plain_band(const pool_plan& plan, const pool_forwa
   }
 }
 
-/// A band that is transposed.
+/// Computes a band through a transposed copy.
 template <class Element>
 GRADUS_NEVER_INLINE void pool_transposed_band(const pool_plan& plan, const pool_forward<Element>& call,
                                               const pool_band& band) {
@@ -213,13 +212,13 @@ GRADUS_NEVER_INLINE void pool_transposed_band(const pool_plan& plan, const pool_
   }
 }
 
-/// Pools all images; transposed_band is null where channels are neighbours.
+/// Pools all images. transposed_band is null if channels are adjacent.
 template <class Element>
 GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forward<Element>& call,
                              void (*transposed_band)(const pool_plan&, const pool_forward<Element>&,
                                                      const pool_band&)) {
   const pool_axis& rows = plan.rows;
-  // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and all of them at most.
+  // A band of `height` outputs reads at most (height - 1) * stride + kernel rows of inputs, and never more than all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.inputs);
   const index_t height =
       rows.inputs <= most_rows ? rows.outputs : (most_rows - rows.kernel + rows.stride) / rows.stride;
@@ -229,7 +228,7 @@ GRADUS_COLD void pool_images(cpu& device, const pool_plan& plan, const pool_forw
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
 
-/// A backward pass: how a row of inputs is done, and the tensors.
+/// A backward pass: the function for a row of inputs, and the tensors.
 template <class Element>
 struct pool_backward {
   void (*row)(const pool_plan& plan, const pool_backward& call, const input_row& row, index_t h);
@@ -238,7 +237,7 @@ struct pool_backward {
   gradient_target<Element> target;
 };
 
-/// A band of neighbouring channels, or of one.
+/// Computes the gradients of a band of adjacent channels, or of one channel.
 template <class Element>
 GRADUS_NEVER_INLINE void plain_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call,
                                                  const pool_band& band) {
@@ -257,7 +256,7 @@ GRADUS_NEVER_INLINE void plain_band_of_gradients(const pool_plan& plan, const po
   }
 }
 
-/// A band that is transposed.
+/// Computes the gradients of a band through a transposed copy.
 template <class Element>
 GRADUS_NEVER_INLINE void transposed_band_of_gradients(const pool_plan& plan, const pool_backward<Element>& call,
                                                       const pool_band& band) {
@@ -301,13 +300,14 @@ GRADUS_NEVER_INLINE void transposed_band_of_gradients(const pool_plan& plan, con
             epilogue_from(call.target.epilogue, target));
 }
 
-/// The gradients of all images; transposed_band is null where channels are neighbours.
+/// The gradients of all images. transposed_band is null if channels are adjacent.
 template <class Element>
 GRADUS_COLD void gradients_of_images(cpu& device, const pool_plan& plan, const pool_backward<Element>& call,
                                      void (*transposed_band)(const pool_plan&, const pool_backward<Element>&,
                                                              const pool_band&)) {
   const pool_axis& rows = plan.rows;
-  // `height` rows of inputs are in at most (height + kernel - 2) / stride + 1 rows of windows, and in all at most.
+  // `height` rows of inputs are covered by at most (height + kernel - 2) / stride + 1 rows of outputs, never more than
+  // all.
   const index_t most_rows = plan.band_pixels / std::max(index_t{1}, plan.columns.outputs);
   const index_t height = rows.outputs <= most_rows ? rows.inputs : (most_rows - 1) * rows.stride - rows.kernel + 2;
   const pool_bands cut = cut_bands(plan, rows.inputs, plan.columns.inputs, height, transposed_band != nullptr);
@@ -316,7 +316,7 @@ GRADUS_COLD void gradients_of_images(cpu& device, const pool_plan& plan, const p
                 [&](const pool_band& band) { do_band(plan, call, band); });
 }
 
-/// The gradients of a row of inputs of maximum pooling.
+/// The gradients of a row of inputs of max pooling.
 template <class Element>
 void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row, index_t h) {
   const index_t first = (h + plan.rows.pad) * plan.columns.kernel;
@@ -334,7 +334,7 @@ void max_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& c
                    });
 }
 
-/// The same of average pooling.
+/// The gradients of a row of inputs of average pooling.
 template <class Element>
 void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element>& call, const input_row& row,
                               index_t /*h*/) {
@@ -357,8 +357,8 @@ void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element
                    });
 }
 
-/// Whether windows halve planes whose rows are neighbours: all windows are whole then, no two share an entry, and what
-/// they leave over lies behind the last one of each row and below the last row.
+/// True for 2x2 pooling with stride 2 of planes with adjacent pixels. All kernel positions are inside the image and do
+/// not overlap, and the entries left over are at the end of each row and below the last row.
 [[nodiscard]] inline bool pools_two_by_two(const pool_plan& plan) noexcept {
   const auto halves = [](const pool_axis& a) {
     return a.kernel == 2 && a.stride == 2 && a.pad == 0 && 2 * a.outputs <= a.inputs;
@@ -367,7 +367,7 @@ void average_gradients_of_row(const pool_plan& plan, const pool_backward<Element
          plan.out.w == 1 && plan.out.h == plan.columns.outputs;
 }
 
-/// Calls body(plane, place of its inputs, place of its outputs) for all planes.
+/// Calls body(plane, offset of its inputs, offset of its outputs) for all planes.
 template <class Body>
 GRADUS_COLD void for_each_halved_plane(cpu& device, const pool_plan& plan, const Body& body) {
   const halved_plane plane{plan.rows.inputs, plan.columns.inputs, plan.rows.outputs, plan.columns.outputs};

@@ -19,7 +19,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Rows of one task: some 4096 elements, and at most 64 tasks where their results are summed.
+/// Rows of one task: about 4096 elements, and at most 64 tasks if their results are summed.
 [[nodiscard]] constexpr index_t softmax_grain(index_t rows, index_t classes) noexcept {
   return std::max((rows + 63) / 64, std::max(index_t{1}, 4096 / std::max(index_t{1}, classes)));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalization on CUDA. Kernels of our own: the activation, the residual and the mask of a gradient cost no pass
-// of their own, for every element type and layout, and the running variance and sums are those of the CPU.
+// Batch normalization on CUDA with our own kernels. They fuse the activation, the residual and the mask of a gradient
+// for every element type and layout, and define the running variance and the sums as on the CPU.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
@@ -21,17 +21,17 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// The first value of a channel. Differences to it keep their digits where the mean is far from 0, and are 0 where all
-/// values are the same.
+/// The first value of a channel. Differences to it stay accurate where the mean is far from 0, and are 0 where all
+/// values are equal.
 template <class E>
 struct channel_origin {
   const E* x;
-  index_t inner;  // pixels of a plane, or 1 where channels are adjacent
+  index_t inner;  // pixels of a plane, or 1 if channels are adjacent
 
   __device__ double operator()(index_t channel) const { return static_cast<double>(widen(x[channel * inner])); }
 };
 
-/// Sums of the differences of x to the channel's origin, and of their squares.
+/// Sums of x minus the channel's origin, and of the squares of that.
 template <class E>
 struct moment_terms {
   const E* x;
@@ -49,7 +49,7 @@ struct moment_terms {
   }
 };
 
-/// Statistics of a batch, and all that is made of them.
+/// Computes the statistics of a batch and the coefficients that follow from them.
 template <class E, class P>
 struct finish_moments {
   channel_origin<E> origin;
@@ -65,7 +65,7 @@ struct finish_moments {
     const double offset = sum / count;
     const double mean = origin(c) + offset;
     const double centered = squares / count - offset * offset;
-    const double variance = centered < 0 ? 0.0 : centered;  // a NaN stays
+    const double variance = centered < 0 ? 0.0 : centered;  // keeps a NaN
     const double inverse = 1.0 / sqrt(variance + epsilon);
     const auto stored_mean = static_cast<P>(mean);
     const double scale = inverse * (affine.gamma == nullptr ? 1.0 : static_cast<double>(affine.gamma[c]));
@@ -103,7 +103,7 @@ __global__ void running_coefficients_kernel(index_t channels, batch_norm_running
   }
 }
 
-/// Calls body(offset of Width elements, channel of the first, whether the others have channels of their own).
+/// Calls body(offset of Width elements, channel of the first, true if each element has its own channel).
 template <int Width, class Body>
 __device__ inline void for_each_with_channel(index_t examples, std::uint32_t image, std::uint32_t channels,
                                              std::uint32_t inner, const Body& body) {
@@ -137,7 +137,7 @@ __global__ void normalize_kernel(index_t examples, std::uint32_t image, std::uin
   });
 }
 
-/// Sums of g and of g * (x - mean), with g = dy where the ReLU let it through.
+/// Sums of g and of g * (x - mean), where g is dy if the ReLU's output is above 0, else 0.
 template <class E, class P>
 struct gradient_terms {
   const E* x;
@@ -198,9 +198,9 @@ struct normalized_gradient {
   const E* x;
   const E* y;  // null: no ReLU
   const E* dy;
-  E* dx;                 // null: not wanted
+  E* dx;                 // null: not needed
   const E* relu_output;  // null: no mask
-  E* residual_gradient;  // null: not wanted
+  E* residual_gradient;  // null: not needed
   const P* coefficients;
   bool accumulate;
   bool accumulate_residual;
@@ -247,7 +247,7 @@ __global__ void normalize_backward_kernel(index_t examples, std::uint32_t image,
   });
 }
 
-/// Whether packets of 16 bytes hold whole runs: of one channel, or of channels of one pixel.
+/// True if packets of 16 bytes divide runs evenly: of one channel, or of the channels of one pixel.
 template <class E>
 [[nodiscard]] bool channels_in_packets(const channel_view& view) noexcept {
   return (view.inner == 1 ? view.channels : view.inner) % packet_width<E> == 0;
@@ -271,13 +271,13 @@ void normalize(cuda& device, image_view<const E, Layout, cuda> x, image_view<E, 
   }
 }
 
-/// Of the partial sums and the coefficients.
+/// Bytes of the partial sums and the coefficients.
 template <class P>
 [[nodiscard]] std::size_t batch_norm_bytes(const channel_view& view) noexcept {
   return channel_sums_bytes(view) + static_cast<std::size_t>(4 * view.channels) * sizeof(P);
 }
 
-/// Where the coefficients lie in the workspace.
+/// The address of the coefficients in the workspace.
 template <class P>
 [[nodiscard]] P* coefficients_in(std::span<std::byte> workspace, const channel_view& view) noexcept {
   return reinterpret_cast<P*>(workspace.data() + channel_sums_bytes(view));
@@ -288,7 +288,7 @@ template <class P>
 /// See kernels/batch_norm.hpp.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cuda& /*device*/, const image_extents& shape) {
-  // A smaller batch may have fewer slices, never more.
+  // A smaller batch may have fewer slices, but never more.
   return detail::batch_norm_bytes<parameter_element_t<Element>>(detail::channel_view::of<Layout>(shape));
 }
 

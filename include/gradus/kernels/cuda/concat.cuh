@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Copies of some channels of an image batch on CUDA.
+// Channel copies on CUDA.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -18,7 +18,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Adds `length` elements of each of `blocks` blocks that are so many elements apart.
+/// Adds `length` elements of each of `blocks` blocks; from_block and to_block are the distances of blocks, in elements.
 template <class E>
 __global__ void add_runs_kernel(index_t blocks, std::uint32_t length, const E* from, index_t from_block, E* to,
                                 index_t to_block) {
@@ -35,7 +35,7 @@ template <network_element Element, layout_policy Layout>
 void copy_channels(cuda& device, image_view<const Element, Layout, cuda> source, index_t first_source_channel,
                    image_view<Element, Layout, cuda> destination, index_t first_destination_channel, index_t channels,
                    bool accumulate) {
-  // The axes slower than the channels count blocks; the faster ones make each channel a run of elements.
+  // The axes slower than the channels count blocks. With the faster axes, each channel is a run of elements.
   index_t blocks = 1;
   index_t run = 1;
   bool before = true;
@@ -55,7 +55,7 @@ void copy_channels(cuda& device, image_view<const Element, Layout, cuda> source,
   const Element* const from = source.data() + first_source_channel * run;
   Element* const to = destination.data() + first_destination_channel * run;
   if (accumulate) {
-    detail::device_images<Layout>::of(source.extents());  // refuses what 32 bits cannot count
+    detail::device_images<Layout>::of(source.extents());  // throws if an image is too large for 32 bits
     launch(device, "copy_channels", detail::image_grid(blocks, length), detail::block_threads,
            &detail::add_runs_kernel<Element>, blocks, static_cast<std::uint32_t>(length), from, source_block, to,
            destination_block);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// 2-D convolution on CUDA, by cuDNN.
+// 2-D convolution on CUDA with cuDNN.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -24,7 +24,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// Copies images into larger ones with zeros around them, and cuts what does not fit.
+/// Copies images into larger ones with zeros around them, and omits pixels outside them.
 template <class Layout, class E>
 __global__ void pad_kernel(device_images<Layout> in, device_images<Layout> out, std::int32_t top, std::int32_t left,
                            const E* x, E* y) {
@@ -59,14 +59,14 @@ template <class Element, class Layout>
   return {geometry, batch, which, cudnn_type<Element>, cudnn_format<Layout>()};
 }
 
-/// Bytes for the weights, or their gradients, as a storage element.
+/// Bytes of the weights, or of their gradients, rounded to a storage element.
 template <class Element>
 [[nodiscard]] std::size_t stored_weight_bytes(const conv2d_geometry& geometry) {
   return storage_element<Element> ? aligned_bytes(static_cast<std::size_t>(geometry.weights().size()) * sizeof(Element))
                                   : 0;
 }
 
-/// The workspace of one call: weights as a storage element, padded images, and what the algorithm wants.
+/// The workspace of one call: rounded weights, padded images, and the workspace of the algorithm.
 template <class Element, class Layout>
 class convolution_run {
  public:
@@ -92,7 +92,7 @@ class convolution_run {
   [[nodiscard]] Element* padded() const noexcept { return reinterpret_cast<Element*>(padded_); }
   [[nodiscard]] Element* stored() const noexcept { return reinterpret_cast<Element*>(stored_); }
 
-  /// The images as cuDNN gets them.
+  /// The images for cuDNN, padded if necessary.
   [[nodiscard]] const Element* input(image_view<const Element, Layout, cuda> x) const {
     if (!plan_.padded()) {
       return x.data();
@@ -104,7 +104,7 @@ class convolution_run {
     return padded();
   }
 
-  /// The weights as cuDNN gets them.
+  /// The weights for cuDNN, rounded if necessary.
   [[nodiscard]] const Element* weights(const parameter_element* w) const {
     if constexpr (std::is_same_v<Element, parameter_element>) {
       return w;
@@ -125,7 +125,7 @@ class convolution_run {
 
 }  // namespace detail
 
-/// See kernels/conv2d.hpp. Chooses the algorithm for the shape, which may take a while (cuda_options::benchmark).
+/// See kernels/conv2d.hpp. Chooses the algorithm for the shape, which may take long (cuda_options::benchmark).
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cuda& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
@@ -140,7 +140,7 @@ template <network_element Element, layout_policy Layout>
     return bytes;
   }
   return std::max(bytes,
-                  detail::channel_sums_bytes(detail::channel_view::of<Layout>(geometry.output(batch))));  // of dbias
+                  detail::channel_sums_bytes(detail::channel_view::of<Layout>(geometry.output(batch))));  // for dbias
 }
 
 /// See kernels/conv2d.hpp.
@@ -155,7 +155,7 @@ void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<co
   using scalar = detail::device_real<Element>;
   const Element* const input = run.input(x);
   const Element* const weights = run.weights(w.data());
-  if constexpr (real_element<Element>) {  // a bias of float with images of 16 bits is not offered
+  if constexpr (real_element<Element>) {  // cuDNN has no float bias for images of 16 bits
     if (epilogue.bias != nullptr &&
         run.plan().template forward_fused<scalar>(run.handle(), input, weights, epilogue.bias, epilogue.residual,
                                                   epilogue.act, y.data(), run.workspace())) {
@@ -196,7 +196,7 @@ void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_v
          detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
 }
 
-/// See kernels/conv2d.hpp. Gradients of the weights of a storage element are rounded to it once.
+/// See kernels/conv2d.hpp. For a storage element, the gradients of the weights are rounded to it once.
 template <network_element Element, layout_policy Layout>
 void conv2d_backward_weights(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                              image_view<const Element, Layout, cuda> dy,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Dropout on CUDA: the masks of the CPU.
+// Dropout on CUDA, with the same masks as on the CPU.
 #pragma once
 
 #include <cstdint>  // std::uint8_t, std::uint32_t, std::uint64_t
@@ -34,7 +34,7 @@ __global__ void dropout_kernel(device_images<Layout> images, const E* x, E* y, d
                                     static_cast<index_t>(logical), threshold);
     const index_t place = n * images.image_size() + i;
     const device_real<E> value = widen(x[place]);
-    y[place] = narrow<E>(value * (kept ? scale : device_real<E>{0}));  // 0 * NaN stays visible
+    y[place] = narrow<E>(value * (kept ? scale : device_real<E>{0}));  // 0 * NaN is NaN
     if (mask != nullptr) {
       mask[place] = kept ? 1 : 0;
     }

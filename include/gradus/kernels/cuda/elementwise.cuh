@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Element-wise passes on CUDA: one launch each, 16 bytes an instruction.
+// Element-wise kernels on CUDA: one launch each, 16 bytes for each instruction.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -19,7 +19,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// out[i] = function(inputs[i]...), on the device in the type that is computed in.
+/// out[i] = function(inputs[i]...), computed in device_real<E>.
 template <class E, class Function, class... Input>
 __global__ void map_kernel(index_t count, bool packets, Function function, E* out, const Input*... inputs) {
   constexpr int width = packet_width<E>;
@@ -67,7 +67,7 @@ struct sum_of_values {
 struct relu_of_value {
   template <class Value>
   __device__ Value operator()(Value x) const {
-    return x < Value{0} ? Value{0} : x;  // a NaN stays
+    return x < Value{0} ? Value{0} : x;  // keeps a NaN
   }
 };
 struct relu_of_sum {
@@ -76,7 +76,7 @@ struct relu_of_sum {
     return relu_of_value{}(a + b);
   }
 };
-/// dy where y is above 0.
+/// dy where y is above 0, else 0.
 struct masked_value {
   template <class Value>
   __device__ Value operator()(Value dy, Value y) const {
@@ -97,7 +97,7 @@ __global__ void convert_kernel(index_t count, const From* from, To* to) {
   }
 }
 
-/// Elements of one type as those of another.
+/// Converts elements of one type to another.
 template <class To, class From>
 void convert(cuda& device, index_t count, const From* from, To* to) {
   if (count > 0) {

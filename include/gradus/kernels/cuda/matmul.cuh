@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Matrix products on CUDA, by cuBLAS.
+// Matrix products on CUDA with cuBLAS.
 #pragma once
 
 #include <cublas_v2.h>  // cublasGemmEx
@@ -32,8 +32,8 @@ inline constexpr cudaDataType_t cuda_type = std::is_same_v<E, double>     ? CUDA
                                             : std::is_same_v<E, bfloat16> ? CUDA_R_16BF
                                                                           : CUDA_R_16F;
 
-/// What is left of an epilogue after the product and the sum: bias, activation, mask. y is (rows, columns) or, with
-/// planes, an image batch; the bias belongs to index / inner % channels.
+/// Applies the rest of an epilogue after the product and the sum: bias, activation, mask. y is (rows, columns) or an
+/// image batch; the channel of an element is index / inner % channels.
 template <class E, class P>
 __global__ void epilogue_kernel(index_t count, index_t channels, index_t inner, const P* bias, const E* residual,
                                 bool relu, const E* relu_output, E* y) {
@@ -74,7 +74,7 @@ void apply_epilogue(cuda& device, index_t count, index_t channels, index_t inner
   return static_cast<int>(value);
 }
 
-/// C = op(A) op(B), or C + op(A) op(B). cuBLAS counts columns first: it computes the transposes.
+/// C = op(A) op(B), or C += op(A) op(B). cuBLAS is column-major, so it computes the transposed product.
 template <class In, class Out>
 void gemm(cuda& device, const matmul_shape& shape, const In* a, const In* b, Out* c, bool accumulate) {
   if (shape.m == 0 || shape.n == 0) {
@@ -109,7 +109,7 @@ void gemm_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, co
 
 }  // namespace detail
 
-/// See kernels/matmul.hpp. Room for B rounded to a storage element.
+/// See kernels/matmul.hpp. Bytes of B rounded to a storage element.
 template <network_element Element>
 [[nodiscard]] std::size_t matmul_workspace_bytes(cuda& /*device*/, const matmul_shape& shape) {
   return storage_element<Element> ? static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) : 0;
@@ -141,7 +141,7 @@ void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Ele
 
 namespace detail {
 
-/// One thread a column, rows in order: for the few rows of a batch of vectors.
+/// One thread for each column adds the rows in order; for batches of vectors, which have few rows.
 template <class E, class P>
 __global__ void column_sums_kernel(index_t rows, index_t columns, const E* a, P* sums) {
   for (index_t column = thread_index(); column < columns; column += thread_count()) {

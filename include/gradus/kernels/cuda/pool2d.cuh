@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Max and average pooling on CUDA. Kernels of our own: cuDNN's backward pass of max pooling reads x and y, which the
-// plan of a network does not keep, and its padding is the same on both sides.
+// Max and average pooling on CUDA with our own kernels: cuDNN's backward pass of max pooling reads x and y, which the
+// execution plan does not keep, and its padding is the same on both sides.
 #pragma once
 
 #include <cstdint>  // std::int32_t, std::uint8_t, std::uint32_t
@@ -18,7 +18,7 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// The windows of a pooling, in 32 bits.
+/// The kernel size, strides and padding of a pooling, in 32 bits.
 struct device_windows {
   std::int32_t kernel_height, kernel_width;
   std::int32_t stride_height, stride_width;
@@ -33,9 +33,9 @@ struct device_windows {
         pad_left{static_cast<std::int32_t>(g.pad_left)} {}
 };
 
-/// The part of a window that lies inside the image: rows [top, bottom), columns [left, right).
+/// The part of one kernel position that is inside the image: rows [top, bottom), columns [left, right).
 struct device_window {
-  std::int32_t first_row, first_column;  // of the whole window
+  std::int32_t first_row, first_column;  // of the whole kernel position
   std::int32_t top, bottom, left, right;
 
   template <class Layout>
@@ -50,7 +50,7 @@ struct device_window {
   __device__ static std::int32_t least(std::int32_t a, std::int32_t b) { return a < b ? a : b; }
 };
 
-/// The windows along one axis that an input lies in: [first, last].
+/// The outputs along one axis whose kernels cover an input: [first, last].
 struct covering_windows {
   std::int32_t first, last;
 
@@ -75,7 +75,7 @@ __global__ void max_pool_kernel(device_windows windows, device_images<Layout> in
       for (std::int32_t w = window.left; w < window.right; ++w) {
         const device_real<E> value =
             widen(image[in.offset(at.c, static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(w))]);
-        if (best < 0 || value > largest || (value != value && largest == largest)) {  // the first NaN wins
+        if (best < 0 || value > largest || (value != value && largest == largest)) {  // the first NaN is kept
           largest = value;
           best = (h - window.first_row) * windows.kernel_width + (w - window.first_column);
         }

@@ -25,14 +25,14 @@ namespace gradus::kernels {
 
 namespace detail {
 
-/// The sums of a batch, and the launch of a recorded step that they are of.
+/// The sums of a batch, and the launch of the captured step that computed them.
 struct stamped_sums {
   loss_sums sums;
   std::uint64_t launch = 0;
 };
 
-/// The sums of a loss on their way back: rows on the card, and the total in page-locked memory that the last kernel
-/// writes to. Nobody waits until `take` asks for it.
+/// Memory of a loss: the sums of rows on the device, and the total in page-locked memory that the last kernel writes.
+/// The host waits for it only in `take`.
 class loss_memory {
  public:
   explicit loss_memory(const cuda& device) : stream_{device.stream()}, sums_{sizeof(stamped_sums)} { *sums() = {}; }
@@ -40,13 +40,13 @@ class loss_memory {
   loss_memory& operator=(const loss_memory&) = delete;
   ~loss_memory() { static_cast<void>(cudaFree(row_sums_)); }
 
-  /// Takes memory for so many rows. Does nothing when it has been called with as many before.
-  /// @throws device_error when the memory does not suffice
+  /// Allocates memory for `rows` rows. Does nothing if there is memory for that many.
+  /// @throws device_error when there is too little memory
   void reserve(cuda& device, index_t rows) {
     if (rows <= rows_) {
       return;
     }
-    device.synchronize();  // what the memory of before was used for is done
+    device.synchronize();  // work that uses the old memory has ended
     static_cast<void>(cudaFree(row_sums_));
     row_sums_ = nullptr;
     rows_ = 0;
@@ -55,20 +55,20 @@ class loss_memory {
     rows_ = rows;
   }
 
-  /// The sums are in place when what is on the stream now is done.
+  /// The sums are complete when the work that is now on the stream is done.
   void mark() {
     ready_.record(stream_);
     pending_ = true;
   }
 
-  /// The gradient of the next loss is also multiplied by the number at `scale`, in the memory of the device.
+  /// The gradient of the next loss is also multiplied by *scale, a number in the memory of the device.
   void use_scale(const double* scale) noexcept { scale_ = scale; }
   [[nodiscard]] const double* take_scale() noexcept { return std::exchange(scale_, nullptr); }
 
   [[nodiscard]] loss_sums* row_sums() const noexcept { return row_sums_; }
   [[nodiscard]] stamped_sums* sums() const noexcept { return static_cast<stamped_sums*>(sums_.data()); }
 
-  /// Waits for the sums of the last call.
+  /// Waits for the sums of the last call and returns them.
   [[nodiscard]] loss_sums take() {
     if (!pending_) {
       return {};
@@ -78,7 +78,7 @@ class loss_memory {
     return sums()->sums;
   }
 
-  /// Waits for the sums of a launch of a recorded step, while the rest of the step may go on.
+  /// Waits for the sums of a launch of a captured step; the rest of the step may still run.
   /// @throws device_error when the step failed
   [[nodiscard]] loss_sums take_of(std::uint64_t launch) const {
     const volatile std::uint64_t& seen = sums()->launch;
@@ -86,7 +86,7 @@ class loss_memory {
       if (looks % 4096 == 0) {
         const cudaError_t status = cudaStreamQuery(stream_);
         if (status != cudaErrorNotReady) {
-          check_cuda(status, "a recorded training step");
+          check_cuda(status, "a captured training step");
           break;  // all work is done
         }
       }
@@ -105,7 +105,7 @@ class loss_memory {
   const double* scale_ = nullptr;
 };
 
-/// @throws configuration_error for memory that the card cannot read
+/// @throws configuration_error for memory that the device cannot read
 inline void require_labels_on_device(const void* labels) {
   cudaPointerAttributes attributes{};
   check_cuda(cudaPointerGetAttributes(&attributes, labels), "cudaPointerGetAttributes");
@@ -124,7 +124,7 @@ struct larger_first {
   Value value;
   index_t at;
 
-  /// The larger of two values, of equals the first; a NaN is larger than all.
+  /// Takes the other value if it is larger, or equal and earlier; a NaN counts as larger than all numbers.
   __device__ void meet(const larger_first& other) {
     const bool other_nan = other.value != other.value;
     const bool nan = value != value;
@@ -136,7 +136,7 @@ struct larger_first {
   }
 };
 
-/// All threads of a block get what `combine` makes of their values, in a fixed order.
+/// Combines the values of all threads of a block in a fixed order; all threads get the result.
 template <class Value, class Combine>
 __device__ Value combine_in_block(Value own, const Combine& combine) {
   __shared__ Value values[softmax_threads];
@@ -152,7 +152,7 @@ __device__ Value combine_in_block(Value own, const Combine& combine) {
   return values[0];
 }
 
-/// One block a row. Without labels it writes probabilities.
+/// One block for each row. Without labels it writes probabilities.
 template <class E>
 __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, const std::int32_t* labels,
                                device_real<E> scale, const double* loss_scale, E* out, loss_sums* row_sums) {
@@ -174,7 +174,7 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
     sum = combine_in_block(sum, [](real& a, real b) { a += b; });
     const index_t label = labels == nullptr ? -1 : labels[row];
     if (labels != nullptr && threadIdx.x == 0) {
-      // What is no class has no loss, and so none that is finite.
+      // A label that is not a class gives a NaN loss.
       const real at_label = label >= 0 && label < classes ? widen(x[label]) : static_cast<real>(NAN);
       row_sums[row] = {log(static_cast<double>(sum)) - static_cast<double>(at_label - largest.value),
                        largest.at == label ? index_t{1} : index_t{0}};
@@ -187,7 +187,7 @@ __global__ void softmax_kernel(index_t rows, index_t classes, const E* logits, c
   }
 }
 
-/// A value times the number at `scale`, in the memory of the device.
+/// A value times *scale, a number in the memory of the device.
 struct scaled_value {
   const double* scale;
 
@@ -197,7 +197,7 @@ struct scaled_value {
   }
 };
 
-/// One block adds up the rows, in a fixed order.
+/// One block adds up the rows in a fixed order.
 template <class Unused = void>
 __global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const step_numbers* recorded,
                                   stamped_sums* total) {
@@ -217,9 +217,9 @@ __global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const
 
 }  // namespace detail
 
-/// See kernels/softmax.hpp. Labels are in the memory of the device; the loss is NaN where one is no class. Does not
-/// wait: the sums are those that take_loss_sums returns.
-/// @note dlogits may be logits. Memory is taken at the first call for a larger number of rows.
+/// See kernels/softmax.hpp. Labels are in the memory of the device; the loss is NaN if a label is not a class. Does not
+/// wait: take_loss_sums returns the sums.
+/// @note dlogits may be logits. A call with more rows than before allocates memory.
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes, const Element* logits,
                                      const std::int32_t* labels, double scale, Element* dlogits) {
@@ -249,7 +249,7 @@ inline void use_loss_scale(cuda& device, const loss_scale& scale) {
 }
 
 /// See kernels/softmax.hpp.
-/// @note numbers of 16 bits have been rounded without the scale then.
+/// @note The scale is applied after 16-bit gradients were rounded.
 template <network_element Element>
 void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
   const double* const scale = device.context<detail::loss_memory>().take_scale();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The sum of two values.
+// The layer add: the sum of two values.
 #pragma once
 
 #include <span>         // std::span
@@ -12,15 +12,24 @@
 
 namespace gradus::nn {
 
-/// y = a + b for two values of one shape, as in residual networks; the gradient goes to both.
+/// Options of a sum of two values of one shape, as in residual networks: y = a + b.
+///
+///   symbol  | meaning | shape
+///   a, b    | inputs  | (N, C, H, W)
+///   y       | output  | (N, C, H, W)
+///
+/// Gradients for g = dL/dy: dL/da = dL/db = g   (N, C, H, W)   overwritten or accumulated
+///
+/// @throws shape_error (network::add) when the shapes differ
 struct add {
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class add_base : public layer_base {
  public:
   explicit add_base(const add& /*options*/) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Batch normalization.
+// The layer batch_norm: batch normalization.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -16,27 +16,41 @@
 
 namespace gradus::nn {
 
-/// Options of batch normalization of every channel over n, h and w (Ioffe, Szegedy 2015):
+/// Options of batch normalization (Ioffe, Szegedy 2015): normalizes every channel over n, h and w.
 ///
-///   y = gamma * (x - mean) / sqrt(variance + epsilon) + beta
+///   y = gamma * x^ + beta,   x^ = (x - mean) / sqrt(variance + epsilon)
 ///
-/// with the batch's mean and variance in training, and their running averages outside. In distributed training the
-/// statistics are those of the rank's own part of the batch (Goyal et al. 2017, section 2.3).
+///   symbol         | meaning                          | shape
+///   x              | input                            | (N, C, H, W)
+///   gamma, beta    | parameters "weight" and "bias"   | (C)
+///   mean, variance | statistics                       | (C)   of the batch in training, else running averages
+///   y              | output                           | (N, C, H, W)
+///
+/// Gradients for g = dL/dy, with means over N, H and W:
+///   dL/dx     = gamma / sqrt(variance + epsilon) * (g - mean(g) - x^ * mean(g * x^))   (N, C, H, W)
+///   dL/dgamma = sum of g * x^   (C)   overwritten
+///   dL/dbeta  = sum of g        (C)   overwritten
+///
+/// In distributed training the statistics are those of the rank's shard of the batch (Goyal et al. 2017, section 2.3).
+/// @throws configuration_error (network::add) when momentum is not in [0, 1] or epsilon is not above 0
+/// @throws shape_error (network::add) for a flattened image
 struct batch_norm {
-  double momentum = 0.1;  ///< running <- (1 - momentum) * running + momentum * batch; 1 - the "decay" of TensorFlow
+  /// running <- (1 - momentum) * running + momentum * batch; TensorFlow's "decay" is 1 - momentum.
+  double momentum = 0.1;
   double epsilon = 1e-5;
   bool scale = true;  ///< learn gamma
   bool shift = true;  ///< learn beta
   initializer scale_initializer = ones();
   initializer shift_initializer = zeros();
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class batch_norm_base : public layer_base {
  public:
   explicit batch_norm_base(const batch_norm& options) : options_{options} {}

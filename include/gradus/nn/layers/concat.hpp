@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Values joined along the channels.
+// The layer concat: values joined along the channels.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -13,15 +13,25 @@
 
 namespace gradus::nn {
 
-/// Joins images of one height and width along the channels, in the order of the inputs; the gradient is split likewise.
+/// Options of a concatenation: joins images of one height and width along the channels, in the order of the inputs.
+///
+///   symbol | meaning          | shape
+///   x(i)   | inputs, 2 or more | (N, C(i), H, W)
+///   y      | output           | (N, sum of C(i), H, W)
+///
+/// Gradients for g = dL/dy: dL/dx(i) = the channels of g that came from x(i)   (N, C(i), H, W)
+///
+/// @throws configuration_error (network::add) for fewer than 2 inputs
+/// @throws shape_error (network::add) for a flattened image, or when heights or widths differ
 struct concat {
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class concat_base : public layer_base {
  public:
   explicit concat_base(const concat& /*options*/) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// 2-D convolution.
+// The layer conv2d: 2-D convolution.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -20,15 +20,22 @@ namespace gradus::nn {
 
 using kernels::convolution_algorithm;
 
-/// Options of a 2-D convolution, y = x * w + b (cross-correlation).
+/// Options of a 2-D convolution (cross-correlation), y = x * w + b.
 ///
 ///   symbol | meaning | shape
 ///   x      | input   | (N, I, H, W)
-///   w      | weight  | (O, I / groups, R, S)
+///   w      | weight  | (O, I / groups, R, S)   R x S: kernel size
 ///   b      | bias    | (O)
 ///   y      | output  | (N, O, P, Q)
 ///
-/// Gradients for g = dL/dy: dL/dx (N, I, H, W), dL/dw (O, I / groups, R, S), dL/db (O) = sum of g over N, P, Q.
+/// Gradients for g = dL/dy:
+///   dL/dx = transposed convolution of g with w   (N, I, H, W)            overwritten or accumulated
+///   dL/dw = correlation of x with g              (O, I / groups, R, S)   overwritten
+///   dL/db = sum of g over N, P, Q                (O)                     overwritten
+///
+/// @throws configuration_error (network::add) when out_channels, groups, kernel, stride or padding is not possible
+/// @throws shape_error (network::add) for a flattened image, when groups does not divide the channels, or when the
+///         kernel does not fit the padded image
 struct conv2d {
   index_t out_channels = 0;
   size2d kernel{1, 1};
@@ -41,13 +48,14 @@ struct conv2d {
   /// `direct` adds up the terms, also where compile_options::convolution_algorithm is `automatic`.
   convolution_algorithm algorithm = convolution_algorithm::automatic;
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class conv2d_base : public layer_base {
  public:
   GRADUS_COLD explicit conv2d_base(const conv2d& options) : options_{options} {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The fully connected layer.
+// The layer dense: a fully connected layer.
 #pragma once
 
 #include <algorithm>    // std::max
@@ -24,21 +24,27 @@ namespace gradus::nn {
 ///   b      | bias    | (O)
 ///   y      | output  | (N, O)
 ///
-/// Gradients for g = dL/dy: dL/dx = g W (N, I), dL/dW = g^T x (O, I), dL/db = sum of g over N (O).
-/// For an image the weight is kept as (O, C, H, W) in the layout of the images, so that no layout has to reorder them.
+/// Gradients for g = dL/dy:
+///   dL/dx = g W             (N, I)   overwritten or accumulated
+///   dL/dW = g^T x           (O, I)   overwritten
+///   dL/db = sum of g over N (O)      overwritten
+///
+/// For an image the weight is stored as (O, C, H, W) in the layout of the images, so that images are never reordered.
+/// @throws configuration_error (network::add) when out_features is below 1
 struct dense {
   index_t out_features = 0;
   bool bias = true;
   initializer weight_initializer = he_normal();
   initializer bias_initializer = zeros();
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class dense_base : public layer_base {
  public:
   GRADUS_COLD explicit dense_base(const dense& options) : options_{options} {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Dropout.
+// The layer dropout.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -17,22 +17,30 @@
 
 namespace gradus::nn {
 
-/// Options of dropout: in training every element becomes 0 with the probability `rate` and is divided by 1 - rate
-/// otherwise; outside training nothing changes (Srivastava et al. 2014, inverted scaling).
+/// Options of dropout (Srivastava et al. 2014, inverted scaling). In training every element becomes 0 with the
+/// probability `rate` and is divided by 1 - rate otherwise. Outside training y = x.
 ///
-/// What is dropped depends on (seed, name, step, position of the example in the epoch, coordinates) alone: not on
-/// layout, threads, or how a batch is split over ranks.
+///   symbol | meaning                  | shape
+///   x      | input                    | (N, C, H, W)
+///   m      | 1 where kept, 0 elsewhere | (N, C, H, W)
+///   y      | x * m / (1 - rate)       | (N, C, H, W)
+///
+/// Gradients for g = dL/dy: dL/dx = g * m / (1 - rate)   (N, C, H, W)   overwritten or accumulated
+///
+/// The mask depends only on (seed, name, step, position of the example in the epoch, coordinates). It does not depend
+/// on the layout, on threads, or on how a batch is split over ranks.
 struct dropout {
   double rate = 0.5;
-  std::string name = "dropout";  ///< keys the random stream; give different layers different names
+  std::string name = "dropout";  ///< seeds the random stream; give each layer its own name
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class dropout_base : public layer_base {
  public:
   GRADUS_COLD explicit dropout_base(const dropout& options) : options_{options} {}
@@ -53,7 +61,7 @@ class dropout_base : public layer_base {
   }
 
  protected:
-  /// One byte an element: whether it was kept.
+  /// Bytes of the mask: one byte for each element, 1 where it was kept.
   [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(shape_.batch(batch).size());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// An image read as a vector.
+// The layer flatten: an image read as a vector.
 #pragma once
 
 #include <span>         // std::span
@@ -11,16 +11,17 @@
 
 namespace gradus::nn {
 
-/// Reads an image as the vector of its elements in the order (c, h, w), in every layout. Moves nothing: the layers
-/// that follow know the layout of the memory.
+/// Options of flatten: reads an image (N, C, H, W) as the vector (N, C * H * W) of its elements in the order (c, h, w),
+/// in every layout. It moves no memory: the layers that follow know the layout. The gradient shares memory likewise.
 struct flatten {
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class flatten_base : public layer_base {
  public:
   explicit flatten_base(const flatten& /*options*/) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Local response normalization.
+// The layer local_response_norm: local response normalization across channels.
 #pragma once
 
 #include <span>         // std::span
@@ -12,22 +12,35 @@
 
 namespace gradus::nn {
 
-/// Options of local response normalization across channels: y(c) = x(c) / (k + alpha * sum of x(j)^2 over |j - c| <=
-/// radius)^beta (Krizhevsky, Sutskever, Hinton 2012, section 3.3). `alpha` multiplies the sum, as in TensorFlow;
-/// PyTorch's is (2 * radius + 1) times this one.
+/// Options of local response normalization across channels (Krizhevsky, Sutskever, Hinton 2012, section 3.3).
+///
+///   y(c) = x(c) / s(c)^beta,   s(c) = k + alpha * sum of x(j)^2 over |j - c| <= radius
+///
+///   symbol | meaning | shape
+///   x      | input   | (N, C, H, W)
+///   y      | output  | (N, C, H, W)
+///
+/// Gradients for g = dL/dy:
+///   dL/dx(c) = g(c) / s(c)^beta
+///              - 2 * alpha * beta * x(c) * sum of g(j) * x(j) / s(j)^(beta + 1) over |j - c| <= radius
+///
+/// `alpha` multiplies the sum, as in TensorFlow; PyTorch's alpha is (2 * radius + 1) times this one.
+/// @throws configuration_error (network::add) when radius is negative or k is not above 0
+/// @throws shape_error (network::add) for a flattened image
 struct local_response_norm {
   index_t radius = 2;
   double alpha = 1e-4;
   double beta = 0.75;
   double k = 2;
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class local_response_norm_base : public layer_base {
  public:
   explicit local_response_norm_base(const local_response_norm& options)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Channels of zeros before and after the channels of a value.
+// The layer pad_channels: channels of zeros before and after the channels of a value.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -13,19 +13,29 @@
 
 namespace gradus::nn {
 
-/// Options of zero channels around an image's channels: the parameter-free shortcut where a residual network widens (He
-/// et al. 2016, section 3.3, option A).
+/// Options of zero channels around the channels of an image: the shortcut without parameters where a residual network
+/// widens (He et al. 2016, section 3.3, option A).
+///
+///   symbol | meaning | shape
+///   x      | input   | (N, C, H, W)
+///   y      | output  | (N, before + C + after, H, W)
+///
+/// Gradients for g = dL/dy: dL/dx = channels [before, before + C) of g   (N, C, H, W)   overwritten or accumulated
+///
+/// @throws configuration_error (network::add) when before or after is negative
+/// @throws shape_error (network::add) for a flattened image
 struct pad_channels {
   index_t before = 0;
   index_t after = 0;
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class pad_channels_base : public layer_base {
  public:
   explicit pad_channels_base(const pad_channels& options) : options_{options} {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Max and average pooling.
+// The layers max_pool2d, average_pool2d and global_average_pool2d.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -15,36 +15,59 @@
 
 namespace gradus::nn {
 
-/// Options of max pooling: the largest entry of every window, channel by channel. The gradient goes to the first
-/// largest entry in row order.
+/// Options of max pooling: the largest entry under the kernel, channel by channel.
+///
+///   symbol | meaning | shape
+///   x      | input   | (N, C, H, W)
+///   y      | output  | (N, C, P, Q)
+///
+/// Gradients for g = dL/dy: dL/dx (N, C, H, W) sums each g at the first largest entry, in row order, under its kernel.
+///
+/// @throws configuration_error (network::add) when kernel, stride or padding is not possible, or the kernel has more
+///         than 256 elements
+/// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct max_pool2d {
   size2d kernel{2, 2};
   size2d stride{2, 2};
   nn::padding padding = nn::padding::valid();
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
-/// Options of average pooling: the mean of every window, channel by channel.
+/// Options of average pooling: the mean under the kernel, channel by channel.
+///
+///   symbol | meaning | shape
+///   x      | input   | (N, C, H, W)
+///   y      | output  | (N, C, P, Q)
+///
+/// Gradients for g = dL/dy: dL/dx (N, C, H, W) spreads each g evenly over the entries of its mean.
+///
+/// @throws configuration_error (network::add) when kernel, stride or padding is not possible
+/// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct average_pool2d {
   size2d kernel{2, 2};
   size2d stride{2, 2};
   nn::padding padding = nn::padding::valid();
-  bool count_padding = false;  ///< divide by the whole kernel, also where part of it lies outside the image
+  bool count_padding = false;  ///< divide by the whole kernel area, also at the border of the image
 
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
-/// The mean of every channel over the whole image: (c, h, w) to (c, 1, 1).
+/// Options of global average pooling: the mean of every channel over the whole image, (N, C, H, W) to (N, C, 1, 1).
+/// Gradients for g = dL/dy: dL/dx = g / (H * W)   (N, C, H, W)
 struct global_average_pool2d {
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
+/// The extents and padding of a pooling; checks its options.
 GRADUS_COLD inline kernels::pool2d_geometry pool_geometry(std::string_view kind, std::span<const value_shape> inputs,
                                                           size2d kernel, size2d stride, padding pad) {
   require_inputs(kind, 1, inputs.size());
@@ -66,7 +89,7 @@ GRADUS_COLD inline kernels::pool2d_geometry pool_geometry(std::string_view kind,
   const bool after = (window.out_height - 1) * stride.height - window.pad_top >= in.height ||
                      (window.out_width - 1) * stride.width - window.pad_left >= in.width;
   if (before || after) {
-    raise<configuration_error>(kind, "windows that each hold at least one element of the image",
+    raise<configuration_error>(kind, "kernel positions that each cover at least one element of the image",
                                "padding as large as the kernel");
   }
   return geometry;
@@ -76,7 +99,7 @@ inline value_shape pooled_shape(const kernels::pool2d_geometry& geometry) {
   return {geometry.channels, geometry.out_height, geometry.out_width};
 }
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class max_pool2d_base : public layer_base {
  public:
   GRADUS_COLD explicit max_pool2d_base(const max_pool2d& options) : options_{options} {}
@@ -100,7 +123,7 @@ class max_pool2d_base : public layer_base {
   }
 
  protected:
-  /// One byte an output: where in the window its value came from.
+  /// Bytes of the state: one byte for each output, the index of the maximum under the kernel.
   [[nodiscard]] GRADUS_NEVER_INLINE std::size_t state_bytes(index_t batch) const {
     return static_cast<std::size_t>(geometry_.output(batch).size());
   }
@@ -138,7 +161,7 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class average_pool2d_base : public layer_base {
  public:
   explicit average_pool2d_base(const average_pool2d& options) : options_{options} {}
@@ -186,7 +209,7 @@ class average_pool2d::layer final : public nn::layer<Element, Layout, Device, de
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class global_average_pool2d_base : public layer_base {
  public:
   explicit global_average_pool2d_base(const global_average_pool2d& /*options*/) {}

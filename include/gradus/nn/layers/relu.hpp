@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The rectified linear unit.
+// The layer relu: the rectified linear unit.
 #pragma once
 
 #include <span>         // std::span
@@ -12,17 +12,25 @@
 
 namespace gradus::nn {
 
-/// y = max(x, 0), element by element; dL/dx = dL/dy where y > 0, else 0.
+/// Options of the rectified linear unit, element by element: y = max(x, 0).
 ///
-/// The plan fuses it into the layer before it, or runs it in place, where nothing else needs the values in between.
+///   symbol | meaning | shape
+///   x      | input   | (N, C, H, W)
+///   y      | output  | (N, C, H, W)
+///
+/// Gradients for g = dL/dy: dL/dx = g where y > 0, else 0   (N, C, H, W)   overwritten or accumulated
+///
+/// The execution plan fuses it into the layer before it, or runs it in place, where no other layer reads the values in
+/// between.
 struct relu {
+  /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class layer;
 };
 
 namespace detail {
 
-/// What all element types, layouts and devices of the layer share.
+/// The part of the layer that does not depend on element type, layout and device.
 class relu_base : public layer_base {
  public:
   explicit relu_base(const relu& /*options*/) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The graph of a network's layers: names, shapes, parameters and the checks of all these; compiled once for all element
-// types, layouts and devices.
+// The graph of a network's layers: names, shapes, parameters and their checks. Compiled once for all element types,
+// layouts and devices.
 #pragma once
 
 #include <atomic>            // std::atomic
@@ -33,47 +33,50 @@
 
 namespace gradus::nn {
 
-/// The values that a layer reads: one, or a list in braces.
+/// The values that a layer reads: one value, or a list in braces.
 class input_list {
  public:
   input_list(value single) : values_{single} {}
   input_list(std::initializer_list<value> several) : values_{several} {}
   input_list(std::vector<value> several) : values_{std::move(several)} {}
 
+  /// The values, in the order in which the layer reads them.
   [[nodiscard]] const std::vector<value>& values() const noexcept { return values_; }
 
  private:
   std::vector<value> values_;
 };
 
-/// How a network is compiled.
+/// Options of network::compile.
 struct compile_options {
-  index_t max_batch_size = 0;  ///< the largest number of examples that one step gets
-  std::uint64_t seed = 0;      ///< of the initial values of parameters and of layers such as dropout
-  /// Larger batches are computed in parts of so many examples, whose gradients add up, with the memory of one part; 0:
-  /// all at once. Layers that look at the whole batch, such as batch normalization, see one part at a time.
+  index_t max_batch_size = 0;  ///< the largest number of examples of one step, on this rank
+  std::uint64_t seed = 0;      ///< seed of initial values and of layers such as dropout
+  /// Larger batches are computed in micro-batches of this size, whose gradients are added, in the memory of one
+  /// micro-batch; 0: the whole batch at once. Layers with statistics of the batch, such as batch normalization, use
+  /// those of each micro-batch.
   micro_batches micro_batch_size = {};
-  recomputation recompute = {};               ///< true: less memory, and cheap layers run twice in a training step
-  branch_parallelism parallel_branches = {};  ///< true: branches run side by side on the streams of the device
-  plan_optimizations optimizations = {};      ///< what the plan may do; all of it
-  /// Of convolutions that do not choose one themselves (nn::conv2d::algorithm).
+  recomputation recompute = {};               ///< true: less memory; cheap layers run twice in a training step
+  branch_parallelism parallel_branches = {};  ///< true: branches run in parallel on the streams of the device
+  plan_optimizations optimizations = {};      ///< all are on by default
+  /// Algorithm of convolutions that do not choose one themselves (nn::conv2d::algorithm).
   kernels::convolution_algorithm convolution_algorithm = kernels::convolution_algorithm::automatic;
 };
 
-/// Layers, the values that they read, and where the parameters and buffers of each begin. Value 0 is the input of the
-/// network, value i + 1 the output of layer i.
+/// The layers, the values that they read, and the offsets of their parameters and buffers. Value 0 is the network's
+/// input, value i + 1 the output of layer i.
 class graph {
  public:
+  /// A layer with its inputs, parameters and buffers.
   struct node {
     std::string name;
     std::unique_ptr<layer_base> layer;
-    void* passes;                                   ///< the same layer, as the network that calls append runs it
-    dynamic_array<std::size_t> inputs;              ///< values
+    void* passes;                       ///< the same layer as layer_passes<...> of the network that appended it
+    dynamic_array<std::size_t> inputs;  ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
     // Set by compile.
-    std::size_t first_parameter = 0;          ///< its position in parameters()
+    std::size_t first_parameter = 0;          ///< index in parameters()
     std::vector<buffer_description> buffers;  ///< named "layer.running_mean"
-    std::size_t first_buffer = 0;             ///< counted over all layers
+    std::size_t first_buffer = 0;             ///< index over the buffers of all layers
   };
 
   /// @param input  the shape of one example
@@ -89,7 +92,7 @@ class graph {
   // ---- building
 
   /// Appends a layer and infers the shape of its output.
-  /// @throws shape_error, configuration_error naming the layer, when the inputs do not fit it; then nothing is added
+  /// @throws shape_error, configuration_error with the layer's name, when the inputs do not fit; the graph is unchanged
   GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
                            std::span<const value> inputs, error_location where) {
     require_building("network.add", where);
@@ -102,7 +105,7 @@ class graph {
     for (const value input : inputs) {
       if (!owns(input)) {
         raise<configuration_error>({"layer '", name, "'"}, "values of this network", "a value that it did not make",
-                                   "pass what input() or add(...) of this network returned", where);
+                                   "pass a value that input() or add(...) of this network returned", where);
       }
       input_shapes.push_back(shapes_[input.index]);
     }
@@ -133,11 +136,12 @@ class graph {
     return {nodes_.size(), identity_};
   }
 
-  /// @throws configuration_error when a loss cannot be put on the value
+  /// @throws configuration_error when the value cannot have a loss
   GRADUS_COLD void require_scores(value scores, error_location where) const {
     require_building("network.loss", where);
     if (has_loss_) {
-      raise<configuration_error>("network.loss", "one loss", "a second one", "add up what is to be minimised", where);
+      raise<configuration_error>("network.loss", "one loss", "a second one",
+                                 "add the losses before you pass them to network.loss", where);
     }
     if (!owns(scores) || scores.index == 0) {
       raise<configuration_error>("network.loss", "the output of a layer of this network", "another value", {}, where);
@@ -150,8 +154,8 @@ class graph {
     has_loss_ = true;
   }
 
-  /// Fixes the graph, and the places of parameters in a flat buffer, each on a boundary of memory_plan::alignment.
-  /// @throws configuration_error when there is nothing to compile, a value is never used, or max_batch_size is below 1
+  /// Fixes the graph, and the offsets of parameters in a flat buffer, each a multiple of memory_plan::alignment.
+  /// @throws configuration_error when the graph has no layer, a value is never used, or max_batch_size is below 1
   GRADUS_COLD void compile(const compile_options& options, std::size_t element_bytes) {
     require_building("network.compile");
     if (nodes_.empty()) {
@@ -164,7 +168,7 @@ class graph {
       scores_ = shapes_.size() - 1;
     }
     require_all_used();
-    parameters_.clear();  // of an attempt before
+    parameters_.clear();  // from an earlier attempt
     parameter_elements_ = 0;
     buffer_count_ = 0;
     buffer_elements_ = 0;
@@ -190,11 +194,11 @@ class graph {
     }
   }
 
-  /// Undoes compile: the network could not take its memory.
+  /// Undoes compile, for a network that could not allocate its memory.
   void thaw() noexcept { options_ = {}; }
 
-  /// What the plan is made from.
-  /// @param memory  one entry a layer
+  /// The input of the planner.
+  /// @param memory  memory of each layer
   [[nodiscard]] GRADUS_COLD graph_description describe_for_plan(std::span<const layer_memory> memory,
                                                                 std::size_t element_bytes) const {
     graph_description description{
@@ -206,54 +210,57 @@ class graph {
       n.has_parameters = !nodes_[i].parameters.empty();
       n.output_bytes = static_cast<std::size_t>(shapes_[i + 1].batch(examples_at_once()).size()) * element_bytes;
       n.state_bytes = memory[i].state;
-      // Passes without multiply-adds wait for memory, some 16 multiply-adds an element.
+      // A pass over an element waits for memory about as long as 16 multiply-adds take.
       n.work = static_cast<double>(nodes_[i].layer->multiply_adds() + 16 * shapes_[i + 1].size());
     }
     return description;
   }
 
-  // ---- what it consists of
+  // ---- structure
 
-  /// Not of a graph that was moved from.
+  /// True after compile; false for a graph that was moved from.
   [[nodiscard]] bool compiled() const noexcept { return options_.max_batch_size != 0 && !nodes_.empty(); }
+  /// The options of compile.
   [[nodiscard]] const compile_options& options() const noexcept { return options_; }
-  /// The most examples that a layer computes at once.
+  /// The largest number of examples that a layer computes at once.
   [[nodiscard]] index_t examples_at_once() const noexcept {
     const index_t part = options_.micro_batch_size.examples;
     return part > 0 && part < options_.max_batch_size ? part : options_.max_batch_size;
   }
+  /// The layers, in the order of append.
   [[nodiscard]] std::span<const node> nodes() const noexcept { return nodes_; }
-  /// What the values of this graph, and of no other in the process, hold.
+  /// A number that no other graph of this process has; its values contain it.
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
-  /// @throws std::out_of_range when there is no such layer
+  /// The name of a layer. @throws std::out_of_range when there is no such layer
   [[nodiscard]] const std::string& name(std::size_t layer) const { return nodes_.at(layer).name; }
-  /// Of one example of a value. @throws configuration_error when it is not of this graph
+  /// The shape of one example of a value. @throws configuration_error when the value belongs to another graph
   [[nodiscard]] GRADUS_COLD const value_shape& shape(value v, error_location where = error_location::current()) const {
     if (!owns(v)) {
       raise<configuration_error>("network.shape", "a value of this network", "a value that it did not make",
-                                 "pass what input() or add(...) of this network returned", where);
+                                 "pass a value that input() or add(...) of this network returned", where);
     }
     return shapes_[v.index];
   }
-  /// Of one example of a value. @throws std::out_of_range when there is no such value
+  /// The shape of one example of a value. @throws std::out_of_range when there is no such value
   [[nodiscard]] const value_shape& shape(std::size_t v) const { return shapes_.at(v); }
-  /// The extents of a value for a number of examples. @pre the value exists
+  /// The extents of a value for a batch. @pre the value exists
   [[nodiscard]] GRADUS_NEVER_INLINE extents<4> batch_extents(std::size_t v, index_t examples) const {
     return shapes_[v].batch(examples);
   }
+  /// True if the graph ends with a loss.
   [[nodiscard]] bool has_loss() const noexcept { return has_loss_; }
-  /// The value that forward returns.
+  /// Index of the value that forward returns.
   [[nodiscard]] std::size_t scores() const noexcept { return scores_; }
 
-  /// All parameters, the last layer's first. @pre compiled
+  /// All parameters, those of the last layer first. @pre compiled
   [[nodiscard]] std::span<const parameter_description* const> parameters() const noexcept { return parameters_; }
-  /// The size of a flat buffer for all parameters, in elements. @pre compiled
+  /// The size of a flat buffer of all parameters, in elements. @pre compiled
   [[nodiscard]] index_t parameter_elements() const noexcept { return parameter_elements_; }
-  /// The size of a flat buffer for what all layers keep from step to step, in elements. @pre compiled
+  /// The size of a flat buffer of all layers' buffers, in elements. @pre compiled
   [[nodiscard]] index_t buffer_elements() const noexcept { return buffer_elements_; }
 
-  /// The position of the parameter "layer.name" in parameters().
-  /// @throws configuration_error when there is none, or the graph has not been compiled or forecast
+  /// The index of the parameter "layer.name" in parameters().
+  /// @throws configuration_error when there is none, or neither compile nor forecast was called
   [[nodiscard]] GRADUS_COLD std::size_t find_parameter(std::string_view name,
                                                        error_location where = error_location::current()) const {
     if (parameters_.empty()) {
@@ -271,7 +278,7 @@ class graph {
     raise<configuration_error>("network.find_parameter", known, {"'", name, "'"}, {}, where);
   }
 
-  /// Learnable numbers.
+  /// The number of elements of all parameters.
   [[nodiscard]] GRADUS_COLD index_t parameter_count() const {
     index_t total = 0;
     for (const node& n : nodes_) {
@@ -289,7 +296,7 @@ class graph {
     return total;
   }
 
-  /// One line a layer: name, kind, output shape, parameters, multiply-adds; then the totals.
+  /// A text with one line for each layer (name, kind, output shape, parameters, multiply-adds) and the totals.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{"input"};
     append_right(text, to_string(shapes_.front()), 36);
@@ -302,7 +309,7 @@ class graph {
       append_right(text, gradus::join({nodes_[i].layer->multiply_adds()}), 16);
       text += '\n';
     }
-    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds an example: ", multiply_adds(), "\n"});
+    append_text(text, {"parameters: ", parameter_count(), ", multiply-adds per example: ", multiply_adds(), "\n"});
     return text;
   }
 
@@ -313,11 +320,13 @@ class graph {
 
   // ---- checks of a step
 
+  /// Raises configuration_error: the network must be compiled first.
   [[noreturn]] GRADUS_COLD static void raise_not_compiled(std::string_view operation, error_location where) {
     raise<configuration_error>(operation, "a compiled network", "one that is still being built, or was moved from",
                                "call compile({.max_batch_size = ...}) first", where);
   }
 
+  /// @throws configuration_error when the graph has no loss
   GRADUS_NEVER_INLINE void require_loss(std::string_view operation) const {
     require_compiled(operation);
     if (!has_loss_) {
@@ -326,9 +335,9 @@ class graph {
     }
   }
 
-  /// @param most  examples
+  /// @param most  the largest number of examples
   /// @throws configuration_error unless the graph is compiled
-  /// @throws shape_error when images or labels do not fit it
+  /// @throws shape_error when images or labels do not fit the graph
   GRADUS_COLD void check_batch(std::string_view operation, const image_extents& images, std::size_t labels,
                                index_t most) const {
     require_compiled(operation);
@@ -350,10 +359,10 @@ class graph {
     return last.fetch_add(1, std::memory_order_relaxed) + 1;
   }
 
-  /// Whether the value is of this graph.
+  /// True if the value belongs to this graph.
   [[nodiscard]] bool owns(value v) const noexcept { return v.network == identity_ && v.index < shapes_.size(); }
 
-  /// Takes back a layer that could not be appended.
+  /// Removes a layer that could not be appended.
   void forget_last() noexcept {
     nodes_.pop_back();
     while (shapes_.size() > nodes_.size() + 1) {
@@ -415,7 +424,7 @@ class graph {
     }
   }
 
-  dynamic_array<value_shape> shapes_;  // of the values
+  dynamic_array<value_shape> shapes_;  // one for each value
   dynamic_array<node> nodes_;
   std::uint64_t identity_ = next_identity();
   std::size_t scores_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Where buffers with known lifetimes lie in one arena.
+// Offsets of buffers with known lifetimes in one arena.
 #pragma once
 
 #include <algorithm>  // std::max, std::upper_bound
@@ -13,44 +13,44 @@
 
 namespace gradus::nn {
 
-/// A buffer that is in use from the time `first` to the time `last`, both included.
+/// A buffer that is in use from time `first` to time `last`, both included.
 struct buffer_lifetime {
   std::size_t bytes = 0;
   std::size_t first = 0;
   std::size_t last = 0;
 };
 
-/// The places of buffers in an arena, in bytes from its start.
+/// The offsets of buffers in an arena, in bytes.
 struct memory_plan {
-  static constexpr std::size_t alignment = 64;  // bytes
+  static constexpr std::size_t alignment = 64;  // in bytes
 
-  dynamic_array<std::size_t> offsets;  ///< one a buffer, multiples of `alignment`
-  std::size_t bytes = 0;               ///< of the whole arena
+  dynamic_array<std::size_t> offsets;  ///< one for each buffer, multiples of `alignment`
+  std::size_t bytes = 0;               ///< size of the arena
 };
 
-/// Places buffers so that those in use at the same time do not overlap.
+/// Chooses offsets so that buffers that are in use at the same time do not overlap.
 ///
-/// Largest first, each into the tightest gap between the ones already placed that live at the same time (Pisarchyk,
-/// Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2: greedy by size).
-/// @post buffers whose lifetimes meet do not overlap; offsets are multiples of memory_plan::alignment
+/// Greedy by size (Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020, section 5.2):
+/// places the largest buffer first, each into the smallest gap between placed buffers with overlapping lifetimes.
+/// @post buffers with overlapping lifetimes do not overlap; offsets are multiples of memory_plan::alignment
 /// Cost: quadratic in the number of buffers.
 [[nodiscard]] GRADUS_COLD inline memory_plan plan_memory(std::span<const buffer_lifetime> buffers) {
   memory_plan plan;
   plan.offsets = dynamic_array<std::size_t>(buffers.size());
-  dynamic_array<std::size_t> order;  // the largest buffer first
+  dynamic_array<std::size_t> order;  // largest buffer first
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     order.insert(std::upper_bound(order.begin(), order.end(), buffers[b].bytes,
                                   [&](std::size_t bytes, std::size_t other) { return bytes > buffers[other].bytes; }),
                  b);
   }
-  dynamic_array<std::size_t> placed;  // by offset
+  dynamic_array<std::size_t> placed;  // sorted by offset
   for (const std::size_t buffer : order) {
     const buffer_lifetime& want = buffers[buffer];
     const std::size_t bytes =
         (want.bytes + memory_plan::alignment - 1) / memory_plan::alignment * memory_plan::alignment;
     std::size_t best = std::numeric_limits<std::size_t>::max();
     std::size_t best_gap = best;
-    std::size_t end = 0;  // of the space that is taken so far, going up
+    std::size_t end = 0;  // end of the space that is in use so far
     for (const std::size_t other : placed) {
       const buffer_lifetime& have = buffers[other];
       if (have.last < want.first || want.last < have.first) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Steps over a batch that is computed in parts, whose gradients add up.
+// Training steps that compute a batch in micro-batches and add their gradients.
 #pragma once
 
 #include <algorithm>  // std::min
@@ -20,7 +20,7 @@ namespace gradus::nn {
 
 namespace detail {
 
-/// What a step in parts calls.
+/// The operations of a step in micro-batches.
 class partial_steps {
  public:
   partial_steps() = default;
@@ -29,16 +29,16 @@ class partial_steps {
 
   /// Forward, loss and backward of the examples [first, first + count) of the batch.
   virtual kernels::loss_sums train(index_t first, index_t count, const step_options& options, step_hooks* observer) = 0;
-  /// Elements [begin, end): sums = gradients, or sums = sums + gradients.
+  /// For the elements [begin, end): sums = gradients, or sums += gradients if `add`.
   virtual void keep_gradients(index_t begin, index_t end, bool add) = 0;
-  /// Elements [begin, end): gradients = gradients + sums.
+  /// For the elements [begin, end): gradients += sums.
   virtual void complete_gradients(index_t begin, index_t end) = 0;
 
  protected:
   ~partial_steps() = default;
 };
 
-/// A batch, the examples of it that are computed at once, and all parameters.
+/// A batch, the size of its micro-batches, and all parameters.
 struct batch_in_parts {
   index_t examples = 0;
   index_t at_once = 0;
@@ -48,7 +48,8 @@ struct batch_in_parts {
 using parts_rule = kernels::loss_sums (*)(partial_steps& steps, const batch_in_parts& batch, step_options options,
                                           step_hooks* observer);
 
-/// Tells of a step that is computed in parts: layers as they run, gradients when those of all parts are added up.
+/// Forwards calls of a step in micro-batches to the step hooks: layers as they run, gradients when those of all
+/// micro-batches are added.
 class parts_observer final : public step_hooks {
  public:
   parts_observer(partial_steps& steps, const batch_in_parts& batch, step_hooks* observer) noexcept
@@ -103,9 +104,9 @@ inline kernels::loss_sums train_in_parts(partial_steps& steps, const batch_in_pa
 
 }  // namespace detail
 
-/// The number of examples in a part of a batch that is computed in parts; 0: all at once.
+/// The number of examples of a micro-batch; 0: the whole batch at once.
 ///
-/// Only programs that set the option compile the code of steps in parts.
+/// Only programs that set the option compile the code for micro-batches.
 struct micro_batches {
   micro_batches() = default;
   /// @throws configuration_error when the number is negative
@@ -116,7 +117,9 @@ struct micro_batches {
     }
   }
 
+  /// Examples of a micro-batch; 0: the whole batch at once.
   index_t examples = 0;
+  /// Runs a step in micro-batches; null: the whole batch at once.
   detail::parts_rule train = nullptr;
 };
 

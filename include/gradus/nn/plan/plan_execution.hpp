@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Plans how a layer graph runs.
+// The planner: makes an execution plan from a layer graph.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -19,7 +19,7 @@ namespace gradus::nn {
 
 namespace detail {
 
-/// Assigns slots, fuses layers, and decides who writes which gradient and what lies where.
+/// Assigns slots, fuses layers, chooses the writer of each gradient, and assigns memory offsets.
 class plan_builder {
   using duty = execution_plan::duty;
 
@@ -62,7 +62,7 @@ class plan_builder {
       const auto& node = graph_.nodes[i];
       const std::size_t first_input = node.inputs.front();
       const std::size_t slot = plan_.slot_of_value[first_input];
-      // A chain of single consumers from the slot's producer to here: nobody else reads what this node replaces.
+      // True if every value from the slot's producer to here has one consumer: no other node reads the replaced value.
       const bool sole_reader = states_[slot].exclusive && consumers_[first_input] == 1;
       if (node.traits.aliases_input) {
         plan_.nodes[i].forward = false;
@@ -110,7 +110,7 @@ class plan_builder {
       const std::size_t other = node.inputs[1 - k];
       const std::size_t slot = plan_.slot_of_value[term];
       const std::size_t producer = plan_.slots[slot].producer;
-      // The other term must be there when the producer runs, and must not be what it reads.
+      // The other term must be computed before the producer runs, and must not be its input.
       const bool fits = producer != execution_plan::none && producer + 1 == term && states_[slot].exclusive &&
                         consumers_[term] == 1 && !plan_.slots[slot].relu && other <= producer &&
                         plan_.nodes[producer].residual == execution_plan::none &&
@@ -124,21 +124,21 @@ class plan_builder {
 
   [[nodiscard]] const plan_optimizations& optimizations() const { return options_.optimizations; }
 
-  /// Whether a ReLU may write over the value, alone or as a part of the producer.
+  /// True if a ReLU may overwrite the value, in place or fused into the producer.
   [[nodiscard]] bool takes_activation(std::size_t slot) const {
     return replaceable(slot) &&
            (optimizations().relu_in_place ||
             (optimizations().fuse_activations && graph_.nodes[plan_.slots[slot].producer].traits.fuses_activation));
   }
 
-  /// Whether the producer's backward pass can do without the value as it wrote it.
+  /// True if the producer's backward pass does not read the value as the producer wrote it.
   [[nodiscard]] bool replaceable(std::size_t slot) const {
     const std::size_t producer = plan_.slots[slot].producer;
     return producer != execution_plan::none && !graph_.nodes[producer].traits.backward_reads_output;
   }
 
   GRADUS_COLD void decide_gradients() {
-    std::vector<unsigned char> differentiable(count_ + 1);  // of each value: whether a parameter reaches it
+    std::vector<unsigned char> differentiable(count_ + 1);  // for each value: 1 if a parameter reaches it
     for (std::size_t i = 0; i < count_; ++i) {
       bool any = graph_.nodes[i].has_parameters;
       for (const std::size_t value : graph_.nodes[i].inputs) {
@@ -153,8 +153,8 @@ class plan_builder {
     for (std::size_t slot = 0; slot < slots; ++slot) {
       states_[slot].gradient_of = slot;
     }
-    // `writer` adds to the gradient of `value`; where that begins with the gradient of `same_as`, they share memory.
-    // `masker` masks it if it is complete with this.
+    // `writer` adds to the gradient of `value`. If that begins as the gradient of `same_as`, the two share memory.
+    // `masker` masks it if this contribution completes it.
     const auto contribute = [&](execution_plan::gradient_target& target, std::size_t value, std::size_t time,
                                 duty writer, duty masker, std::size_t same_as) {
       const std::size_t slot = plan_.slot_of_value[value];
@@ -175,7 +175,7 @@ class plan_builder {
       state.last_target = &target;
       state.mask_time = time;
     };
-    // Who writes and who masks is decided here and nowhere else: see execution_plan::gradient_target.
+    // All writers and maskers are decided here: see execution_plan::gradient_target.
     if (graph_.has_loss) {
       contribute(plan_.loss_target, graph_.scores, count_, duty::layer, duty::network, execution_plan::none);
     }
@@ -184,7 +184,7 @@ class plan_builder {
       const auto& described = graph_.nodes[i];
       node.targets = dynamic_array<execution_plan::gradient_target>(described.inputs.size());
       const std::size_t out = plan_.slot_of_value[i + 1];
-      // A layer that nothing differentiable reads has no gradient to pass on.
+      // A layer whose output has no gradient does not run backward.
       node.backward = node.backward && differentiable[i + 1] != 0 && states_[out].last_target != nullptr;
       if (!node.backward) {
         continue;
@@ -240,13 +240,13 @@ class plan_builder {
         use(out, backward_time(i));
       }
     }
-    // What forward returns stays until the next step begins: the scores, and values that nobody reads.
+    // Values that forward returns stay until the next step: the scores, and values without a consumer.
     for (std::size_t value = 1; value <= count_; ++value) {
       if (consumers_[value] == 0 || (graph_.has_loss && value == graph_.scores)) {
         use(plan_.slot_of_value[value], count_);
       }
     }
-    dynamic_array<buffer_lifetime> others;  // beside values
+    dynamic_array<buffer_lifetime> others;  // all buffers except values
     dynamic_array<std::size_t*> other_places;
     for (std::size_t s = 1; s < slots; ++s) {
       auto& slot = plan_.slots[s];
@@ -298,7 +298,7 @@ class plan_builder {
       buffers.push_back(others[b]);
       places.push_back(other_places[b]);
     }
-    // What a region writes takes no memory that it gives up: its branches do not run in the order of time.
+    // A region writes no memory that it frees: its branches do not run in the order of time.
     for (const stream_schedule::region& region : plan_.streams.regions) {
       for (buffer_lifetime& buffer : buffers) {
         if (buffer.first >= region.first_time && buffer.first <= region.last_time) {
@@ -325,14 +325,14 @@ class plan_builder {
     plan_.arena_bytes = memory.bytes;
   }
 
-  /// What is known of a slot while the plan is made.
+  /// The state of a slot during planning.
   struct slot_state {
-    bool exclusive = false;                                  // its last value is the only one still read
-    execution_plan::gradient_target* last_target = nullptr;  // what completes its gradient,
+    bool exclusive = false;                                  // only its last value is still read
+    execution_plan::gradient_target* last_target = nullptr;  // the target that completes its gradient,
     duty last_masker = duty::nobody;                         // and who masks it then
     std::size_t mask_time = 0;                               // when its gradient is complete
     std::size_t gradient_of = 0;                             // the slot whose gradient memory it shares
-    std::size_t gradient_first = execution_plan::none;       // the lifetime of its gradient memory
+    std::size_t gradient_first = execution_plan::none;       // lifetime of its gradient memory
     std::size_t gradient_last = 0;
   };
 
@@ -341,13 +341,13 @@ class plan_builder {
   plan_options options_;
   execution_plan plan_;
   dynamic_array<std::size_t> consumers_;     // of each value
-  dynamic_array<slot_state> states_;         // one a slot, and room for more
+  dynamic_array<slot_state> states_;         // one for each slot, with spare entries
   dynamic_array<value_lifetime> lifetimes_;  // likewise
 };
 
 }  // namespace detail
 
-/// Plans a graph.
+/// Makes the execution plan of a graph.
 /// @pre every node has at least one input, and its inputs are earlier values
 [[nodiscard]] GRADUS_COLD inline execution_plan plan_execution(const graph_description& graph,
                                                                const plan_options& options = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Which values are computed again in the backward pass instead of being kept for it.
+// Which values are recomputed in the backward pass instead of being kept for it.
 #pragma once
 
 #include <algorithm>  // std::max, std::min
@@ -16,7 +16,7 @@ namespace gradus::nn {
 
 namespace detail {
 
-/// Chooses the slots of a plan that are computed again; see recomputation for the rule.
+/// Chooses the slots of a plan that are recomputed; `recomputation` states the rule.
 class recompute_chooser {
  public:
   recompute_chooser(const graph_description& graph, std::span<const value_lifetime> values,
@@ -44,7 +44,7 @@ class recompute_chooser {
     }
   }
 
-  /// Writes the choice into the plan and the lifetimes.
+  /// Writes the choice into the execution plan and the lifetimes.
   void choose(execution_plan& plan, std::span<value_lifetime> lifetimes) {
     std::size_t least = arena_bytes();
     dynamic_array<slot> best = slots_;
@@ -75,17 +75,17 @@ class recompute_chooser {
  private:
   struct slot {
     dynamic_array<std::size_t> writers;  // nodes, in the order in which they run
-    dynamic_array<std::size_t> sources;  // slots that they read, but for this one and the input
+    dynamic_array<std::size_t> sources;  // slots that they read, except this one and the input
     bool eligible = false;               // all writers are recomputable
     bool dropped = false;
-    std::size_t chain = 0;  // dropped slots from a kept one to here
+    std::size_t chain = 0;  // number of dropped slots from a kept one to here
     // As in value_lifetime.
     std::size_t kept_last = 0;
     std::size_t again_first = execution_plan::none;
     std::size_t again_last = 0;
   };
 
-  /// Bytes in use at the busiest time, and the sum over all times.
+  /// The largest number of bytes in use at a time, and the sum over all times.
   struct load {
     std::size_t peak = 0;
     std::size_t sum = 0;
@@ -97,7 +97,7 @@ class recompute_chooser {
 
   void drop_greedily(std::size_t longest_chain) {
     for (std::size_t s = 1; s < slots_.size(); ++s) {
-      // What no backward pass reads costs nothing as long as no other slot is computed again from it.
+      // A value that no backward pass reads costs nothing unless another slot is recomputed from it.
       slots_[s].dropped =
           slots_[s].eligible && values_[s].backward_first == execution_plan::none && fits(s, longest_chain);
     }
@@ -117,7 +117,7 @@ class recompute_chooser {
     measure();
   }
 
-  /// Whether slot s, if it is dropped, ends a chain that is short enough.
+  /// True if slot s, when dropped, ends a chain that is short enough.
   bool fits(std::size_t s, std::size_t longest_chain) {
     slot& candidate = slots_[s];
     candidate.chain = 1;
@@ -129,7 +129,7 @@ class recompute_chooser {
     return candidate.chain <= longest_chain;
   }
 
-  /// The lifetimes that follow from what is dropped, and what they cost.
+  /// Sets the lifetimes for the current choice and returns their cost.
   load measure() {
     for (std::size_t s = 1; s < slots_.size(); ++s) {
       slot& each = slots_[s];
@@ -138,7 +138,7 @@ class recompute_chooser {
       each.again_first = each.dropped ? values_[s].backward_first : execution_plan::none;
       each.again_last = each.dropped ? values_[s].backward_last : 0;
     }
-    for (std::size_t s = slots_.size(); s-- > 1;) {  // readers before what they read
+    for (std::size_t s = slots_.size(); s-- > 1;) {  // readers before their sources
       const std::size_t time = slots_[s].again_first;
       for (std::size_t k = 0; time != execution_plan::none && k < slots_[s].sources.size(); ++k) {
         slot& source = slots_[slots_[s].sources[k]];
@@ -200,24 +200,26 @@ inline void choose_recomputed(const graph_description& graph, execution_plan& pl
 
 }  // namespace detail
 
-/// Whether cheap values are computed again in the backward pass instead of being kept for it: true or false.
+/// The option to recompute cheap values in the backward pass instead of keeping them: true or false.
 ///
-/// A value is cheap when the layers that write it say so (layer_traits::recomputable): batch normalization with what is
-/// fused into it, ReLU, sums, concatenation, pooling, local response normalization, dropout. One that is dropped after
-/// its last reader in the forward pass is computed again, once, just before the first backward pass that reads it, from
-/// values that are kept or that are dropped and computed again themselves, and then stays until its last reader. In the
-/// order of the layers, a value is dropped when that lowers the number of bytes in use at the busiest time of a step,
-/// or leaves it and lowers the sum over all times (Chen et al. 2016, "Training deep nets with sublinear memory cost",
-/// with the choice made by measuring the plan). Chains of at most 1, 2, 4 and 8 dropped values, one computed from the
-/// other, are tried, and the smallest arena is taken: where no layers run side by side it is never larger than without
-/// recomputation. The results of a step are the same bits.
+/// A value is cheap if the layers that write it are recomputable (layer_traits::recomputable): batch normalization with
+/// fused layers, ReLU, sums, concatenation, pooling, local response normalization, dropout. A dropped value is freed
+/// after its last reader in the forward pass. It is recomputed once, just before the first backward pass that reads it,
+/// from values that are kept or recomputed themselves, and stays until its last reader.
 ///
-/// The code that chooses is compiled only into programs that set the option.
+/// The rule goes through the values in the order of the layers. It drops a value if that lowers the peak number of
+/// bytes in use, or keeps the peak and lowers the sum over all times (Chen et al. 2016, "Training deep nets with
+/// sublinear memory cost", with the choice made by measuring the plan). It tries chains of at most 1, 2, 4 and 8
+/// dropped values that are computed from each other, and takes the smallest arena. Where no layers run in parallel, the
+/// arena is never larger than without recomputation. The results of a step are bitwise the same.
+///
+/// Only programs that set the option compile the code that chooses.
 struct recomputation {
   recomputation() = default;
+  /// True: cheap values are recomputed.
   recomputation(bool wanted) noexcept : choose{wanted ? &detail::choose_recomputed : nullptr} {}
 
-  recompute_rule choose = nullptr;  ///< null: everything is kept
+  recompute_rule choose = nullptr;  ///< null: every value is kept
 };
 
 }  // namespace gradus::nn

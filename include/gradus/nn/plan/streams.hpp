@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Layers that run side by side: which may, and how the streams of a device run them.
+// Layers that run in parallel: which ones may, and how the streams of a device run them.
 #pragma once
 
 #include <algorithm>  // std::fill, std::max, std::max_element, std::min, std::min_element
@@ -21,10 +21,10 @@ namespace gradus::nn {
 
 namespace detail {
 
-/// Finds the regions of a plan that have branches worth running side by side; see stream_schedule.
+/// Finds the regions of a plan whose branches are worth running in parallel; see stream_schedule.
 class stream_planner {
  public:
-  /// @param gradient_of  of each slot, the slot whose gradient memory it uses
+  /// @param gradient_of  for each slot: the slot whose gradient memory it uses
   GRADUS_COLD stream_planner(const graph_description& graph, const execution_plan& plan,
                              std::span<const std::size_t> gradient_of, std::size_t streams)
       : graph_{graph},
@@ -51,24 +51,24 @@ class stream_planner {
   }
 
  private:
-  /// The step `from` comes before another. If it is not `data`, only the order of their writing counts.
+  /// Step `from` must come before another one. If `data` is false, only the order of their writes matters.
   struct edge {
     std::size_t from = 0;
     bool data = false;
   };
 
-  /// What a step does to the memory of a value or gradient.
+  /// A step's access to the memory of a value or gradient.
   struct access {
     std::size_t time = 0;
     bool write = false;
-    std::size_t previous = 0;  // access of the same memory
+    std::size_t previous = 0;  // the access before this one to the same memory
   };
 
   [[nodiscard]] GRADUS_COLD bool runs(std::size_t time) const {
     return time < count_ ? plan_.nodes[time].forward : time > count_ && plan_.nodes[2 * count_ - time].backward;
   }
 
-  // Memory is numbered: values in the forward pass, values in the backward pass, gradients.
+  // Memory has indices: values in the forward pass, values in the backward pass, gradients.
   [[nodiscard]] std::size_t value(std::size_t v, bool backward) const {
     return plan_.slot_of_value[v] + (backward ? plan_.slots.size() : 0);
   }
@@ -77,7 +77,7 @@ class stream_planner {
   }
 
   GRADUS_COLD void add(std::size_t time, std::size_t memory, bool write) {
-    // A value that is computed again is written by whoever reads it first, so that reading it is a matter of order.
+    // A recomputed value is written by its first reader, so even reads must be ordered.
     const bool again = memory >= plan_.slots.size() && memory < 2 * plan_.slots.size();
     for (std::size_t a = last_access_[memory]; a != execution_plan::none; a = accesses_[a].previous) {
       if (accesses_[a].time != time && (write || accesses_[a].write)) {
@@ -132,7 +132,7 @@ class stream_planner {
     return time;
   }
 
-  /// Joins two branches under the earlier of their first steps. @return whether they were two
+  /// Joins two branches under the earlier of their first steps. Returns true if they were different.
   GRADUS_COLD bool join(std::size_t a, std::size_t b) {
     a = branch_of(a);
     b = branch_of(b);
@@ -140,7 +140,7 @@ class stream_planner {
     return a != b;
   }
 
-  /// From every step on, the steps until the one that makes a single branch of several.
+  /// Finds regions in [first, end). A region ends at the step that joins several branches into one.
   GRADUS_COLD void find_regions(std::size_t first, std::size_t end) {
     while (first < end) {
       std::size_t branches = 0;
@@ -166,12 +166,13 @@ class stream_planner {
     }
   }
 
-  /// @return whether running the branches of [first, end) side by side is worth it; then they are in the schedule
+  /// Puts the branches of [first, end) into the schedule if running them in parallel is worth it; returns whether it
+  /// is.
   GRADUS_COLD bool take_region(std::size_t first, std::size_t end) {
     for (std::size_t time = first; time < end; ++time) {
       branch_[time] = time;
     }
-    // A branch waits only for those that begin before it: where it would have to wait for a later one, they are one.
+    // A branch waits only for earlier branches: branches that would wait for a later one are joined.
     for (bool again = true; again;) {
       again = false;
       for (std::size_t time = first; time < end; ++time) {
@@ -192,10 +193,10 @@ class stream_planner {
           work += time < count_ ? graph_.nodes[time].work : 2 * graph_.nodes[2 * count_ - time].work;
         }
       }
-      *std::min_element(busy_.begin(), busy_.end()) += work;  // whichever stream is free takes the next branch
+      *std::min_element(busy_.begin(), busy_.end()) += work;  // the first free stream takes the next branch
       all += work;
     }
-    // Alone, an operation has the threads of all streams; they are used a little better apart.
+    // An operation that runs by itself uses the threads of all streams. Separate streams use them slightly better.
     if (*std::max_element(busy_.begin(), busy_.end()) > 0.75 * all) {
       return false;
     }
@@ -228,12 +229,12 @@ class stream_planner {
   std::span<const std::size_t> gradient_of_;
   std::size_t count_;
   stream_schedule schedule_;
-  dynamic_array<double> busy_;              // of each stream
+  dynamic_array<double> busy_;              // work of each stream
   dynamic_array<access> accesses_;          // in the order of time
   dynamic_array<std::size_t> last_access_;  // of each memory
   dynamic_array<edge> edges_;               // in the order of the later step
-  dynamic_array<std::size_t> first_edge_;   // to each step
-  dynamic_array<std::size_t> branch_;       // of each step in a region: an earlier one of the same, or itself
+  dynamic_array<std::size_t> first_edge_;   // index of the first edge to each step
+  dynamic_array<std::size_t> branch_;       // for each step in a region: an earlier one of its branch, or itself
 };
 
 GRADUS_COLD inline stream_schedule plan_streams(const graph_description& graph, const execution_plan& plan,
@@ -241,8 +242,8 @@ GRADUS_COLD inline stream_schedule plan_streams(const graph_description& graph, 
   return stream_planner{graph, plan, gradient_of, streams}.build();
 }
 
-/// Runs the branches of a region. The streams take them in their order, and a step waits only for steps of branches
-/// that were taken before, so that every wait ends whatever the number of threads is.
+/// Runs the branches of a region. Streams take branches in order, and a step waits only for steps of branches that were
+/// taken before it, so every wait ends for any number of threads.
 class stream_runner final : public region_runner {
  public:
   explicit stream_runner(const execution_plan& plan)
@@ -279,7 +280,7 @@ class stream_runner final : public region_runner {
         }
       } catch (...) {
         failed_.store(true, std::memory_order_release);
-        for (; step < begins[1]; ++step) {  // nobody waits for what will not come
+        for (; step < begins[1]; ++step) {  // so that no other step waits for ever
           finish(plan_.streams.steps[step].time);
         }
         throw;
@@ -313,7 +314,7 @@ class stream_runner final : public region_runner {
   }
 
   const execution_plan& plan_;
-  dynamic_array<std::atomic<std::uint32_t>> done_;  // of each step: the last round in which it ran
+  dynamic_array<std::atomic<std::uint32_t>> done_;  // for each step: the last round in which it ran
   std::uint32_t round_ = 0;
   const stream_schedule::region* region_ = nullptr;
   pass_steps* steps_ = nullptr;
@@ -327,17 +328,18 @@ class stream_runner final : public region_runner {
 
 }  // namespace detail
 
-/// Whether branches of a network that do not depend on each other, such as those of an Inception module, run side by
-/// side on the streams of the device (cpu_options::inter_op_threads): true or false. Without streams it changes
-/// nothing.
+/// The option to run independent branches of a network, such as those of an Inception module, in parallel on the
+/// streams of the device (cpu_options::inter_op_threads): true or false. Has no effect without streams.
 ///
 /// Only programs that set the option compile the code that plans and runs branches.
 struct branch_parallelism {
   branch_parallelism() = default;
+  /// True: branches run in parallel.
   branch_parallelism(bool wanted) noexcept
       : plan{wanted ? &detail::plan_streams : nullptr}, make_runner{wanted ? &detail::make_stream_runner : nullptr} {}
 
   stream_rule plan = nullptr;  ///< null: layers run one after another
+  /// Makes the object that runs the regions; null: layers run one after another.
   std::shared_ptr<detail::region_runner> (*make_runner)(const execution_plan& plan) = nullptr;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What a network hands to a layer when a pass comes to it, whatever the layout is.
+// The arguments of a layer's passes without the layout type.
 #pragma once
 
 #include <cstddef>  // std::byte, std::size_t
@@ -14,7 +14,7 @@
 
 namespace gradus::nn::detail {
 
-/// A dense batch of images, in the order of the network's layout.
+/// A dense batch of images in the memory order of the network's layout.
 template <class Element>
 struct image_memory {
   Element* data = nullptr;
@@ -23,19 +23,19 @@ struct image_memory {
   [[nodiscard]] index_t examples() const noexcept { return shape[0]; }
 };
 
-/// One gradient that a layer writes; without memory, nobody wants it.
+/// Where and how a layer writes one gradient; null data means that the gradient is not needed.
 template <class Element>
 struct gradient_memory {
   image_memory<Element> images;
   kernels::backward_epilogue<Element> epilogue;
 };
 
-/// What both passes of a layer are given.
+/// The arguments that both passes of a layer have in common.
 template <class Element, class Device>
 struct layer_call {
   Device& device;
   void* layer;        ///< graph::node::passes
-  std::size_t place;  ///< of the first of as many inputs as any layer has, counted over the streams
+  std::size_t place;  ///< index of the call's first input in the arrays of inputs of all streams
   std::span<const image_memory<const Element>> inputs;
   image_memory<Element> output;
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Who runs the branches of a region, as a pass sees it.
+// The interface between a pass over the layers and the code that runs the branches of a region.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -9,7 +9,7 @@
 
 namespace gradus::nn::detail {
 
-/// What a pass over the layers calls.
+/// The operations of a pass over the layers.
 class pass_steps {
  public:
   pass_steps() = default;
@@ -18,23 +18,23 @@ class pass_steps {
 
   static constexpr std::size_t alone = execution_plan::none;
 
-  /// Runs one layer on a stream, or `alone`.
+  /// Runs one layer on a stream; `alone`: on the device itself.
   virtual void run(std::size_t layer, std::size_t stream) = 0;
-  /// Calls body(object, i) once for each stream i, at the same time as far as there are threads.
+  /// Calls body(object, i) once for each stream i, in parallel if there are enough threads.
   virtual void on_all_streams(void (*body)(void* object, std::size_t stream), void* object) = 0;
 
  protected:
   ~pass_steps() = default;
 };
 
-/// Runs the branches of a region side by side. A pointer and not a virtual function: compilers put the only
-/// implementation that they know of into every call, also where a program never makes one.
+/// Runs the branches of a region in parallel. It holds a function pointer instead of a virtual function: compilers
+/// inline the only implementation that they see into every call, even in programs that never use it.
 class region_runner {
  public:
   region_runner(const region_runner&) = delete;
   region_runner& operator=(const region_runner&) = delete;
 
-  /// @throws what the first layer that fails throws, when no stream runs any more
+  /// @throws the exception of the first layer that fails, after all streams have stopped
   void run(const stream_schedule::region& region, pass_steps& steps) { run_(*this, region, steps); }
 
  protected:

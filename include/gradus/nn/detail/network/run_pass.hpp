@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How a pass runs the layers of a network: one after another, but for regions whose branches run side by side.
+// A pass over the layers: one after another, except for regions whose branches run in parallel.
 #pragma once
 
 #include <cstddef>  // std::size_t
@@ -14,8 +14,8 @@
 
 namespace gradus::nn::detail {
 
-/// Runs all layers forward, or all backward, and tells the observer in the order of the layers: of those that run side
-/// by side, before all of them what is about to run, and afterwards what has.
+/// Runs all layers forward, or all backward, and calls the step hooks in the order of the layers. For layers that run
+/// in parallel it calls before_layer for all of them first, and after_layer when all are done.
 GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions, phase which,
                                  pass_steps& steps, step_hooks* observer) {
   const std::size_t count = plan.nodes.size();

@@ -17,16 +17,16 @@
 
 namespace gradus::detail {
 
-/// Elements that one task computes. Fixed, and a multiple of every packet's width: results do not depend on threads.
+/// Elements of one task. Fixed, and a multiple of every packet's width, so that results do not depend on threads.
 inline constexpr index_t evaluation_grain = 16384;
 
-/// Can the values of the node be written as packets? (Masks of comparisons cannot.)
+/// True if the node's values can be written as packets. (Masks of comparisons cannot.)
 template <class Node>
 inline constexpr bool writes_packets =
     Node::vectorizable&& std::same_as<typename Node::packet_element, typename Node::value_type>;
 
-/// The last `count` elements of a range, fewer than a packet holds, by packets all the same: one that overlaps the
-/// elements before, of which the new lanes are written (`out` may be what is read).
+/// Writes the last `count` elements of a range, fewer than a packet holds. It computes a packet that overlaps the
+/// elements before and writes only the new SIMD lanes (`out` may be memory that is read).
 template <class Cursor, class Element>
 GRADUS_NEVER_INLINE void write_last(const Cursor& cursor, index_t begin, index_t count, bool first,
                                     Element* out) noexcept {
@@ -34,7 +34,7 @@ GRADUS_NEVER_INLINE void write_last(const Cursor& cursor, index_t begin, index_t
   constexpr index_t width = packet_width<Element>;
   std::array<Element, static_cast<std::size_t>(width)> lanes;
   index_t skipped = 0;
-  if (first) {  // elements before `begin` may be another thread's
+  if (first) {  // elements before `begin` may belong to another thread
     Eigen::internal::pstoreu(lanes.data(), cursor.template first_lanes<packet>(begin, count));
   } else {
     skipped = width - count;
@@ -45,9 +45,9 @@ GRADUS_NEVER_INLINE void write_last(const Cursor& cursor, index_t begin, index_t
   }
 }
 
-/// out[i] = cursor(begin + i) for i in [0, count): some or all elements of a row, of which those before `begin` fill
-/// packets. Where packets have other bits than single elements, all elements of a row that fills a packet are computed
-/// by packets, and none of a shorter one: the bits of an element do not depend on its position.
+/// out[i] = cursor(begin + i) for i in [0, count): all or some elements of a row; the elements before `begin` fill
+/// whole packets. Where packets and single elements have different bits, a row of at least one packet is computed by
+/// packets only, and a shorter row by elements only: the bits of an element do not depend on its position.
 template <bool Vectorizable, class Cursor, class Element>
 GRADUS_ALWAYS_INLINE void write_range(const Cursor& cursor, index_t begin, index_t count, Element* out) noexcept {
   index_t i = 0;
@@ -69,7 +69,7 @@ GRADUS_ALWAYS_INLINE void write_range(const Cursor& cursor, index_t begin, index
   }
 }
 
-/// Computes the values of `node` to `out`, in memory order. `out` may be memory that the node reads.
+/// Writes the values of `node` to `out`, in memory order. `out` may be memory that the node reads.
 template <class Node>
 void evaluate_to(cpu& device, typename Node::value_type* out, const Node& node) {
   const auto& shape = node.extents();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Matrix products and copies in another order of the axes on the CPU.
+// Matrix products, and copies to another memory order, on the CPU.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::Map
@@ -15,11 +15,11 @@
 
 namespace gradus::detail {
 
-/// A stored matrix, or its transpose.
+/// A stored matrix, read as it is or as its transpose.
 template <class Element>
 struct matrix_reference {
   const Element* data;
-  index_t rows;  // as stored, row by row
+  index_t rows;  // as stored, row-major
   index_t columns;
   bool transposed;
 };
@@ -36,7 +36,7 @@ void multiply_matrices(cpu& device, Element* out, const matrix_reference<Element
   if (rows * columns == 0) {
     return;
   }
-  constexpr index_t task_products = index_t{1} << 21U;  // some 100 microseconds: far more than handing over a task
+  constexpr index_t task_products = index_t{1} << 21U;  // about 100 microseconds: much longer than the start of a task
   const index_t grain = std::max(index_t{16}, task_products / std::max(index_t{1}, inner * columns));
   const map a{left.data, left.rows, left.columns};
   const map b{right.data, right.rows, right.columns};
@@ -56,8 +56,8 @@ void multiply_matrices(cpu& device, Element* out, const matrix_reference<Element
   });
 }
 
-/// Copies a dense tensor into the memory order of the destination. The extents and the source's strides are given in
-/// that order, slowest first.
+/// Copies a dense tensor into the memory order of the destination. Extents and source strides are in that order,
+/// slowest axis first.
 template <class Element, std::size_t Rank>
 void copy_reordered(cpu& device, Element* out, const Element* from, const std::array<index_t, Rank>& shape,
                     const std::array<index_t, Rank>& strides) {
@@ -73,7 +73,7 @@ void copy_reordered(cpu& device, Element* out, const Element* from, const std::a
   if (planes * lines * length == 0) {
     return;
   }
-  // In tiles, so that the cache lines of the source are used whole.
+  // Tiles use whole cache lines of the source.
   constexpr index_t tile = 16;
   const index_t tile_rows = (lines + tile - 1) / tile;
   const index_t grain = std::max(index_t{1}, 16384 / (tile * length));

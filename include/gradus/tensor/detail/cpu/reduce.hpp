@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Reductions on the CPU: in blocks that do not depend on the number of threads, combined in their order.
+// Reductions on the CPU, in blocks that do not depend on the number of threads and are combined in order.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::max, std::min
@@ -20,13 +20,13 @@
 
 namespace gradus::detail {
 
-/// A loop over the axes in memory order, of which some are reduced. Neighbours of one kind are joined where the node
-/// allows it, so that a sum over whole images runs over long rows.
+/// A loop over the axes in memory order, some of which are reduced. Adjacent axes of one kind (kept or reduced) are
+/// merged if the node allows it, so that a sum over whole images runs over long rows.
 template <int Rank>
 struct reduction_loop {
   struct loop_axis {
     index_t extent;
-    index_t place;  // the distance of neighbours in the logical order of the kept, or of the reduced, elements
+    index_t place;  // stride in the logical order of the kept, or of the reduced, elements
     bool reduced;
   };
   std::array<loop_axis, static_cast<std::size_t>(Rank) + 1> axes{};
@@ -34,7 +34,7 @@ struct reduction_loop {
 
   [[nodiscard]] const loop_axis& fastest() const noexcept { return axes[static_cast<std::size_t>(count - 1)]; }
 
-  /// What the number `index` of the slower axes of one kind means: the row, and the place of its first element.
+  /// The row and the logical index of its first element for an index over the slower axes of one kind.
   struct position {
     index_t row = 0;
     index_t place = 0;
@@ -54,7 +54,7 @@ struct reduction_loop {
     }
     return result;
   }
-  /// The number of rows that the slower axes of one kind make.
+  /// The number of rows over the slower axes of one kind.
   [[nodiscard]] index_t rows(bool reduced) const noexcept {
     index_t result = 1;
     for (int i = 0; i + 1 < count; ++i) {
@@ -93,7 +93,7 @@ template <class Layout, unsigned Reduced, int Rank>
   return loop;
 }
 
-/// Folds count elements from `begin` on into one state, in a fixed number of chains.
+/// Folds `count` elements from `begin` on into one state, in a fixed number of chains.
 template <class Kind, bool Vectorizable, class Cursor, class State>
 void fold_range(const Cursor& cursor, index_t begin, index_t count, index_t place, index_t step,
                 State& state) noexcept {
@@ -121,7 +121,7 @@ void fold_range(const Cursor& cursor, index_t begin, index_t count, index_t plac
   }
 }
 
-/// Adds each of count elements to a state of its own.
+/// Folds each of `count` elements into its own state.
 template <class Kind, bool Vectorizable, class Cursor, class State>
 void fold_each(const Cursor& cursor, index_t begin, index_t count, index_t place, State* states) noexcept {
   using element = typename Kind::element_type;
@@ -150,7 +150,7 @@ class temporary_states {
   shared_buffer<cpu> buffer_;
 };
 
-/// Reduces the axes in `Reduced`; the result has the kept axes in logical order.
+/// Reduces the axes in `Reduced`. The result has the kept axes in logical order.
 template <class Kind, unsigned Reduced, class Node>
 [[nodiscard]] auto reduce(cpu& device, const Node& node) {
   using state = typename Kind::state;
@@ -168,7 +168,7 @@ template <class Kind, unsigned Reduced, class Node>
   const index_t groups = results == 0 ? 0 : loop.rows(false);
   const index_t group_rows = folded == 0 ? 0 : loop.rows(true);
   const index_t width = along_row ? 1 : length;
-  // A task takes some rows of a group, or a piece of a row that is long.
+  // A task takes several rows of a group, or a piece of a long row.
   const index_t piece = along_row ? std::min(length, evaluation_grain) : length;
   const index_t pieces = piece == 0 ? 0 : (length + piece - 1) / piece;
   const index_t task_rows = std::max(index_t{1}, evaluation_grain / std::max(index_t{1}, length));
@@ -200,7 +200,7 @@ template <class Kind, unsigned Reduced, class Node>
       result.data()[place + i * loop.fastest().place] = Kind::finish(states[i], folded);
     }
   };
-  if (groups == 1 && width == 1 && blocks <= 1) {  // in one go
+  if (groups == 1 && width == 1 && blocks <= 1) {  // one task
     state total = Kind::initial();
     if (blocks == 1) {
       fold_block(0, 0, &total);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Computing expressions: assign, evaluate.
+// Evaluation of nodes into temporaries and views.
 #pragma once
 
 #include <concepts>     // std::same_as
@@ -18,7 +18,7 @@ template <class Node>
 using evaluated_leaf =
     leaf<typename Node::value_type, Node::rank, typename Node::layout_type, typename Node::device_type>;
 
-/// A node that its device can compute.
+/// A node that its device can evaluate.
 template <class Node>
 concept computable = requires(const Node& node, typename Node::value_type* out) {
   evaluate_to(node.device(), out, node);
@@ -32,7 +32,7 @@ constexpr bool require_computable() {
   return true;
 }
 
-/// The values of a node in a temporary.
+/// Evaluates a node into a temporary.
 template <class Node>
 [[nodiscard]] evaluated_leaf<Node> evaluate_stored(const Node& node) {
   static_assert(require_computable<Node>());
@@ -42,7 +42,7 @@ template <class Node>
   return std::move(result).done();
 }
 
-/// Writes the values of a node to a view.
+/// Evaluates a node into a view.
 template <class Element, int Rank, class Layout, class Device, class Node>
 void assign_node(const tensor_view<Element, Rank, Layout, Device>& destination, const Node& node) {
   static_assert(!std::is_const_v<Element>, "gradus: assignment to a view of const elements");

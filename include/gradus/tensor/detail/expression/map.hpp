@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Element-wise nodes, and how operands of other kinds (tensors, scalars, vectors) enter them.
+// Element-wise nodes, and the conversion of their operands (tensors, scalars, values along axes).
 #pragma once
 
 #include <algorithm>    // std::all_of, std::find, std::max, std::max_element
@@ -20,11 +20,11 @@
 
 namespace gradus::detail {
 
-/// Are the packets of a node its values? (Those of comparisons are masks.)
+/// True if the packets of a node hold its values. (Packets of comparisons are masks.)
 template <class Node>
 inline constexpr bool same_as_packet = std::same_as<typename Node::value_type, typename Node::packet_element>;
 
-/// Type number K of a list.
+/// The K-th type of a list.
 template <std::size_t K, class First, class... Rest>
 struct nth : nth<K - 1, Rest...> {};
 template <class First, class... Rest>
@@ -44,8 +44,8 @@ template <std::size_t K, class First, class... Rest>
 template <class Operation, class... Children>
 class map;
 
-/// One of several values that lie side by side: as a base it costs the compiler a fraction of what a std::tuple does,
-/// and an expression with its derivatives has hundreds of them.
+/// One of several values of a node. As a base class it compiles in a fraction of the time of a std::tuple, and an
+/// expression with its derivatives has hundreds of them.
 template <std::size_t K, class Value>
 struct part {
   Value value;
@@ -75,7 +75,7 @@ class map_cursor<Operation, std::index_sequence<K...>, Cursors...> : part<K, Cur
 template <class Operation, class Indices, class... Children>
 class map_children;
 
-/// What a map does with all its children.
+/// The functions of a map that call all of its children.
 template <class Operation, std::size_t... K, class... Children>
 class map_children<Operation, std::index_sequence<K...>, Children...> : part<K, Children>... {
  public:
@@ -144,7 +144,7 @@ class map : public expression_base, public map_children<Operation, std::index_se
   }
 };
 
-/// The rank that an operand brings: scalars and vectors without a shape of their own adapt to the others.
+/// The rank of an operand; scalars and values along axes have no shape of their own and adapt to the others.
 template <class Node>
 inline constexpr int shape_rank = [] {
   if constexpr (expression<Node>) {
@@ -154,7 +154,7 @@ inline constexpr int shape_rank = [] {
   }
 }();
 
-/// The operand as a node of the shape, layout and device of `prototype`.
+/// Converts the operand to a node with the shape, layout and device of `prototype`.
 template <class Scalar, class Node, class Prototype>
 [[nodiscard]] auto bind(std::string_view operation, Node node, const Prototype& prototype) {
   using layout = typename Prototype::layout_type;
@@ -187,7 +187,7 @@ template <class Scalar, class Node, class Prototype>
   }
 }
 
-/// The element type that scalars take, and that the operands from number `First` on must share.
+/// The element type of scalars, which the operands with index `First` and above must share.
 template <std::size_t First, class... Nodes>
 struct common_element {
   template <class Node>
@@ -207,7 +207,7 @@ struct common_element {
     }
     return k;
   }();
-  static_assert(!is_number[chosen], "gradus: an operation on numbers alone: give it a tensor");
+  static_assert(!is_number[chosen], "gradus: an operation on numbers only: give it a tensor");
   using type = typename element<typename nth<chosen, Nodes...>::type>::type;
 
   static constexpr std::array<bool, sizeof...(Nodes)> same{
@@ -216,7 +216,7 @@ struct common_element {
                 "gradus: operands of different element types in one expression: use cast<...>(x)");
 };
 
-/// The operand as values along axes: its axes, as bits, and the rank of the tensors that it adapts to, 0 for any.
+/// For values along axes: the axes, as bits, and the rank of the tensors that they adapt to, 0 for any.
 template <class Node>
 struct along_axes {
   static constexpr unsigned mask = 0;
@@ -228,7 +228,7 @@ struct along_axes<along_vector<Value, Rank, Mask>> {
   static constexpr int rank = Rank;
 };
 
-/// The axes of `Mask` numbered within those of `All`: bit i is the i-th axis of `All`.
+/// The axes of `Mask` renumbered within those of `All`: bit i is the i-th axis of `All`.
 template <unsigned Mask, unsigned All>
 inline constexpr unsigned axes_within = [] {
   unsigned result = 0;
@@ -241,7 +241,7 @@ inline constexpr unsigned axes_within = [] {
   return result;
 }();
 
-/// Writes the extents of values along `Mask` to the axes that they have in the shape of values along `All`.
+/// Writes the extents of values along `Mask` into the shape of values along `All`.
 template <unsigned All, class Node>
 void put_extents(std::array<index_t, static_cast<std::size_t>(std::popcount(All))>& shape, const Node& node) {
   if constexpr (is_along<Node>) {
@@ -254,7 +254,7 @@ void put_extents(std::array<index_t, static_cast<std::size_t>(std::popcount(All)
   }
 }
 
-/// Values along `Mask` as values along axes of the shape of all operands, or as they are if they have all of its axes.
+/// Values along `Mask` as values along some axes of the common shape; unchanged if they have all of its axes.
 template <unsigned All, class Node>
 [[nodiscard]] auto within_axes(Node node) {
   if constexpr (!is_along<Node>) {
@@ -267,14 +267,15 @@ template <unsigned All, class Node>
   }
 }
 
-/// An operation on numbers and values along axes, without a tensor of all axes: values along the axes of any of them;
-/// a matrix where per_row meets per_column.
+/// An operation on numbers and values along axes, without a tensor of all axes. The result has the axes of all
+/// operands; per_row and per_column give a matrix.
 template <class Operation, std::size_t First, class... Nodes>
 [[nodiscard]] auto make_map_along(Nodes... nodes) {
   constexpr unsigned all = (0U | ... | along_axes<Nodes>::mask);
   constexpr int rank = std::max({along_axes<Nodes>::rank...});
-  static_assert(((along_axes<Nodes>::rank == 0 || along_axes<Nodes>::rank == rank) && ...),
-                "gradus: per_channel stands beside images; per_row and per_column beside tensors of rank 2");
+  static_assert(
+      ((along_axes<Nodes>::rank == 0 || along_axes<Nodes>::rank == rank) && ...),
+      "gradus: per_channel needs images in the same expression; per_row and per_column need a tensor of rank 2");
   using scalar = typename common_element<First, Nodes...>::type;
   constexpr std::array<bool, sizeof...(Nodes)> is_one{is_along<Nodes>...};
   constexpr auto one = static_cast<std::size_t>(std::find(is_one.begin(), is_one.end(), true) - is_one.begin());
@@ -308,7 +309,7 @@ template <class Operation, std::size_t First, class... Nodes>
   }
 }
 
-/// The node Operation(operands...). The operands from number `First` on share their element type.
+/// The node Operation(operands...). The operands with index `First` and above have one element type.
 /// @throws shape_error when the shapes differ
 template <class Operation, std::size_t First = 0, class... Operands>
 [[nodiscard]] auto make_map(Operands&&... operands) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The element-wise operations: on one element, on a packet, and their derivatives.
+// The element-wise operations: on an element, on a packet, and their derivatives.
 //
-// derivative<K>(adjoint, self, operands...) is the adjoint of operand K as an expression; self is the operation's own
-// value. Operations without `derivative` are not differentiable. `compared` is how many of the operands, from the first
-// on, the derivatives compare; the result of an `exact` operation is not rounded: two computations of it give the same
-// bits.
+// derivative<K>(adjoint, self, operands...) is the adjoint of operand K as an expression; self is the value of the
+// operation. Operations without `derivative` are not differentiable. The derivatives compare the first `compared`
+// operands. The result of an `exact` operation is not rounded: it has the same bits each time it is computed.
 //
-// `approximated` are functions of which packets compute other bits than the standard library does for an element. What
-// has packets and such a function is computed by packets throughout, so that no element depends on its position.
+// For `approximated` functions, packets have other bits than the standard library's results for single elements. An
+// expression with packets and such a function is computed by packets only, so that an element does not depend on its
+// position.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::internal packet operations
@@ -33,7 +33,7 @@ struct operation_traits {
   static constexpr bool approximated = false;
 };
 
-/// What operations have in common: the result has the operands' type, and packets exist for real elements.
+/// Base of arithmetic operations: the result has the operands' type, and real elements have packets.
 struct operation_base : operation_traits {
   template <class First, class...>
   struct result {
@@ -43,7 +43,7 @@ struct operation_base : operation_traits {
   static constexpr bool vectorizable = real_element<Element>;
 };
 
-/// Comparisons and logic: the result is bool; as a packet, a mask.
+/// Base of comparisons and logic: the result is bool; in packets, a mask.
 struct predicate_base : operation_traits {
   static constexpr bool exact = true;
   template <class...>
@@ -130,8 +130,8 @@ struct divide_operation : operation_base {
   }
 };
 
-/// Halves the adjoint where both operands are equal, so that minimum(x, x) has the derivative of x. A NaN in either
-/// operand is the result, and gives the adjoint to both.
+/// Halves the adjoint where both operands are equal, so that minimum(x, x) has the derivative of x. If an operand is
+/// NaN, the result is NaN and both operands receive the adjoint.
 struct minimum_operation : operation_base {
   static constexpr std::string_view name = "minimum";
   static constexpr bool exact = true;
@@ -176,7 +176,7 @@ struct maximum_operation : operation_base {
   }
 };
 
-/// Gives the whole adjoint to one operand: to x inside [low, high] and on its borders, else to the bound that is the
+/// Gives the whole adjoint to one operand: to x inside [low, high] and at its borders, else to the bound that is the
 /// result.
 struct clamp_operation : operation_base {
   static constexpr std::string_view name = "clamp";
@@ -211,7 +211,7 @@ struct negate_operation : operation_base {
   }
   template <class Packet>
   static Packet packet(const Packet& a) noexcept {
-    // Not pnegate, which is 0 - a with AVX: 0 has a negative as well.
+    // Not pnegate: with AVX it computes 0 - a, which loses the sign of zero.
     using element_type = typename packets::unpacket_traits<Packet>::type;
     return packets::pxor(a, packets::pset1<Packet>(-element_type{0}));
   }
@@ -277,7 +277,7 @@ struct sqrt_operation : operation_base {
   }
 };
 
-/// The root of a sum of squares: where it is 0 so is its derivative, the smallest of its subgradients.
+/// The root of a sum of squares. Where it is 0, its derivative is 0, the smallest subgradient.
 struct norm_operation : sqrt_operation {
   static constexpr std::string_view name = "norm_l2";
   template <int K>
@@ -319,7 +319,7 @@ struct sigmoid_operation : operation_base {
   static Packet packet(const Packet& a) noexcept {
     using element_type = typename packets::unpacket_traits<Packet>::type;
     const Packet one = packets::pset1<Packet>(element_type{1});
-    // Out of the range of pexp the result is 1, or below the smallest normal number.
+    // Outside the range of pexp the result is 1, or below the smallest normal number.
     return packets::pdiv(one, packets::padd(one, packets::pexp(packets::pnegate(a))));
   }
   template <int K>
@@ -374,7 +374,7 @@ struct pow_operation : operation_base {
   template <int K>
   static auto derivative(const auto& adjoint, const auto&, const auto& a, const auto& b) {
     static_assert(K == 0);
-    // x^0 is 1 everywhere: its derivative 0 x^-1 would not be a number at 0.
+    // x^0 is 1 everywhere, but its derivative 0 x^-1 would be NaN at 0.
     return adjoint * (b.value() * pow(a, b.value() == 0 ? b.value() : b.value() - 1));
   }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory that the copies of an expression share: of temporaries and of tensors that were moved into it.
+// Memory that copies of an expression share: temporaries, and tensors that were moved into it.
 #pragma once
 
 #include <array>     // std::array
@@ -15,11 +15,11 @@
 
 namespace gradus::detail {
 
-/// Small blocks of host memory, kept for reuse by the thread that gave them back: a temporary of a small expression
-/// then costs no call of the allocator.
+/// A cache of small blocks of host memory for each thread: temporaries of small expressions then need no call of the
+/// allocator.
 class block_cache {
  public:
-  static constexpr std::size_t block_bytes = 4096 + 64;  // a small temporary and the head of its buffer
+  static constexpr std::size_t block_bytes = 4096 + 64;  // a small temporary and the header of its buffer
   static constexpr std::size_t alignment = 64;
 
   [[nodiscard]] static void* take() {
@@ -41,7 +41,7 @@ class block_cache {
   }
 
  private:
-  // Without a destructor, so that it can be asked while a thread ends.
+  // Has no destructor, so that it can be used while a thread ends.
   struct state {
     std::array<void*, 16> blocks;
     int count;
@@ -65,13 +65,13 @@ class block_cache {
   }
 };
 
-/// A counted reference to device memory; the last owner frees it. Empty for memory of somebody else.
+/// A counted reference to device memory; the last owner frees it. Empty for memory of another owner.
 template <class Device>
 class shared_buffer {
  public:
   shared_buffer() noexcept = default;
 
-  /// New memory, not initialized. @throws device_error when there is not enough
+  /// Allocates memory, not initialized. @throws device_error when there is not enough
   shared_buffer(Device& device, std::size_t bytes) {
     if constexpr (std::same_as<Device, cpu>) {
       if (bytes <= block_cache::block_bytes - block_cache::alignment) {
@@ -85,7 +85,7 @@ class shared_buffer {
     adopt(device, data, bytes);
   }
 
-  /// Takes over memory that device.allocate gave.
+  /// Takes ownership of memory from device.allocate.
   shared_buffer(Device& device, void* data, std::size_t bytes) { adopt(device, data, bytes); }
 
   shared_buffer(const shared_buffer& other) noexcept : head_{other.head_} {
@@ -120,7 +120,7 @@ class shared_buffer {
     Device* device;
     void* data;
     std::size_t bytes;
-    bool cached;  // the head lies in a block of the cache, in front of the data
+    bool cached;  // the header is in a cached block, in front of the data
   };
   static_assert(sizeof(head) <= block_cache::alignment);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Functions of packets, also where Eigen's leave the range that they are made for.
+// Packet functions that are correct where Eigen's are not.
 //
-// Eigen's exp stops at the smallest and largest numbers (exp(-inf) is not 0, and with AVX exp(88.5F) is infinite), its
-// log takes numbers below the smallest normal one for that, and its sqrt of float on x86 is an estimate: not a number
-// at infinity and 0 at those numbers. Elements that are out of range take the standard library's functions, one by one.
+// Eigen's exp saturates at the smallest and largest numbers (exp(-inf) is not 0, and with AVX exp(88.5F) is infinite).
+// Its log treats subnormal numbers as the smallest normal one. Its float sqrt on x86 is an estimate: NaN at infinity
+// and 0 for subnormal numbers. Elements outside the valid range use the standard library, one by one.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::internal packet operations
@@ -21,7 +21,7 @@ namespace gradus::detail {
 
 namespace packets = Eigen::internal;
 
-/// Is a lane of the mask set?
+/// True if a SIMD lane of the mask is set.
 template <class Packet>
 [[nodiscard]] GRADUS_ALWAYS_INLINE bool any_lane(const Packet& mask) noexcept {
   return packets::predux_any(mask);
@@ -56,7 +56,7 @@ template <class Packet>
 }
 #endif
 
-/// exp outside of +-limit, where results come near the smallest and the largest normal numbers.
+/// The range of exp outside +-limit, where results approach the smallest and the largest normal numbers.
 template <class Element>
 struct exp_range {
   static constexpr Element limit = std::is_same_v<Element, float> ? Element(87) : Element(708);
@@ -68,7 +68,7 @@ struct exp_range {
   static Element library(Element a) noexcept { return std::exp(a); }
 };
 
-/// log of positive numbers below the smallest normal one.
+/// The range of log for positive subnormal numbers.
 template <class Element>
 struct log_range {
   static constexpr Element limit = std::numeric_limits<Element>::min();
@@ -80,7 +80,7 @@ struct log_range {
   static Element library(Element a) noexcept { return std::log(a); }
 };
 
-/// The values `inside` of a function of `a`, with those of the standard library where `a` is out of range.
+/// The function values `inside`, replaced by those of the standard library where `a` is outside the range.
 template <class Range, class Packet>
 [[nodiscard]] GRADUS_COLD Packet with_library(const Packet& a, const Packet& inside) noexcept {
   using element_type = typename packets::unpacket_traits<Packet>::type;

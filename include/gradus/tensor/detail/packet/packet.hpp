@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Vectors of elements: Eigen's packets and what expressions need of them.
+// Packets: Eigen's SIMD vectors, and the functions on them that expressions need.
 //
-// The width is that of the compiler's target: plain -O2 on x86-64 means SSE2, four floats; -march=native more.
+// The width follows the compiler's target: 4 floats with plain -O2 on x86-64 (SSE2), more with -march=native.
 #pragma once
 
 #include <Eigen/Core>  // Eigen::internal::packet_traits
@@ -27,7 +27,7 @@ GRADUS_ALWAYS_INLINE Packet load_packet(const Element* from) noexcept {
   return Eigen::internal::ploadu<Packet>(from);
 }
 
-/// The first `count` lanes, at least one of them; the others are the first once more.
+/// Loads the first `count` SIMD lanes, at least one; the others repeat the first.
 template <class Packet, class Element>
 Packet load_part(const Element* from, index_t count) noexcept {
   constexpr index_t width = packet_width<Element>;

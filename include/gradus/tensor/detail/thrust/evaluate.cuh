@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Evaluation of expressions with Thrust: one launch for an expression, in packs of 16 bytes where the memory allows.
+// Evaluation of expressions with Thrust: one launch for each expression, in packs of 16 bytes if alignment allows.
 #pragma once
 
 #include <thrust/for_each.h>                    // thrust::for_each_n
@@ -39,11 +39,11 @@ void thrust_for_each(Device& device, index_t count, const Body& body) {
   }
 }
 
-/// Nodes of the longest expression that is computed in packs. Longer ones wait for arithmetic, not for memory, and
-/// every element of a pack is code of its own: pow, exp and tanh are some hundred instructions each.
+/// Nodes of the longest expression that is evaluated in packs. Longer ones are limited by arithmetic, not by memory,
+/// and each element of a pack adds code: pow, exp and tanh are some hundred instructions each.
 inline constexpr int longest_packed = 12;
 
-/// Writes Width neighbours: as one pack, or one by one at the end and where packs cannot be used.
+/// Writes Width adjacent elements: as one pack, or one by one at the end and where packs cannot be used.
 template <int Width, class Values>
 struct evaluation {
   Values values;
@@ -66,7 +66,7 @@ struct evaluation {
   }
 };
 
-/// Computes the values of `node` to `out`, in memory order. `out` may be memory that the node reads.
+/// Writes the values of `node` to `out`, in memory order. `out` may be memory that the node reads.
 template <evaluates_with_thrust Device, class Node>
 void evaluate_to(Device& device, typename Node::value_type* out, const Node& node) {
   const auto values = values_of(node);
@@ -78,7 +78,7 @@ void evaluate_to(Device& device, typename Node::value_type* out, const Node& nod
   thrust_for_each(device, (size + width - 1) / width, evaluation<width, values_type>{values, out, size, packs});
 }
 
-/// Moves the elements of a dense tensor to another memory order. Axes in the order of the destination, slowest first.
+/// Copies the elements of a dense tensor to another memory order. Axes are in the destination's order, slowest first.
 template <class Element, std::size_t Rank>
 struct reordering {
   const Element* from;
@@ -100,8 +100,8 @@ struct reordering {
   }
 };
 
-/// Copies a dense tensor into the memory order of the destination. The extents and the source's strides are given in
-/// that order, slowest first.
+/// Copies a dense tensor into the memory order of the destination. Extents and source strides are in that order,
+/// slowest axis first.
 template <evaluates_with_thrust Device, class Element, std::size_t Rank>
 void copy_reordered(Device& device, Element* out, const Element* from, const std::array<index_t, Rank>& shape,
                     const std::array<index_t, Rank>& strides) {

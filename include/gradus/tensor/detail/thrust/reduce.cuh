@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Reductions with Thrust: items fold a part each, then parts are folded; the shape alone sets the order.
+// Reductions with Thrust: each item folds a part, then the parts are folded. Only the shape sets the order.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -20,12 +20,12 @@
 
 namespace gradus::detail {
 
-/// The reduced, or the kept, axes of a tensor: from the number of an element of them, fastest first, to its place.
+/// The reduced, or the kept, axes of a tensor: maps an index over them, fastest axis first, to positions.
 template <int Rank>
 struct axis_walk {
   struct walked_axis {
     index_t extent;
-    index_t stride;  // elements between neighbours in memory
+    index_t stride;  // elements between neighbors in memory
     index_t place;   // and in the logical order of these axes
   };
   struct position {
@@ -48,7 +48,7 @@ struct axis_walk {
     for (int k = 0; k < count; ++k) {
       const walked_axis& axis = axes[static_cast<std::size_t>(k)];
       division at{0, number};
-      if (k + 1 < count) {  // the last one takes what is left
+      if (k + 1 < count) {  // the last axis takes the remainder
         at = divide(number, axis.extent, narrow);
       }
       result.offset += at.remainder * axis.stride;
@@ -59,11 +59,11 @@ struct axis_walk {
   }
 };
 
-/// How the items of a launch are numbered, so that neighbours read neighbours: `lanes` items share each result.
+/// Assigns the items of a launch so that adjacent items read adjacent elements. `lanes` items share each result.
 struct reduction_items {
   index_t results;
   index_t lanes;
-  bool lanes_adjacent;  // the fastest axis in memory is a reduced one
+  bool lanes_adjacent;  // true if the fastest axis in memory is reduced
   [[nodiscard]] GRADUS_HOST_DEVICE division locate(index_t item) const noexcept {  // quotient: result, remainder: lane
     const bool narrow = item <= index_t{0xffffffff};
     if (lanes_adjacent) {
@@ -77,7 +77,7 @@ struct reduction_items {
   }
 };
 
-/// Folds every lanes-th of the elements of a result.
+/// Folds every lanes-th element of a result.
 template <class Kind, class Values, int Rank>
 struct element_fold {
   Values values;
@@ -106,7 +106,7 @@ struct element_fold {
   }
 };
 
-/// Folds every after.lanes-th of the states of a result.
+/// Folds every after.lanes-th state of a result.
 template <class State, class Kind>
 struct state_fold {
   const State* states;
@@ -139,14 +139,14 @@ struct state_fold_end {
   }
 };
 
-/// Reduces the axes in `Reduced`; the result has the kept axes in logical order.
+/// Reduces the axes in `Reduced`. The result has the kept axes in logical order.
 template <class Kind, unsigned Reduced, evaluates_with_thrust Device, class Node>
 [[nodiscard]] auto reduce(Device& device, const Node& node) {
   using state = typename Kind::state;
   static_assert(std::is_trivially_copyable_v<state>);
   constexpr int rank = Node::rank;
   constexpr unsigned kept_mask = all_axes<rank> & ~Reduced;
-  constexpr index_t most_items = index_t{1} << 17U;  // enough for every GPU; fixed, for the same bits on all
+  constexpr index_t most_items = index_t{1} << 17U;  // enough for every GPU; fixed, so that all GPUs give the same bits
   constexpr index_t fewest_elements = 16;            // of an item
   constexpr index_t fan_in = 64;                     // states of an item
   temporary<typename Kind::result_type, std::popcount(kept_mask), row_major, Device> result{

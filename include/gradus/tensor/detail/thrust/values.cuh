@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Expressions as a GPU reads them: small structures without owners, which a kernel takes by value.
+// Nodes in the form that GPU kernels take by value: small structures that own nothing.
 //
-// values_of(node) is the form of a node: load<Width>(i) gives the elements i .. i + Width - 1 in memory order, and
-// reads_packs(Width) says whether it may be asked for more than one at a time.
+// values_of(node) is this form of a node. load<Width>(i) returns the elements i .. i + Width - 1 in memory order;
+// reads_packs<Width>() is true if Width may be larger than 1.
 #pragma once
 
 #include <cuda/std/tuple>  // cuda::std::get, cuda::std::tuple
@@ -26,7 +26,7 @@
 
 namespace gradus::detail {
 
-/// Elements that one instruction loads or stores: 16 bytes are the most.
+/// Elements that one instruction loads or stores, at most 16 bytes.
 template <class Element, int Width>
 struct alignas(sizeof(Element) * static_cast<std::size_t>(Width)) element_pack {
   Element elements[static_cast<std::size_t>(Width)];
@@ -48,13 +48,13 @@ struct division {
   index_t remainder;
 };
 
-/// Division of 64 bits, which GPUs have no instruction for: a hundred of them, once and not in every place.
+/// Division of 64 bits. GPUs have no instruction for it; the hundred instructions are compiled once, not at every use.
 [[nodiscard]] GRADUS_HOST_DEVICE GRADUS_NEVER_INLINE inline index_t wide_quotient(index_t dividend,
                                                                                   index_t divisor) noexcept {
   return dividend / divisor;
 }
 
-/// Divides in 32 bits where all numbers are `narrow`.
+/// Divides in 32 bits if `narrow`, that is, if all numbers fit.
 [[nodiscard]] GRADUS_HOST_DEVICE inline division divide(index_t dividend, index_t divisor, bool narrow) noexcept {
   const index_t quotient =
       narrow ? static_cast<index_t>(static_cast<std::uint32_t>(dividend) / static_cast<std::uint32_t>(divisor))
@@ -103,15 +103,15 @@ struct constant_values {
   }
 };
 
-/// Values along `Axes` of the axes of a larger tensor; along a row of that they repeat, are adjacent, or neither.
+/// Values along `Axes` of the axes of a larger tensor; along its rows they repeat, are adjacent, or neither.
 template <class Element, int Axes, bool Repeats, bool Adjacent>
 struct broadcast_values {
   using value_type = Element;
   static constexpr std::size_t widest = sizeof(Element);
   struct varying_axis {
-    index_t below;   // elements of the larger tensor between neighbours along the axis
+    index_t below;   // elements of the larger tensor between neighbors along the axis
     index_t extent;  // of the axis
-    index_t stride;  // elements of the values between neighbours
+    index_t stride;  // elements of the values between neighbors along the axis
   };
   const Element* data;
   std::array<varying_axis, static_cast<std::size_t>(Axes)> axes;
@@ -146,7 +146,7 @@ struct broadcast_values {
     }
     return pack;
   }
-  /// A pack must lie in one row.
+  /// Packs are possible only if each is inside one row.
   template <int Width>
   [[nodiscard]] bool reads_packs() const noexcept {
     return Axes == 0 || (row_length % Width == 0 && (!Adjacent || holds_packs<Width>(data)));
@@ -206,7 +206,7 @@ template <class Value, int Rank, class Layout, unsigned Mask>
   broadcast_values<typename type::value_type, std::popcount(Mask), type::repeats, type::adjacent> values{
       node.value().data(), {}, row_length<Layout>(node.extents()), is_narrow(node.extents().size())};
   if constexpr (Mask != 0) {
-    // Axes that lie next to each other in both tensors are walked over as one.
+    // Axes that are adjacent in both tensors are merged into one.
     const auto below = dense_strides<Layout, Rank>(node.extents());
     std::size_t count = 0;
     index_t stride = 1;

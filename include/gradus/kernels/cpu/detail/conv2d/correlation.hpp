@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A convolution and its backward pass to the data as the same thing: correlations of one image batch into another.
+// Correlations of one image batch into another: the common form of a convolution and of its backward pass to the data.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -16,12 +16,13 @@
 
 namespace gradus::kernels::detail {
 
-/// Results (t, u) of every image, a grid of rows x columns:
+/// A correlation. Results (t, u) of every image form a grid of rows x columns:
 ///
 ///   d(n, first + skip * (t, u)) = sum over taps (r, s) and terms of x(n, origin + step * (t, u) + (r, s)) * w
 ///
-/// Backward with strides falls apart into one correlation of stride 1 for every phase of the place in dx: the taps that
-/// meet it are every stride-th one, in reverse order (Dumoulin & Visin 2016, section 4).
+/// Backward with strides splits into one correlation of stride 1 for every phase, that is, for every remainder of the
+/// position in dx modulo the stride. The taps of a phase are every stride-th one, in reverse order (Dumoulin & Visin
+/// 2016, section 4).
 struct correlation {
   index_t groups = 1;
   index_t terms = 0;    ///< source channels of a group, or pairs of them
@@ -42,8 +43,8 @@ struct correlation {
   index_t first_width = 0;
   index_t skip_height = 1;
   index_t skip_width = 1;
-  bool fills = false;  ///< the places that are skipped belong to no correlation: zeros, which this one stores
-  // The weight of (group, result, term, r, s) lies at weight_first + the sum of index * stride, in elements.
+  bool fills = false;  ///< this correlation stores zeros at the skipped positions, which belong to no correlation
+  // The weight of (group, result, term, r, s) has the offset weight_first + the sum of index * stride, in elements.
   index_t weight_first = 0;
   index_t weight_group = 0;
   index_t weight_result = 0;
@@ -52,29 +53,29 @@ struct correlation {
   index_t weight_column = 0;
 
   [[nodiscard]] index_t terms_of_all_taps() const noexcept { return taps_height * taps_width * terms; }
-  /// Rows of the source that `count` rows of results read, gaps between them not counted.
+  /// Rows of the source that `count` rows of results read, without gaps between them.
   [[nodiscard]] index_t source_rows(index_t count) const noexcept { return (count - 1) * row_step() + taps_height; }
   /// Rows of a strip from one row of results to the next.
   [[nodiscard]] index_t row_step() const noexcept { return std::min(step_height, std::max<index_t>(taps_height, 1)); }
   /// Columns of the source that a row of results reads.
   [[nodiscard]] index_t source_columns() const noexcept { return (columns - 1) * step_width + taps_width; }
-  /// No tap of any result lies outside the source.
+  /// True if no tap of any result is outside the source.
   [[nodiscard]] bool inside() const noexcept {
     return origin_height >= 0 && origin_width >= 0 &&
            origin_height + (rows - 1) * step_height + taps_height <= source_height &&
            origin_width + (columns - 1) * step_width + taps_width <= source_width;
   }
-  /// Taps along one axis, from `begin` up to `end`.
+  /// Taps [begin, end) along one axis.
   struct tap_range {
     index_t begin = 0;
     index_t end = 0;
     friend bool operator==(const tap_range&, const tap_range&) = default;
   };
-  /// The rows of taps that lie inside the source for a row of results.
+  /// The rows of taps that are inside the source for a row of results.
   [[nodiscard]] tap_range rows_inside(index_t row) const noexcept {
     return taps_inside(origin_height + row * step_height, taps_height, source_height);
   }
-  /// The columns of taps that do for a column of results.
+  /// The columns of taps that are inside the source for a column of results.
   [[nodiscard]] tap_range columns_inside(index_t column) const noexcept {
     return taps_inside(origin_width + column * step_width, taps_width, source_width);
   }
@@ -82,29 +83,29 @@ struct correlation {
     const index_t begin = std::clamp<index_t>(-first, 0, taps);
     return {begin, std::clamp<index_t>(size - first, begin, taps)};
   }
-  /// What `count` rows of results from `row` on read are whole rows of the source, one after another: none lies outside
-  /// or between them.
+  /// True if `count` rows of results from `row` on read whole adjacent rows of the source, without padding and without
+  /// gaps between them.
   [[nodiscard]] bool whole_rows(index_t row, index_t count) const noexcept {
     const index_t first = origin_height + row * step_height;
     return origin_width == 0 && source_columns() == source_width && row_step() == step_height && first >= 0 &&
            first + source_rows(count) <= source_height;
   }
-  /// The results are whole planes of the destination.
+  /// True if the results are whole planes of the destination.
   [[nodiscard]] bool dense() const noexcept { return skip_height == 1 && skip_width == 1; }
-  /// Rows of the destination that `count` rows of results from `row` on fill.
+  /// Rows of the destination that `count` rows of results from `row` on fill, with the zeros between them.
   [[nodiscard]] index_t filled_rows(index_t row, index_t count) const noexcept {
     return std::min(count * skip_height, destination_height - row * skip_height);
   }
 };
 
-/// How a batch of images lies in memory. A value and not a type: the loops are then compiled once for both layouts.
+/// The memory order of images. A value instead of a type, so that the loops are compiled once for both layouts.
 enum class channel_order : bool { first, last };
 
 template <class Layout>
 inline constexpr channel_order channel_order_of =
     std::is_same_v<Layout, nhwc> ? channel_order::last : channel_order::first;
 
-/// Of the weights of a convolution, in the order (O, I / groups, R, S).
+/// Strides of the weights in the order (O, I / groups, R, S), in elements.
 [[nodiscard]] constexpr std::array<index_t, 4> weight_strides(const conv2d_geometry& g, channel_order order) noexcept {
   return order == channel_order::last ? dense_strides<nhwc, 4>(g.weights()) : dense_strides<nchw, 4>(g.weights());
 }
@@ -133,39 +134,39 @@ inline constexpr channel_order channel_order_of =
           .weight_column = w[3]};
 }
 
-/// Whether the one tap of a kernel meets the first phase, which can then store the zeros of the others. Only in planes:
-/// there they lie between its results. Without padding the tap meets place 0 of dx, so phase 0, and no other; the rows
-/// and columns that it skips lie before the next of its results or before the end of dx.
+/// True if the kernel has one tap and it belongs to the first phase, which then stores the zeros of the other phases.
+/// Only for planes, where those zeros are between its results. Without padding, the tap reaches position 0 of dx, so it
+/// belongs to phase 0 only. The rows and columns that it skips are before its next result or before the end of dx.
 [[nodiscard]] constexpr bool first_phase_fills(const conv2d_geometry& g, channel_order order) noexcept {
   return order == channel_order::first && g.kernel_height * g.kernel_width == 1 && g.pad_top == 0 && g.pad_left == 0;
 }
 
-/// How many correlations the pass is made of.
+/// The number of correlations of the pass.
 [[nodiscard]] constexpr index_t phase_count(const conv2d_geometry& g, channel_order order, pass which) noexcept {
   return which == pass::forward || first_phase_fills(g, order)
              ? 1
              : std::min(g.stride_height, g.in_height) * std::min(g.stride_width, g.in_width);
 }
 
-/// One axis of one phase of the backward pass. Place i of dx meets tap k at place (i + pad - k) / stride of dy, if that
-/// is whole: those taps are (i + pad) % stride + stride * u.
+/// One axis of one phase of the backward pass. Position i of dx uses tap k of position (i + pad - k) / stride of dy, if
+/// that is an integer: those taps are (i + pad) % stride + stride * u.
 struct backward_axis {
-  index_t taps;     ///< of the phase
-  index_t tap;      ///< of the kernel: the one of the phase's last tap
-  index_t origin;   ///< in dy
-  index_t results;  ///< places of dx in the phase
+  index_t taps;     ///< number of taps of the phase
+  index_t tap;      ///< index in the kernel of the phase's last tap
+  index_t origin;   ///< position in dy
+  index_t results;  ///< number of positions of dx in the phase
 };
 
 [[nodiscard]] constexpr backward_axis backward_phase(index_t phase, index_t size, index_t kernel, index_t stride,
                                                      index_t pad) noexcept {
-  // Place phase + stride * t of dx meets tap first + stride * u at place base + t - u of dy.
+  // Position phase + stride * t of dx uses tap first + stride * u of position base + t - u of dy.
   const index_t first = (phase + pad) % stride;
   const index_t taps = first < kernel ? ceil_div(kernel - first, stride) : 0;
   const index_t base = (phase + pad - first) / stride;
   return {.taps = taps, .tap = first, .origin = base - (taps - 1), .results = ceil_div(size - phase, stride)};
 }
 
-/// The correlation of dy that gives the places of phase `index` of dx.
+/// The correlation of dy that computes the positions of phase `index` of dx.
 [[nodiscard]] GRADUS_COLD inline correlation backward_correlation(const conv2d_geometry& g, channel_order order,
                                                                   index_t index) noexcept {
   const auto w = weight_strides(g, order);
@@ -203,13 +204,13 @@ struct backward_axis {
       .weight_column = -g.stride_width * w[3]};
 }
 
-/// The correlations of a pass, one after another.
+/// Correlation `index` of a pass.
 [[nodiscard]] inline correlation correlation_of(const conv2d_geometry& g, channel_order order, pass which,
                                                 index_t index) noexcept {
   return which == pass::forward ? forward_correlation(g, order) : backward_correlation(g, order, index);
 }
 
-/// What a pass does to the results, and where it puts them.
+/// The epilogue and the output of a pass.
 template <class Element>
 [[nodiscard]] tile_output<Element> output_of(Element* y, const forward_epilogue<Element>& epilogue) noexcept {
   return {.c = y, .residual = epilogue.residual, .bias = epilogue.bias, .relu = epilogue.act == activation::relu};
@@ -219,7 +220,7 @@ template <class Element>
   return {.c = dx, .mask = epilogue.relu_output, .accumulate = epilogue.accumulate};
 }
 
-/// The results of some rows of some images: what one task computes.
+/// The results of some rows of some images, which one task computes.
 struct result_block {
   index_t image = 0;
   index_t images = 0;
@@ -227,10 +228,10 @@ struct result_block {
   index_t rows = 0;
 };
 
-/// Cuts the results of a batch into blocks: some whole images, or some rows of one.
+/// Divides the results of a batch into blocks: several whole images, or some rows of one image.
 class result_blocks {
  public:
-  /// @param images, rows  the most in a block; 1 image unless rows are all
+  /// @param images, rows  largest number in a block; images is 1 unless rows are all
   result_blocks(index_t batch, index_t all_rows, index_t images, index_t rows, index_t wanted)
       : batch_{batch}, all_rows_{all_rows} {
     images = std::max<index_t>(1, std::min(images, batch / std::max<index_t>(1, wanted)));
@@ -257,7 +258,7 @@ class result_blocks {
   index_t row_parts_ = 1;
 };
 
-/// Finishes a block of a correlation without taps: its sums are zero. Only backward has such.
+/// Stores the results of a correlation without taps, whose sums are zero. Only backward has such correlations.
 template <class Element>
 void store_nothing(const correlation& c, channel_order order, index_t group, const result_block& block,
                    const tile_output<Element>& output) {
@@ -280,9 +281,9 @@ void store_nothing(const correlation& c, channel_order order, index_t group, con
   }
 }
 
-/// Stores the sums of some rows of one image in nchw: those of channel m begin at sums[m * pitch], its plane at
-/// c[c_row[m]] of the output, which begins at the first result.
-/// @param spread  filled_rows() rows of the destination, when the correlation fills
+/// Stores the sums of some rows of one image in nchw. The sums of channel m begin at sums[m * pitch]; its plane begins
+/// at c[c_row[m]] of the output, whose first element is the first result.
+/// @param spread  memory for filled_rows() rows of the destination, if the correlation fills
 template <class Element>
 void store_planes(const tile_kernels<computed<Element>>& kernels, const correlation& c, index_t row, index_t rows,
                   const computed<Element>* sums, index_t channels, index_t pitch, const index_t* c_row,
@@ -317,7 +318,7 @@ enum class term_order : unsigned char {
   channels_first,  ///< (channel, r, s)
 };
 
-/// Packs the weights of `columns` results from `result` on: to[k * width + j], k in the order of the terms.
+/// Packs the weights of `columns` results from `result` on: to[k * width + j], with k in the order of the terms.
 template <class Element>
 void pack_weights(const tile_kernels<Element>& kernels, const correlation& c, term_order order, const Element* w,
                   index_t group, index_t result, index_t columns, index_t width, Element* to) {
@@ -330,7 +331,7 @@ void pack_weights(const tile_kernels<Element>& kernels, const correlation& c, te
   const axis_of_terms column{c.taps_width, c.weight_column};
   std::array<axis_of_terms, 3> axes =
       order == term_order::channels_last ? std::array{row, column, channel} : std::array{channel, row, column};
-  // Axes that follow each other in memory become one.
+  // Axes that are adjacent in memory are merged.
   for (int pass = 0; pass < 2; ++pass) {
     if (axes[1].count == 1 || axes[2].count == 1 || axes[1].stride == axes[2].count * axes[2].stride) {
       const index_t stride = axes[2].count == 1 ? axes[1].stride : axes[2].stride;
@@ -347,8 +348,8 @@ void pack_weights(const tile_kernels<Element>& kernels, const correlation& c, te
   }
 }
 
-/// The same in the order (r, s, channel) where the taps of a weight are adjacent: all taps of a channel are transposed
-/// at once into `taps` (kernel height * kernel width * width) and then put where they belong.
+/// Packs weights in the order (r, s, channel) if the taps of a weight are adjacent. Transposes all taps of a channel at
+/// once into `taps` (kernel height * kernel width * width elements), then copies them to their position.
 template <class Element>
 void pack_weights_of_planes(const tile_kernels<Element>& kernels, const correlation& c, index_t all_taps,
                             const Element* w, index_t group, index_t result, index_t columns, index_t width,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What runs the correlations of a pass, whichever tiles they are made of: weights are packed, then blocks of results
-// are tasks.
+// Runs the correlations of a pass, for all kinds of tiles: first tasks that pack the weights, then tasks for blocks of
+// results.
 #pragma once
 
 #include <algorithm>  // std::max
@@ -18,18 +18,18 @@
 
 namespace gradus::kernels::detail {
 
-/// The correlations of a pass over a batch. A base and no template parameter: the loops over phases, groups and tasks
-/// are then compiled once for all kinds of tiles.
+/// The correlations of a pass over a batch. A base class instead of a template parameter, so that the loops over
+/// phases, groups and tasks are compiled once for all kinds of tiles.
 template <class Element>
 class correlations {
  public:
-  using real = computed<Element>;  // of weights, sums, and what tiles read
+  using real = computed<Element>;  // of weights, sums and the inputs of tiles
 
   [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
     return packed_bytes() + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
-  /// @param x  the source: (batch, source channels)
+  /// @param x  the source: (batch, source channels, ...)
   GRADUS_COLD void run(cpu& device, const Element* x, const real* w, const tile_output<Element>& output,
                        std::byte* workspace) const {
     if (batch_ == 0) {
@@ -52,7 +52,7 @@ class correlations {
   }
 
  protected:
-  /// @param whole  all groups are computed at once: their channels are those of one
+  /// @param whole  all groups are computed at once, as one group with all channels
   correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                index_t threads, index_t batch, bool whole = false)
       : kernels_{kernels},
@@ -80,15 +80,15 @@ class correlations {
     return c;
   }
 
-  // All of a group of one correlation.
+  // The following functions concern one group of one correlation.
   [[nodiscard]] virtual index_t pack_tasks(const correlation& c) const = 0;
   [[nodiscard]] virtual index_t block_tasks(const correlation& c) const = 0;
   [[nodiscard]] virtual index_t group_weights(const correlation& c) const = 0;     ///< packed, in elements
   [[nodiscard]] virtual std::size_t memory_bytes(const correlation& c) const = 0;  ///< of a worker
-  /// @param to  the weights of the group
+  /// @param to  memory for the weights of the group
   virtual void pack(const correlation& c, index_t group, index_t task, const real* w, real* to,
                     scratch memory) const = 0;
-  /// @param packed  the weights of the group
+  /// @param packed  the packed weights of the group
   virtual void run_block(const correlation& c, index_t group, index_t task, const Element* x, const real* packed,
                          const tile_output<Element>& output, scratch memory) const = 0;
 
@@ -104,12 +104,12 @@ class correlations {
  private:
   using count_of_group = index_t (correlations::*)(const correlation&) const;
 
-  /// A task of all correlations.
+  /// A task of one of the correlations.
   struct group_task {
     correlation c;
     index_t group;
-    index_t task;     ///< of the group
-    index_t weights;  ///< where those of the group begin
+    index_t task;     ///< index in the group
+    index_t weights;  ///< offset of the group's weights
   };
 
   [[nodiscard]] GRADUS_COLD index_t count(count_of_group of) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Correlations by tiles of pixels x output channels. The input is read where it is (nhwc), or from a strip of a few
-// rows with the channels last and the padding written out; a row of taps is one run of memory.
+// Correlations by tiles of pixels x output channels. Tiles read the input in place (nhwc), or from a strip of a few
+// rows with the channels last and explicit padding. A row of taps is one run of memory.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -17,10 +17,10 @@
 
 namespace gradus::kernels::detail {
 
-/// Of any shape. A pixel meets the taps of a row in runs of memory: in the source where all of them are pixels and it
-/// has no other groups (`direct`), or in a strip, which has every pixel of the rows that a block reads, zeros for the
-/// padding among them. Only taps that lie inside in a row of taps (`rows_inside`), or in a column where by_columns(),
-/// are multiplied; those that are left out would meet zeros.
+/// Correlations of any shape. The taps of a row read runs of memory: in the source, if all of them are inside it and it
+/// has no other groups (`direct`), or in a strip. A strip has all pixels of the rows that a block reads, with zeros for
+/// the padding. Only taps inside the source are multiplied: whole rows of taps (`rows_inside`), or columns if
+/// by_columns(). The others would read zeros.
 template <class Element>
 class pixel_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -28,15 +28,15 @@ class pixel_correlations final : public correlations<Element> {
   using typename base::real;
 
  public:
-  /// @param batch  images at most
+  /// @param batch  largest number of images
   pixel_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                      index_t threads, index_t batch)
       : base{kernels, g, order, which, threads, batch} {}
 
  private:
-  /// How much of a batch a block takes at most.
+  /// The largest block of a batch.
   struct limits {
-    bool direct;  ///< the source needs no strip
+    bool direct;  ///< tiles read the source in place, without a strip
     index_t images;
     index_t rows;
   };
@@ -50,7 +50,7 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
-  /// One for every panel.
+  /// One task for every panel.
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
     return c.terms_of_all_taps() == 0 ? 0 : ceil_div(c.results, kernels_.width);
   }
@@ -58,29 +58,30 @@ class pixel_correlations final : public correlations<Element> {
     return padded_columns(kernels_, c.results) * c.terms_of_all_taps();
   }
   [[nodiscard]] term_blocks blocks_of_terms(const correlation& c) const {
-    constexpr index_t panel_bytes = 160 * 1024;  // of the second cache: tiles read panels fast enough from there
+    constexpr index_t panel_bytes = 160 * 1024;  // of the second-level cache, from which tiles read panels fast enough
     const index_t most = panel_bytes / (kernels_.width * static_cast<index_t>(sizeof(real)));
     const index_t run = run_taps(c);
     return {c.taps_height * c.taps_width / run, run * c.terms, most};
   }
 
-  /// Elements between the pixels of a strip beyond their terms, so that the rows of a tile do not collide.
+  /// Extra elements between the pixels of a strip, so that the rows of a tile do not share cache sets.
   [[nodiscard]] index_t gap(const correlation& c) const noexcept {
     const index_t step = c.step_width * c.terms * static_cast<index_t>(sizeof(real));
     return rows_collide(std::min(kernels_.rows, c.rows * c.columns), step) ? 64 / static_cast<index_t>(sizeof(real))
                                                                            : 0;
   }
   [[nodiscard]] index_t pixel_pitch(const correlation& c) const noexcept { return c.terms + gap(c); }
-  /// Whether bands are of columns: kernels of one row of taps. Where that lies outside, it meets zeros in the strip.
+  /// True if bands are of columns, for kernels with one row of taps. If that row is outside, it reads zeros in the
+  /// strip.
   [[nodiscard]] bool by_columns(const correlation& c) const noexcept {
     return channels_last() && c.taps_height == 1 && c.taps_width > 1 && !c.inside();
   }
-  /// Taps of a row whose terms are taken as one run of memory.
+  /// Taps of a row whose terms are one run of memory.
   [[nodiscard]] index_t run_taps(const correlation& c) const noexcept {
     return gap(c) == 0 && !by_columns(c) ? std::max<index_t>(1, c.taps_width) : 1;
   }
 
-  /// Tiles run over as many panels as the second cache holds before the next pixels come.
+  /// Columns of panels that the second-level cache holds; tiles use all of them before the next pixels.
   [[nodiscard]] index_t group_columns(const correlation& c) const {
     constexpr index_t group_bytes = 256 * 1024;
     constexpr index_t most_panels = 16;
@@ -112,7 +113,7 @@ class pixel_correlations final : public correlations<Element> {
     return {batch_, c.rows, most.images, most.rows, 4 * threads_};
   }
 
-  /// Pixels whose windows lie inside the source in the same rows of taps, or columns: the others meet only padding.
+  /// Pixels with the same rows of taps, or columns, inside the source; their other taps are padding.
   struct band {
     index_t pixels;
     correlation::tap_range taps;
@@ -122,7 +123,7 @@ class pixel_correlations final : public correlations<Element> {
     index_t* a_row;
     index_t* c_row;
     index_t* segments;
-    index_t* sum_row;  ///< of the pixels, in `sums`
+    index_t* sum_row;  ///< offsets of the pixels in `sums`
     real* sums;
     real* planes;  ///< the sums with the channels first
     real* spread;  ///< rows of the destination
@@ -198,7 +199,7 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
 
-  /// Reads terms that are adjacent, as tiles take them.
+  /// Reads adjacent terms in the form of tiles: widened, or as pairs.
   void read_terms(const Element* from, index_t count, real* to) const {
     if constexpr (may_pair<Element>) {
       if (kernels_.pairs) {
@@ -209,7 +210,7 @@ class pixel_correlations final : public correlations<Element> {
     read_run(from, count, to);
   }
 
-  /// Writes the rows of the source that some rows of results read, with zeros where there is no source.
+  /// Writes the rows of the source that some rows of results read, with zeros for the padding.
   void copy_strip(const correlation& c, index_t group, index_t image, index_t row, index_t rows, const Element* x,
                   real* strip) const {
     const bool pairs = may_pair<Element> && kernels_.pairs;
@@ -264,7 +265,7 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
 
-  /// Elements from a channel of the destination to the next, and from a pixel to the next.
+  /// Elements from a channel of the destination to the next.
   [[nodiscard]] index_t channel_step(const correlation& c) const noexcept {
     return channels_last() ? 1 : c.destination_height * c.destination_width;
   }
@@ -276,7 +277,8 @@ class pixel_correlations final : public correlations<Element> {
     index_t pixels = 0;
     index_t bands = 0;
   };
-  /// Where the pixels of a block are read and stored. What has the same taps comes together, where their order is free.
+  /// Lists where the pixels of a block are read and stored. Pixels with the same taps are adjacent if their order is
+  /// free.
   [[nodiscard]] listed list_pixels(const correlation& c, index_t group, const result_block& block, bool direct,
                                    const worker_memory& m) const {
     const index_t pitch = pixel_pitch(c);
@@ -291,7 +293,7 @@ class pixel_correlations final : public correlations<Element> {
         m.bands[all.bands++] = {.pixels = 0, .taps = taps};
       }
     };
-    // Some pixels of a row of an image, both counted from those of the block.
+    // Adds some pixels of a row of an image; image and row count from the beginning of the block.
     const auto add = [&](index_t image, index_t row, index_t column, index_t count) {
       const index_t n = block.image + image;
       const index_t t = block.row + row;
@@ -344,7 +346,7 @@ class pixel_correlations final : public correlations<Element> {
       }
     }
     const auto [pixels, bands] = list_pixels(c, group, block, most.direct, m);
-    const index_t runs = c.taps_width / run_taps(c);  // of a row of taps
+    const index_t runs = c.taps_width / run_taps(c);  // in a row of taps
     for (index_t i = 0; i < c.taps_height * runs; ++i) {
       m.segments[i] = i / runs * (most.direct ? c.source_width * c.terms : strip_row) + i % runs * pitch;
     }
@@ -368,7 +370,7 @@ class pixel_correlations final : public correlations<Element> {
       if (output.bias != nullptr) {
         stored.bias = output.bias + group * c.results + result;
       }
-      tile_output<Element> finished = stored;  // by the tiles
+      tile_output<Element> finished = stored;  // what the tiles do themselves
       if constexpr (std::is_same_v<Element, real>) {
         if (transposed) {
           for (index_t p = 0; p < pixels; ++p) {
@@ -383,7 +385,7 @@ class pixel_correlations final : public correlations<Element> {
         tile_call<real> call;
         call.a = source + part.offset;
         call.segment_length = part.length;
-        // With several blocks there is one panel, and `terms` does not matter.
+        // With several blocks there is only one panel, and `terms` does not matter.
         call.b = packed + result * c.terms_of_all_taps() + part.first * next_panel_width(kernels_, panel.columns);
         panel.terms = part.terms;
         panel.first = i == 0;
@@ -411,13 +413,13 @@ class pixel_correlations final : public correlations<Element> {
     }
   }
 
-  /// Whether tiles do all that is done to the sums of an output in nchw, which then are only transposed. The pixels of
-  /// an image in a block follow one another in the planes of the output: dense() rows are as long as its own.
+  /// True if tiles do everything to the sums of an nchw output except transposing them. The pixels of an image in a
+  /// block are adjacent in the planes of the output: dense() rows are as long as those of the output.
   [[nodiscard]] bool turns_sums(const correlation& c, const tile_output<Element>& output) const noexcept {
     return std::is_same_v<Element, real> && !kernels_.pairs && !channels_last() && c.dense() && output.simple();
   }
   /// Stores the sums of a panel in nchw.
-  /// @param transposed  the tiles have done the rest
+  /// @param transposed  the tiles have done everything else
   void store_panel(const correlation& c, const result_block& block, const worker_memory& m, index_t columns,
                    [[maybe_unused]] bool transposed, tile_output<Element> output) const {
     const index_t width = next_panel_width(kernels_, columns);

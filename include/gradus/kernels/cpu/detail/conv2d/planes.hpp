@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Correlations in nchw: tiles of output channels x adjacent pixels. The pixels of a term are adjacent where they are,
-// or in a strip of some rows with the padding written out, so nothing is packed but the weights.
+// Correlations in nchw: tiles of output channels x adjacent pixels. The pixels of a term are adjacent in place, or in a
+// strip of some rows with explicit padding. Only the weights are packed.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -20,19 +20,19 @@
 
 namespace gradus::kernels::detail {
 
-/// Of any shape whose waste() is finite. A tile takes `width` results of a run at a time, the last ones of it at its
-/// end, so it needs runs of at least so many; every term of a run is a run of pixels as long, in the source or in a
-/// strip:
+/// Correlations of any shape whose waste() is finite. A tile computes `width` adjacent results of a run, and the last
+/// tile of a run ends with it, so a run needs at least `width` results. Every term of a run reads an equally long run
+/// of pixels, in the source or in a strip:
 ///
-///   direct  Row t and tap (r, s) meet the pixels from (origin + t * step + r, origin_width + s) on, one a column, for
-///           step_width is 1; inside() says that all of them are pixels.
-///   strip   Row t and row r of taps meet row t * row_step() + r of the strip, which has strip_phases() times
-///           strip_columns() pixels. Column u meets tap s in phase s % step_width at s / step_width + u: below
-///           strip_columns().
+///   direct  Row t and tap (r, s) read the pixels from (origin + t * step + r, origin_width + s) on, one for each
+///           column, because step_width is 1. inside() says that all of them are inside the source.
+///   strip   Row t and row r of taps read row t * row_step() + r of the strip, which has strip_phases() times
+///           strip_columns() pixels. Column u and tap s read column s / step_width + u of phase s % step_width. That
+///           column is below strip_columns().
 ///   spread  See spread_strip.
 ///
-/// Runs are rows of results, or all rows of a block where these are `joined`: in a spread strip; in the strip of one
-/// tap, which has one row of `columns` pixels for each; and in the source where the results are one run of it.
+/// A run is a row of results, or all rows of a block if they are `joined`: in a spread strip; in the strip of one tap,
+/// which has one row of `columns` pixels for each; and in the source if the results are one run of it.
 template <class Element>
 class plane_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -40,13 +40,13 @@ class plane_correlations final : public correlations<Element> {
   using typename base::real;
 
  public:
-  /// @param batch  images at most
+  /// @param batch  largest number of images
   plane_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, pass which, index_t threads,
                      index_t batch)
       : base{kernels, flattened(g), channel_order::first, which, threads, batch} {}
 
-  /// Multiply-adds of tiles for one that is needed: the last tile of a run overlaps the one before. Infinite where a
-  /// run is shorter than a tile, which would begin before the run.
+  /// Multiply-adds of tiles for each one that is needed: the last tile of a run overlaps the one before. Infinite if a
+  /// run is shorter than a tile, because the tile would begin before the run.
   [[nodiscard]] GRADUS_COLD double waste() const {
     double most = 1;
     for (index_t phase = 0; phase < phases_; ++phase) {
@@ -54,7 +54,7 @@ class plane_correlations final : public correlations<Element> {
       const limits l = limits_of(c);
       const index_t run = (l.joined ? std::min(l.rows, c.rows) : 1) * c.columns;
       if (c.terms_of_all_taps() > 0 && c.rows * c.columns > 0) {
-        // The last block of rows may be lower than the others.
+        // The last block of rows may have fewer rows.
         if ((l.joined ? shortest_block(c) : 1) * c.columns < kernels_.width) {
           return std::numeric_limits<double>::infinity();
         }
@@ -63,28 +63,28 @@ class plane_correlations final : public correlations<Element> {
     }
     return most;
   }
-  /// Whether the source is read where it is.
+  /// True if the source is read in place.
   [[nodiscard]] bool direct() const { return limits_of(at(0)).direct; }
-  /// Copies of the source in a strip.
+  /// The number of copies of the source in a strip.
   [[nodiscard]] index_t copies() const {
     const correlation c = at(0);
     return limits_of(c).spread ? c.taps_width : 1;
   }
 
  private:
-  static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read x and write y
-  static constexpr index_t pack_parts = 16;  // tasks that the packing of a group's weights is cut into
+  static constexpr bool in_place_ = std::is_same_v<Element, real>;  // tiles can read x and write y in place
+  static constexpr index_t pack_parts = 16;                         // number of tasks that pack a group's weights
 
-  /// How much a block takes at most, and how its pixels lie.
+  /// The largest block, and where its pixels are.
   struct limits {
-    bool direct;   ///< the source needs no strip
-    bool joined;   ///< the rows of a block follow one another in the source or the strip
-    bool spread;   ///< for that the strip has the rows once for every column of taps
-    index_t rows;  ///< one image
+    bool direct;   ///< tiles read the source in place, without a strip
+    bool joined;   ///< the rows of a block are adjacent in the source or the strip
+    bool spread;   ///< joined by a strip that has the rows once for every column of taps
+    index_t rows;  ///< of one image
     index_t unit;  ///< blocks begin at multiples of this row
   };
 
-  /// An image of 1x1 products is one column of pixels.
+  /// Treats an image of a 1x1 product as one column of pixels.
   [[nodiscard]] static conv2d_geometry flattened(conv2d_geometry g) {
     if (g.kernel_height * g.kernel_width * g.stride_height * g.stride_width == 1 && g.in_height == g.out_height &&
         g.in_width == g.out_width && g.pad_top == 0 && g.pad_left == 0) {
@@ -98,8 +98,8 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] limits limits_of(const correlation& c) const {
     constexpr index_t source_bytes = 192 * 1024;
     const bool single = c.taps_height * c.taps_width == 1;
-    // The pixels of all results are one run of the source, from row origin_height on: rows of `columns` pixels that lie
-    // inside and are as long as those of the source have no origin, and no step unless they are one pixel.
+    // The pixels of all results are one run of the source, starting at row origin_height. Rows of `columns` pixels that
+    // are inside and as long as those of the source have origin 0, and step 1 unless they have one pixel.
     const bool one_run = single && c.inside() && c.source_width == c.columns && c.step_height == 1;
     limits result{.direct = in_place_ && c.inside() && c.step_width == 1,
                   .joined = false,
@@ -112,14 +112,15 @@ class plane_correlations final : public correlations<Element> {
     result.direct = result.direct && !result.spread;
     result.joined = result.spread || (single && (!result.direct || one_run));
     result.unit = one_run && c.columns == 1 ? kernels_.width : 1;
-    // Many results read their terms often: in a strip these lie on few pages. It is that run, whatever the origin.
+    // Many results read their terms often, and in a strip the terms are on few pages. The strip is that run for any
+    // origin.
     result.direct = result.direct && !(result.unit > 1 && c.results >= 2 * c.terms);
     result.rows = round_up(
         std::clamp<index_t>(pixels / std::max<index_t>(1, c.columns), 1, std::max<index_t>(1, c.rows)), result.unit);
     return result;
   }
-  /// Whether short rows make tiles of many pixels that are computed twice, and every pixel of a strip serves enough
-  /// results to be copied for each column of taps.
+  /// True if short rows would make tiles compute many pixels twice, and every pixel of a strip is used by enough
+  /// results to be worth a copy for each column of taps.
   [[nodiscard]] bool gains_by_joined_rows(const correlation& c) const {
     const bool wastes = c.columns < kernels_.width || 16 * round_up(c.columns, kernels_.width) >= 17 * c.columns;
     return wastes && c.taps_height * c.results >= 2 * kernels_.width;
@@ -130,7 +131,8 @@ class plane_correlations final : public correlations<Element> {
     const index_t units = std::max<index_t>(1, c.rows / most.unit);
     return {batch_, units, 1, most.rows / most.unit, most.joined && most.unit == 1 ? 0 : 4 * threads_};
   }
-  /// Blocks of units as rows; the last block has the rows that are no whole unit, so no run is shorter than a tile.
+  /// A block of units as a block of rows. The last block also has the rows of an incomplete unit, so that no run is
+  /// shorter than a tile.
   [[nodiscard]] result_block block_of(const correlation& c, result_block block) const {
     const index_t unit = limits_of(c).unit;
     const bool last = (block.row + block.rows + 1) * unit > c.rows;
@@ -147,8 +149,8 @@ class plane_correlations final : public correlations<Element> {
     return most.rows + most.unit - 1;
   }
 
-  // A strip holds the rows of some channels; with a stride its columns are sorted by the phase of the stride, so that
-  // a tap meets adjacent columns.
+  // A strip holds the rows of some channels. With a stride, its columns are sorted by the phase of the stride, so that
+  // each tap reads adjacent columns.
   [[nodiscard]] static index_t strip_phases(const correlation& c) { return std::min(c.step_width, c.taps_width); }
   [[nodiscard]] static index_t strip_columns(const correlation& c) {
     return c.columns + (c.taps_width - 1) / c.step_width;
@@ -163,7 +165,7 @@ class plane_correlations final : public correlations<Element> {
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override {
     return c.terms_of_all_taps() == 0 ? 0 : pack_parts;
   }
-  /// The last tile may be higher than its rows.
+  /// The elements of a group's packed weights; the last tile may have more rows than there are results.
   [[nodiscard]] index_t group_weights(const correlation& c) const override {
     return (c.results + kernels_.rows) * c.terms_of_all_taps();
   }
@@ -192,7 +194,7 @@ class plane_correlations final : public correlations<Element> {
     return memory.used();
   }
 
-  /// Weights lie tile by tile, each as its terms x its height.
+  /// Packs weights tile by tile, each with its terms x its rows.
   void pack(const correlation& c, index_t group, index_t task, const real* w, real* to,
             scratch /*memory*/) const override {
     index_t tile = 0;
@@ -231,7 +233,7 @@ class plane_correlations final : public correlations<Element> {
     }
   }
 
-  /// Where the terms of the first pixel of a block begin, in the source or the strip.
+  /// Finds the offsets of the terms of a block's first pixel, in the source or the strip.
   void find_offsets(const correlation& c, const limits& most, index_t rows, index_t* offset) const {
     const spread_strip spread{c, rows};
     for (index_t i = 0; i < c.terms; ++i) {
@@ -280,7 +282,7 @@ class plane_correlations final : public correlations<Element> {
     const index_t row_step = (most.direct ? c.step_height : c.row_step()) * pitch;
     const index_t runs = most.joined ? 1 : block.rows;
     const index_t rows_of_run = most.joined ? block.rows : 1;
-    // Tiles store where a run of results is one of the destination: dense() rows are as long as its own.
+    // Tiles store directly if a run of results is a run of the destination: dense() rows are as long as its rows.
     const bool direct =
         in_place_ && c.dense() && output.residual == nullptr && output.mask == nullptr && !output.accumulate;
     const index_t tiles = ceil_div(c.results, kernels_.rows);
@@ -293,7 +295,7 @@ class plane_correlations final : public correlations<Element> {
     call.terms = c.terms_of_all_taps();
     call.columns = rows_of_run * c.columns;
     call.ahead_step = source_plane;
-    index_t ahead = most.unit > 1 ? 0 : c.terms;  // channels of the next block that are fetched
+    index_t ahead = most.unit > 1 ? 0 : c.terms;  // channels of the next block to prefetch
     for (index_t result = 0; result < c.results;) {
       const index_t rows = next_tile_rows(kernels_, c.results - result);
       const index_t height = tile_height<real>(kernels_.wide, rows);

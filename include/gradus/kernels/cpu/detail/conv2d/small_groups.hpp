@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Convolutions whose groups are narrower than a vector, depthwise ones among them: vectors of channels of several
-// groups are correlated at a time.
+// Convolutions whose groups have fewer channels than a vector, such as depthwise ones: they correlate vectors of
+// channels of several groups at a time.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -17,10 +17,10 @@
 
 namespace gradus::kernels::detail {
 
-/// Whether the groups have as many results as terms, and vectors hold several of them. Then channel j of the source, of
-/// the destination and of what is in between belong to the same group, a vector of channels begins with a group, and
-/// spread_groups() knows its size. The channels of the last vector that do not exist are zeros in the weights and where
-/// the terms are spread; depthwise loops end at the last channel. Not with one tap, so that no phase fills others
+/// True if the groups have as many results as terms, and a vector holds several groups. Then channel j of the source
+/// and of the destination belong to the same group, a vector of channels begins with a group, and spread_groups()
+/// supports the group size. The missing channels of the last vector are zeros in the weights and in the spread terms;
+/// depthwise loops end at the last channel. Kernels with one tap are excluded, so that no phase fills others
 /// (first_phase_fills).
 template <class Real>
 [[nodiscard]] bool has_small_groups(const tile_kernels<Real>& kernels, const conv2d_geometry& g) noexcept {
@@ -32,7 +32,7 @@ template <class Real>
   return group == 1 || ((group == 2 || group == 4 || group == 8) && kernels.lanes % group == 0);
 }
 
-/// `count` pixels of an image from `begin` on with the channels last: where they lie, or in `strip`.
+/// `count` pixels of an image, starting at `begin`, with the channels last: in place, or copied to `strip`.
 template <class Element>
 [[nodiscard]] const computed<Element>* with_channels_last(const tile_kernels<computed<Element>>& kernels,
                                                           channel_order order, const Element* image, index_t channels,
@@ -50,14 +50,14 @@ template <class Element>
   }
 }
 
-/// The channels of a vector, of the groups of one image, side by side: every term of the groups is a vector of its own,
-/// in which each channel finds what its group has there. A convolution is then depthwise, with more taps.
+/// Rows for the channels of a vector, which belong to several groups of one image. Every term of the groups becomes a
+/// vector, in which each channel has the term of its own group. A convolution is then depthwise, with more taps.
 template <class Element>
 class spread_rows_of_groups {
   using real = computed<Element>;
 
  public:
-  /// @param channels  of the image
+  /// @param channels  number of channels of the image
   spread_rows_of_groups(const tile_kernels<real>& kernels, const correlation& c, index_t group, index_t channels)
       : kernels_{kernels},
         group_{group},
@@ -68,12 +68,12 @@ class spread_rows_of_groups {
         right_{std::clamp<index_t>(c.source_width - c.origin_width, left_, width_)},
         first_column_{c.origin_width + left_} {}
 
-  /// Elements from a pixel to the next, and from a row to the next: columns that lie in the padding are among them.
+  /// Elements from a pixel to the next, or from a row to the next; rows include the columns of the padding.
   [[nodiscard]] index_t pixel() const noexcept { return group_ * kernels_.lanes; }
   [[nodiscard]] index_t row() const noexcept { return width_ * pixel(); }
 
-  /// @param rows  of the image, with the channels last
-  /// @param count  channels of the vector from `channel` on
+  /// @param rows   rows of the image with the channels last
+  /// @param count  number of channels of the vector, which begins at `channel`
   void write(const real* rows, index_t row_count, index_t channel, index_t count, real* to) const {
     for (index_t r = 0; r < row_count; ++r, to += row()) {
       std::fill_n(to, left_ * pixel(), real{});
@@ -94,9 +94,9 @@ class spread_rows_of_groups {
   index_t first_column_;  // of the source that is not padding
 };
 
-/// Results of a few rows, all of them for the channels of a vector and then for those of the next; in depthwise
-/// convolutions for all channels at once. Rows of taps outside the source are left out (rows_inside), so rows [first,
-/// last) are all that a block reads; columns outside are zeros of spread rows, or left out too (columns_inside).
+/// Computes results of a few rows, for the channels of one vector after the other; in depthwise convolutions for all
+/// channels at once. Rows of taps outside the source are skipped (rows_inside), so a block reads only rows [first,
+/// last). Columns outside are zeros of spread rows, or are skipped too (columns_inside).
 template <class Element>
 class small_group_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -104,19 +104,19 @@ class small_group_correlations final : public correlations<Element> {
   using typename base::real;
 
  public:
-  /// @param batch  images at most
+  /// @param batch  largest number of images
   small_group_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                            index_t threads, index_t batch)
       : base{kernels, g, order, which, threads, batch, true}, group_{g.in_channels / g.groups} {}
 
  private:
-  static constexpr index_t block_elements = 32 * 1024;   // of the source: a part of the second cache
-  static constexpr index_t spread_elements = 48 * 1024;  // of a vector's channels, every term by itself
+  static constexpr index_t block_elements = 32 * 1024;   // of the source: a part of the second-level cache
+  static constexpr index_t spread_elements = 48 * 1024;  // of the spread terms of a vector's channels
 
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
   [[nodiscard]] bool in_place() const noexcept { return channels_last() && std::is_same_v<Element, real>; }
   [[nodiscard]] bool depthwise() const noexcept { return group_ == 1; }
-  /// Channels that are correlated together.
+  /// The number of channels that are correlated together.
   [[nodiscard]] index_t width(const correlation& c) const noexcept { return depthwise() ? c.terms : kernels_.lanes; }
 
   [[nodiscard]] index_t most_rows(const correlation& c) const {
@@ -130,7 +130,7 @@ class small_group_correlations final : public correlations<Element> {
   [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count(); }
 
   [[nodiscard]] index_t pack_tasks(const correlation& /*c*/) const override { return 1; }
-  /// Of the channels that are correlated together.
+  /// The weights of the channels that are correlated together, in elements.
   [[nodiscard]] index_t weights_of_width(const correlation& c) const {
     return c.taps_height * c.taps_width * group_ * width(c);
   }
@@ -140,9 +140,9 @@ class small_group_correlations final : public correlations<Element> {
 
   struct worker_memory {
     real* strip;    ///< rows of the source with the channels last
-    real* spread;   ///< the same of a vector, every term of the groups by itself
+    real* spread;   ///< the spread terms of a vector's channels
     real* results;  ///< nhwc: of a row; nchw: of a block
-    real* planes;   ///< nchw: the same with the channels first
+    real* planes;   ///< nchw: the results with the channels first
     index_t* c_row;
   };
   [[nodiscard]] worker_memory take(const correlation& c, scratch& memory) const {
@@ -162,7 +162,7 @@ class small_group_correlations final : public correlations<Element> {
     return memory.used();
   }
 
-  /// to: (channels that are correlated together, r, s, term of the group, channel)
+  /// to: (vector of channels, r, s, term of the group, channel)
   void pack(const correlation& c, index_t /*group*/, index_t /*task*/, const real* w, real* to,
             scratch /*memory*/) const override {
     real* const packed = to;
@@ -208,8 +208,8 @@ class small_group_correlations final : public correlations<Element> {
     }
   }
 
-  /// The results of a block for `count` channels from `channel` on.
-  /// @param source  the image, or these channels of it, from row `first` on
+  /// Computes the results of a block for `count` channels, starting at `channel`.
+  /// @param source  the image, or these channels of it, starting at row `first`
   void run_channels(const correlation& c, const result_block& block, const real* source, index_t first,
                     const real* packed, index_t channel, index_t count, const tile_output<Element>& output,
                     const worker_memory& m) const {
@@ -246,10 +246,10 @@ class small_group_correlations final : public correlations<Element> {
     }
   }
 
-  /// The results of a row, one pixel after another.
+  /// Computes the results of a row, pixel after pixel.
   void sum_row(const correlation& c, index_t row, const real* source, index_t first, const real* packed,
                real* to) const {
-    // Spread rows have the padding beside them, and as many taps of one term as there are terms.
+    // Spread rows include the padding, and have a tap for each term of a group.
     const bool padded = !depthwise();
     const index_t source_width = padded ? c.source_columns() : c.source_width;
     const index_t origin = padded ? 0 : c.origin_width;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Gradients of the weights of convolutions whose groups are narrower than a vector.
+// Gradients of the weights of convolutions whose groups have fewer channels than a vector.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::copy_n, std::fill_n, std::max, std::min
@@ -17,15 +17,15 @@
 
 namespace gradus::kernels::detail {
 
-/// Chunks of rows of the batch are summed by themselves, then added in their order: the same bits for any number of
-/// threads. Of the shapes of has_small_groups(): taps that lie outside the source are left out or meet zeros, as in
-/// small_group_correlations.
+/// Sums chunks of rows of the batch separately and then adds the chunks in order, so results are bitwise the same for
+/// any number of threads. For the shapes of has_small_groups(): taps outside the source are skipped or read zeros, as
+/// in small_group_correlations.
 template <class Element>
 class small_group_weight_gradients {
   using real = computed<Element>;
 
  public:
-  /// @param batch  images at most
+  /// @param batch  largest number of images
   small_group_weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
                                index_t batch, index_t threads)
       : kernels_{kernels},
@@ -57,7 +57,7 @@ class small_group_weight_gradients {
                 sums_of(chunk), scratch{workers + static_cast<std::size_t>(worker) * worker_bytes()});
     });
     for_each_task(device, taps_ + 1, [&](index_t /*worker*/, index_t task) {
-      // A row of sums: those of a tap and a term of the groups, or the bias.
+      // One task for each row of sums: of a tap and a term of the groups, or of the bias.
       const bool bias = task == taps_;
       for (index_t channel = 0; channel < channels_; channel += width_) {
         const index_t count = std::min(width_, channels_ - channel);
@@ -79,9 +79,9 @@ class small_group_weight_gradients {
 
  private:
   static constexpr index_t most_chunks = 32;
-  static constexpr index_t piece_elements = 32 * 1024;  // of x: a part of the second cache
+  static constexpr index_t piece_elements = 32 * 1024;  // of x: a part of the second-level cache
 
-  // Of a chunk: (channels that are summed together, tap and term, channel), then the bias.
+  // Offsets in a chunk: (vector of channels, tap and term, channel), then the bias.
   [[nodiscard]] index_t bias_place() const { return round_up(channels_, width_) * taps_; }
   [[nodiscard]] std::size_t chunk_bytes() const {
     return (static_cast<std::size_t>(bias_place() + channels_) * sizeof(real) + 63) / 64 * 64;
@@ -96,7 +96,7 @@ class small_group_weight_gradients {
     real* x;
     real* spread;
     real* dy;
-    real* few;  ///< a row of dy of the last channels, with zeros beside them
+    real* few;  ///< a row of dy of the last channels, followed by zeros
     real* ones;
   };
   [[nodiscard]] worker_memory take(scratch& memory) const {
@@ -116,7 +116,7 @@ class small_group_weight_gradients {
     return memory.used();
   }
 
-  /// Of the rows [begin, end) of all images, one after another.
+  /// Sums the rows [begin, end) of all images.
   void sum_chunk(index_t begin, index_t end, const Element* x, const Element* dy, real* sums, scratch memory) const {
     const worker_memory m = take(memory);
     std::fill_n(m.ones, piece_rows_ * c_.columns, real{1});
@@ -180,8 +180,8 @@ class small_group_weight_gradients {
     }
   }
 
-  /// The same of the channels of a vector, whose spread rows begin with row `first`.
-  /// @param gradient  of these channels
+  /// The same for the channels of a vector, whose spread rows begin with row `first`.
+  /// @param gradient  the gradients of these channels
   void add_row(const spread_rows_of_groups<Element>& groups, index_t row, index_t first, const real* gradient,
                index_t count, real* sums, const worker_memory& m) const {
     index_t gradient_step = channels_;
@@ -194,7 +194,7 @@ class small_group_weight_gradients {
       gradient_step = width_;
     }
     const correlation::tap_range inside = c_.rows_inside(row);
-    const index_t taps = c_.taps_width * group_;  // of a row of taps
+    const index_t taps = c_.taps_width * group_;  // in a row of taps
     for (index_t r = inside.begin; r < inside.end; ++r) {
       kernels_.add_tap_products(m.spread + (c_.origin_height + row * c_.step_height + r - first) * groups.row(),
                                 c_.step_width * groups.pixel(), gradient, gradient_step, c_.columns, taps,
@@ -210,8 +210,8 @@ class small_group_weight_gradients {
   index_t channels_;
   index_t group_;       // channels of a group
   index_t width_;       // channels that are summed together
-  index_t taps_;        // a term of a group is one
-  index_t piece_rows_;  // of results that are read at a time
+  index_t taps_;        // each term of a group counts as one
+  index_t piece_rows_;  // rows of results that are read at a time
 };
 
 }  // namespace gradus::kernels::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Strips of planes in nchw: rows of the source with the padding written out, so that tiles meet adjacent pixels.
+// Strips of planes in nchw: rows of the source with explicit padding, in which tiles read adjacent pixels.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -14,8 +14,8 @@
 
 namespace gradus::kernels::detail {
 
-/// Copies `columns` pixels of row h of a plane, from column `origin` on and as far apart as results are; zeros for
-/// those in the padding. Reads no others: the first is at origin + left * step >= 0, the last one at
+/// Copies `columns` pixels of row h of a plane, starting at column `origin`, with the step of the results; zeros for
+/// the padding. Reads only inside the row: the first pixel is at origin + left * step >= 0, the last one at
 /// origin + (right - 1) * step < source_width.
 template <class Element>
 void copy_strip_row(const correlation& c, const Element* plane, index_t h, index_t origin, index_t columns,
@@ -39,8 +39,8 @@ void copy_strip_row(const correlation& c, const Element* plane, index_t h, index
   std::fill_n(to + right, columns - right, real{});
 }
 
-/// Writes pixels with few channels beside each other and a one behind them: to[j * (channels + 1) + i] =
-/// from[j * pixel_step + i * channel_step]. By vectors for the one or three channels of images.
+/// Writes pixels with few channels one after another, each followed by a one: to[j * (channels + 1) + i] =
+/// from[j * pixel_step + i * channel_step]. Uses vectors for the one or three channels of images.
 template <class Element>
 void copy_pixels_and_ones(const Element* from, index_t channel_step, index_t pixel_step, index_t channels,
                           index_t pixels, computed<Element>* to) {
@@ -70,7 +70,7 @@ void copy_pixels_and_ones(const Element* from, index_t channel_step, index_t pix
         write(4 * j + 12, GRADUS_SHUFFLE(high, high_ones, 2, 3, 6, 7));
       }
     } else if (channels == 3 && channel_step == 1 && pixel_step == 3) {
-      for (; j + 2 <= pixels; ++j) {  // reads the first channel of the next pixel too
+      for (; j + 2 <= pixels; ++j) {  // also reads the first channel of the next pixel
         write(4 * j, GRADUS_SHUFFLE(read(3 * j), ones, 0, 1, 2, 4));
       }
     }
@@ -83,13 +83,14 @@ void copy_pixels_and_ones(const Element* from, index_t channel_step, index_t pix
   }
 }
 
-/// A strip in which rows of results are joined: for every column of taps the pixels that it meets lie together, row
-/// after row (sorted by the phase of the stride), so that a tap meets the pixels of all rows in one run. Row t and tap
-/// r meet row q = t + r / row_step() of phase r % row_step(): the row first + q * step_height + r % row_step() of the
-/// source, which is first + t * step_height + r, for row_step() is the step, or more than r. Of q there are rows_.
+/// A strip in which rows of results are joined. For every column of taps, the pixels that it reads are adjacent, row
+/// after row (sorted by the phase of the stride), so a tap reads the pixels of all rows in one run. Row t and tap r
+/// read row q = t + r / row_step() of phase r % row_step(). That is row first + q * step_height + r % row_step() of the
+/// source, which equals first + t * step_height + r, because row_step() is the step, or larger than r. q is below
+/// rows_.
 class spread_strip {
  public:
-  /// @param rows  of results
+  /// @param rows  number of rows of results
   spread_strip(const correlation& c, index_t rows) noexcept
       : c_{c},
         rows_{rows + (c.taps_height - 1) / std::max<index_t>(1, c.row_step())},
@@ -99,13 +100,13 @@ class spread_strip {
 
   /// Elements for one channel.
   [[nodiscard]] index_t plane() const noexcept { return plane_; }
-  /// Where the pixels begin that a tap meets.
+  /// The offset of the pixels that a tap reads.
   [[nodiscard]] index_t offset(index_t channel, index_t r, index_t s) const noexcept {
     return channel * plane_ + s * tap_ + r % c_.row_step() * phase_ + r / c_.row_step() * c_.columns;
   }
 
   /// @param x    channels of an image
-  /// @param row  the first of the results
+  /// @param row  first row of results
   template <class Element>
   void copy(const Element* x, index_t channels, index_t row, computed<Element>* to) const {
     const index_t first_row = c_.origin_height + row * c_.step_height;
@@ -123,9 +124,9 @@ class spread_strip {
  private:
   const correlation& c_;
   index_t rows_;   // of a phase
-  index_t phase_;  // elements of a phase, of a column of taps, of a channel
-  index_t tap_;
-  index_t plane_;
+  index_t phase_;  // elements of a phase
+  index_t tap_;    // elements of a column of taps
+  index_t plane_;  // elements of a channel
 };
 
 }  // namespace gradus::kernels::detail

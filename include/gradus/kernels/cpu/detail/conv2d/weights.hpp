@@ -18,18 +18,20 @@
 
 namespace gradus::kernels::detail {
 
-/// Pixels are cut into chunks and input channels into blocks; a task sums one block over one chunk into memory of its
-/// own, and the chunks are then added in their order. How the work is cut depends on the shape alone, so the sums do
-/// not depend on the number of threads. In a task, unless it is for minimal filtering, some rows of x lie in a strip
-/// (rows, columns, channels) with the padding written out and one more channel of ones, whose gradient is that of the
-/// bias; dy lies in panels. Of any shape: row t of results meets row t * row_step() + r of the strip with row r of
-/// taps, column u column u * step_width + s, and the strip ends with the last of them.
+/// Pixels are divided into chunks, and input channels into blocks. A task sums one block over one chunk into its own
+/// memory; then the chunks are added in order. Only the shape sets the division, so the sums do not depend on the
+/// number of threads.
+///
+/// Except for Winograd, a task copies some rows of x into a strip (rows, columns, channels) with explicit padding and
+/// one more channel of ones, whose gradient is that of the bias. dy is packed in panels. Works for any shape: row t of
+/// results and row r of taps read row t * row_step() + r of the strip, column u and tap s read column u * step_width +
+/// s. The strip ends with the last of them.
 template <class Element>
 class weight_gradients {
-  using real = computed<Element>;  // of gradients, sums, and what tiles read
+  using real = computed<Element>;  // of gradients, sums and the inputs of tiles
 
  public:
-  /// @param winograd  by minimal filtering, for a geometry that gains by it
+  /// @param winograd  use Winograd, for a geometry that gains by it
   GRADUS_COLD weight_gradients(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order,
                                index_t batch, index_t threads, bool winograd)
       : kernels_{kernels},
@@ -40,10 +42,10 @@ class weight_gradients {
         winograd_{winograd} {
     taps_ = c_.taps_height * c_.taps_width;
     padded_ = padded_columns(kernels, c_.results);
-    // Channels of a block: a strip stays in the second cache, and the larger the block the seldomer dy is packed.
+    // Channels of a block: a strip must stay in the second-level cache; larger blocks pack dy less often.
     const index_t most_channels = taps_ * c_.step_height * c_.step_width == 1 ? 256 : 128;
     channel_parts_ = std::max<index_t>(1, ceil_div(c_.terms, most_channels));
-    // Pixels of a chunk: enough to make the sums of the chunks cheap; chunks: enough for many threads.
+    // Pixels of a chunk: enough to make adding the chunks cheap. Number of chunks: enough for many threads.
     constexpr index_t wanted_tasks = 32;
     constexpr index_t least_pixels = 512;
     constexpr index_t most_bytes = 8 * 1024 * 1024;
@@ -57,15 +59,15 @@ class weight_gradients {
     const index_t sums = image_parts_ * row_parts_ * channel_parts_ * c_.groups;
     result_parts_ =
         std::clamp<index_t>(least_tasks / std::max<index_t>(1, sums), 1, std::max<index_t>(1, padded_ / 64));
-    // A piece of a chunk is what lies in a strip at a time.
-    // The lines that a low tile reads of it, and a panel of dy, stay in the first cache. A high tile computes long
-    // enough on each line to have it from the second, and then takes up its sums the seldomer.
+    // A piece of a chunk is the part that is in a strip at a time. The cache lines that a tile of few rows reads of it,
+    // and a panel of dy, stay in the first-level cache. A tile of many rows computes long enough on each line to read
+    // it from the second-level cache; then larger pieces load the sums less often.
     const index_t most_pixels = kernels.rows <= 6 ? 144 : 400;
     piece_rows_ = std::clamp<index_t>(most_pixels / std::max<index_t>(1, c_.columns), 1, c_.rows);
     piece_rows_ = ceil_div(c_.rows, ceil_div(c_.rows, piece_rows_));
     piece_images_ = piece_rows_ == c_.rows ? std::max<index_t>(1, most_pixels / (c_.rows * c_.columns)) : 1;
     piece_images_ = std::min(piece_images_, std::max<index_t>(1, batch));
-    // Whole images of few channels in nchw: the dy of one follows that of the other.
+    // Whole images of few channels in nchw: the dy of adjacent images is adjacent.
     constexpr index_t few_channels = 4;
     constexpr index_t most_bytes_of_image = 192 * 1024;
     const index_t image_bytes =
@@ -76,7 +78,7 @@ class weight_gradients {
   }
 
   [[nodiscard]] GRADUS_COLD std::size_t workspace_bytes() const {
-    // A smaller batch may be cut into more chunks, up to the most that this one may be cut into.
+    // A smaller batch may have more chunks than this one, up to most_chunks_.
     return sums_bytes(most_chunks_) + static_cast<std::size_t>(threads_) * worker_bytes();
   }
 
@@ -105,12 +107,12 @@ class weight_gradients {
  private:
   static constexpr index_t least_tasks = 16;
 
-  /// Blocks of input channels are multiples of it: minimal filtering takes whole vectors.
+  /// Blocks have a multiple of this number of input channels: Winograd needs whole vectors.
   [[nodiscard]] index_t unit() const { return winograd_ ? 16 : 1; }
   [[nodiscard]] index_t channel_begin(index_t part) const {
     return part_begin(c_.terms / unit(), channel_parts_, part) * unit();
   }
-  /// Rows of the sums of `channels` input channels, the one of the bias included.
+  /// Rows of the sums of `channels` input channels, including the row of the bias.
   [[nodiscard]] index_t block_rows(index_t channels) const { return taps_ * channels + 1; }
   /// Sums of a group: blocks of channels, each with its rows in panels.
   [[nodiscard]] index_t group_sums() const { return (taps_ * c_.terms + channel_parts_) * padded_; }
@@ -124,7 +126,7 @@ class weight_gradients {
     index_t* a_row;
     index_t* segments;
     real* strip;
-    real* panels;  ///< one of dy; later the sums of a block
+    real* panels;  ///< one panel of dy; later the sums of a block
     real* tile;
   };
   [[nodiscard]] GRADUS_NEVER_INLINE worker_memory take(scratch& memory) const {
@@ -152,7 +154,7 @@ class weight_gradients {
 
   [[nodiscard]] winograd_weight_sums winograd_sums() const { return {kernels_, c_, order_, largest_block()}; }
 
-  /// Writes what some rows of results read of channels [begin, end) of a group, and ones.
+  /// Copies the inputs of some rows of results, for channels [begin, end) of a group, and adds a channel of ones.
   void copy_strip(index_t group, index_t begin, index_t end, index_t image, index_t row, index_t rows, const Element* x,
                   real* strip) const {
     const index_t width = c_.source_columns();
@@ -213,9 +215,9 @@ class weight_gradients {
     }
   }
 
-  /// dy from a channel and a row of an image on, where a panel of it can be read as it lies: pixels are a few lines
-  /// apart, so that most of what the cache fetches is used. Else null. Panels are then full, and the pixels of a piece
-  /// follow one another: it has several images only where it has all of their rows.
+  /// dy from a channel and a row of an image on, if tiles can read a panel of it in place: pixels are few cache lines
+  /// apart, so most of each fetched line is used. Otherwise null. Panels are then full, and the pixels of a piece are
+  /// adjacent: a piece has several images only if it has all of their rows.
   [[nodiscard]] const real* gradient_in_place([[maybe_unused]] const Element* dy, [[maybe_unused]] index_t channel,
                                               [[maybe_unused]] index_t image, [[maybe_unused]] index_t row) const {
     constexpr index_t most_bytes = 512;  // of a pixel
@@ -320,7 +322,7 @@ class weight_gradients {
           call.segment_count = segments;
           call.segment_length = c_.columns;
           call.b = gradient;
-          call.c_row = m.a_row;  // not used: the sums stay partial
+          call.c_row = m.a_row;  // unused: the sums stay partial
           if constexpr (std::is_same_v<Element, real>) {
             if (fetches_) {
               const bool other = result + kernels_.width >= last_result;
@@ -337,7 +339,7 @@ class weight_gradients {
     }
   }
 
-  /// Adds the chunks of one panel of one block of channels and writes them to dw.
+  /// Adds the chunks of one panel of one block of channels and writes the sums to dw.
   void finish(index_t group, index_t panel, index_t part, const real* sums, real* dw, real* dbias,
               scratch memory) const {
     const worker_memory m = take(memory);
@@ -389,7 +391,7 @@ class weight_gradients {
   index_t threads_;
   bool winograd_;
   index_t taps_;
-  index_t padded_;         // results of a group, in whole panels
+  index_t padded_;         // results of a group, rounded up to whole panels
   index_t channel_parts_;  // blocks of input channels
   index_t most_chunks_;
   index_t image_parts_;   // chunks: parts of the batch
@@ -397,7 +399,7 @@ class weight_gradients {
   index_t result_parts_;  // tasks of a block: parts of its panels
   index_t piece_rows_;
   index_t piece_images_;
-  bool fetches_;  // the next dy
+  bool fetches_;  // prefetch the next dy
 };
 
 }  // namespace gradus::kernels::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Correlations by minimal filtering: tiles of results from fewer products than their sums have terms.
+// Correlations by Winograd: tiles of results with fewer products than their sums have terms.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
@@ -16,7 +16,7 @@
 
 namespace gradus::kernels::detail {
 
-/// Results tile by tile: the places that they read are transformed, multiplied, and the sums transformed back.
+/// Computes results tile by tile: transforms the inputs of a tile, multiplies them, and transforms the sums back.
 template <class Element>
 class winograd_correlations final : public correlations<Element> {
   using base = correlations<Element>;
@@ -24,40 +24,41 @@ class winograd_correlations final : public correlations<Element> {
   using typename base::real;
 
  public:
-  /// @param batch  images at most
+  /// @param batch  largest number of images
   winograd_correlations(const tile_kernels<real>& kernels, const conv2d_geometry& g, channel_order order, pass which,
                         index_t threads, index_t batch)
       : base{kernels, g, order, which, threads, batch}, tiles_{kernels, base::at(0), order} {}
 
  private:
   [[nodiscard]] bool channels_last() const noexcept { return order_ == channel_order::last; }
-  /// Results of a tile.
+  /// The number of results of a tile.
   [[nodiscard]] index_t squares() const noexcept { return tiles_.results_high * tiles_.results_wide; }
 
-  /// How much a block takes at most: a row of tiles at least.
+  /// The largest block; at least one row of tiles.
   struct limits {
     index_t images;
-    index_t rows;  ///< of tiles
+    index_t rows;  ///< rows of tiles
   };
   [[nodiscard]] limits limits_of(const correlation& c) const {
-    constexpr index_t block_bytes = 1024 * 1024;  // of transformed places and sums
+    constexpr index_t block_bytes = 1024 * 1024;  // of transformed inputs and sums
     const index_t tile_bytes = tiles_.products * (c.terms + c.results) * static_cast<index_t>(sizeof(real));
     const index_t tiles = std::clamp<index_t>(block_bytes / tile_bytes, least_tiles(), 96);
     const index_t of_image = tiles_.rows * tiles_.columns;
     return {.images = std::clamp<index_t>(tiles / of_image, 1, std::max<index_t>(1, batch_)),
             .rows = std::clamp<index_t>(tiles / tiles_.columns, 1, tiles_.rows)};
   }
-  /// Fewer tiles than this make a block that reads all weights for too few products.
+  /// With fewer tiles than this, a block would read all weights for too few products.
   [[nodiscard]] index_t least_tiles() const noexcept { return 2 * kernels_.rows; }
-  /// Blocks of tiles: their rows are rows of tiles.
+  /// Blocks of tiles; their rows are rows of tiles.
   [[nodiscard]] result_blocks blocks(const correlation& c) const {
     const limits most = limits_of(c);
     const index_t tiles = batch_ * tiles_.rows * tiles_.columns;
     return {batch_, tiles_.rows, most.images, most.rows, std::clamp<index_t>(tiles / least_tiles(), 1, threads_)};
   }
-  /// Parts of the results that are tasks of their own, where there are few blocks. Each transforms the source again.
+  /// The number of parts of the results that are separate tasks, if there are few blocks. Each part transforms the
+  /// source again.
   [[nodiscard]] index_t result_parts(const correlation& c) const {
-    constexpr index_t many_results = 128;  // pay for that
+    constexpr index_t many_results = 128;  // enough results to outweigh a second transform
     if (threads_ == 1) {
       return 1;
     }
@@ -68,7 +69,7 @@ class winograd_correlations final : public correlations<Element> {
   }
   [[nodiscard]] index_t block_tasks(const correlation& c) const override { return blocks(c).count() * result_parts(c); }
 
-  /// One for every panel.
+  /// One task for every panel.
   [[nodiscard]] index_t pack_tasks(const correlation& c) const override { return ceil_div(c.results, kernels_.width); }
   [[nodiscard]] index_t weight_step(const correlation& c) const {
     return winograd_step<real>(c.terms, padded_columns(kernels_, c.results));
@@ -81,7 +82,7 @@ class winograd_correlations final : public correlations<Element> {
     real* input;    ///< (product, tile, term)
     real* sums;     ///< (product, tile, result)
     real* results;  ///< nhwc: of a tile; nchw: of all pixels, some channels
-    real* spare;    ///< results that lie outside
+    real* spare;    ///< results outside the destination
     real* planes;   ///< nchw: results with the channels first
     real* tile;
     index_t* a_row;
@@ -108,7 +109,7 @@ class winograd_correlations final : public correlations<Element> {
     m.c_row = memory.template take<index_t>(tiles);
     return m;
   }
-  /// What a worker packs weights in.
+  /// Elements of the memory in which a worker packs weights.
   [[nodiscard]] index_t taps_of_planes() const { return channels_last() ? 0 : tiles_.taps * kernels_.width; }
   [[nodiscard]] std::size_t memory_bytes(const correlation& c) const override {
     scratch packing;
@@ -180,7 +181,7 @@ class winograd_correlations final : public correlations<Element> {
 
   void multiply_block(const correlation& c, index_t tiles, const real* packed, index_t results,
                       const worker_memory& m) const {
-    constexpr index_t group_bytes = 256 * 1024;  // of the second cache: the panels that tiles run over
+    constexpr index_t group_bytes = 256 * 1024;  // of the second-level cache: panels that tiles use one after another
     for (index_t i = 0; i < tiles; ++i) {
       m.a_row[i] = i * input_pitch(c);
       m.c_row[i] = i * sums_pitch(c);
@@ -208,7 +209,7 @@ class winograd_correlations final : public correlations<Element> {
     }
   }
 
-  /// Finishes a block in nhwc.
+  /// Stores the results of a block in nhwc.
   void store_pixels(const correlation& c, const result_block& block, index_t results,
                     const tile_output<Element>& output, const worker_memory& m) const {
     const bool plain = output.simple() && output.bias == nullptr && !output.relu;
@@ -235,7 +236,7 @@ class winograd_correlations final : public correlations<Element> {
     });
   }
 
-  /// Finishes a block in nchw.
+  /// Stores the results of a block in nchw.
   void store_channels(const correlation& c, const result_block& block, index_t results,
                       const tile_output<Element>& output, const worker_memory& m) const {
     const index_t plane = c.rows * c.columns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The tiles of minimal filtering: which convolutions gain by them, where they lie and what they read.
+// The tiles of Winograd: the convolutions that gain by them, the position of tiles and the inputs that they read.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::max, std::min
@@ -15,13 +15,13 @@
 
 namespace gradus::kernels::detail {
 
-/// Whether a convolution gains by minimal filtering: kernels of 3x3, 5x5, 1x3, 1x7 and 7x1 without strides, channels
-/// that fill vectors and are many enough to pay for the transforms, and tiles that lie inside the image for the most
-/// part. Of the shape alone, so that a network computes the same however it is run.
+/// True if a convolution is faster by Winograd: kernels of 3x3, 5x5, 1x3, 1x7 and 7x1 without strides; channels that
+/// fill vectors and are enough to outweigh the transforms; tiles that are mostly inside the image. Only the shape
+/// decides, so that a network computes the same however it runs.
 ///
-/// What the loops need of it: one correlation in every pass (no strides, so no phases; one group); channels in units of
-/// 16 floats, which are whole vectors of every instruction set, so that no transform reads beyond the last channel and
-/// no panel is cut; kernels that winograd_tiles has transforms of. Places outside the source are read from zeros
+/// The loops rely on: one correlation in every pass (no strides, so no phases; one group); channels in multiples of 16
+/// floats, which are whole vectors of every instruction set, so that no transform reads beyond the last channel and no
+/// panel is partial; kernels for which winograd_tiles has transforms. Positions outside the source are read from zeros
 /// (winograd_image), results outside the destination are dropped, and nothing depends on the padding.
 [[nodiscard]] constexpr bool gains_by_winograd(const conv2d_geometry& g) noexcept {
   constexpr index_t unit = 16;
@@ -43,17 +43,17 @@ namespace gradus::kernels::detail {
          2 * products <= g.kernel_height * g.kernel_width * g.out_height * g.out_width;
 }
 
-/// Images with the channels last, or rows of one: what tiles read.
+/// Images with the channels last, or rows of one image: the input of tiles.
 template <class Element>
 struct winograd_image {
-  const Element* first = nullptr;  ///< place (first_row, 0)
+  const Element* first = nullptr;  ///< position (first_row, 0)
   index_t first_row = 0;
   index_t height = 0;
   index_t width = 0;
-  index_t pitch = 0;               ///< elements from a place to the next
-  const Element* zeros = nullptr;  ///< what lies outside
+  index_t pitch = 0;               ///< elements from a position to the next
+  const Element* zeros = nullptr;  ///< read for positions outside
 
-  /// Where some places begin, row by row.
+  /// Lists pointers to some positions, row by row.
   void list(index_t row, index_t rows, index_t column, index_t columns, const Element** place) const noexcept {
     for (index_t h = row; h < row + rows; ++h) {
       const bool inside = h >= 0 && h < height;
@@ -64,29 +64,29 @@ struct winograd_image {
   }
 };
 
-/// Elements from a row of products to the next, so that rows do not collide in the caches.
+/// Elements from a row of products to the next, chosen so that rows do not share cache sets.
 template <class Element>
 [[nodiscard]] constexpr index_t winograd_pitch(index_t channels) noexcept {
   constexpr index_t line = 64 / static_cast<index_t>(sizeof(Element));
   return channels + (channels / line % 2 == 0 ? line : 0);
 }
-/// The same from one place to the next, each of `rows` such rows.
+/// Elements from one position to the next, each with `rows` such rows.
 template <class Element>
 [[nodiscard]] constexpr index_t winograd_step(index_t rows, index_t pitch) noexcept {
   return winograd_pitch<Element>(round_up(rows * pitch, 64 / static_cast<index_t>(sizeof(Element))));
 }
 
-/// What a worker reads tiles into.
+/// The memory into which a worker reads tiles.
 template <class Element>
 struct winograd_input_memory {
-  const Element* zeros;  ///< as many as channels
+  const Element* zeros;  ///< one for each channel
   Element* strip;        ///< nchw: some rows of the source with the channels last
-  Element* places;       ///< the transformed places: (place, tile, channel)
+  Element* places;       ///< the transformed inputs: (position, tile, channel)
   index_t pitch;         ///< elements from a tile to the next
-  index_t step;          ///< from a place to the next
+  index_t step;          ///< elements from a position to the next
 };
 
-/// The tiles of results of a correlation, and what they read.
+/// The tiles of a correlation's results, and the inputs that they read.
 template <class Element>
 class winograd_tiles {
  public:
@@ -111,7 +111,7 @@ class winograd_tiles {
     transforms = taps == 9 ? &table.square_3 : square ? &table.square_5 : taps == 3 ? &table.line_3 : &table.line_7;
   }
 
-  /// Pointers to the first element of each place.
+  /// Pointers to the first element of each position.
   template <class Pointer>
   [[nodiscard]] std::array<Pointer, most_products> planes(Pointer first, index_t step) const {
     std::array<Pointer, most_products> all{};
@@ -121,9 +121,9 @@ class winograd_tiles {
     return all;
   }
 
-  /// Calls body(image, row, column of the first result, number of the tile) for the tiles of a block of results, whose
-  /// first row is that of a tile.
-  /// @return how many there are
+  /// Calls body(image, row, column of the first result, index of the tile) for the tiles of a block of results; the
+  /// block begins with a row of tiles.
+  /// @return the number of tiles
   template <class Body>
   index_t for_each(const result_block& block, const Body& body) const {
     index_t tile = 0;
@@ -137,15 +137,15 @@ class winograd_tiles {
     return tile;
   }
 
-  /// Elements of a strip of what `tile_rows` rows of tiles read of some images.
+  /// Elements of a strip with the inputs of `tile_rows` rows of tiles of some images.
   [[nodiscard]] index_t strip_elements(index_t images, index_t tile_rows, index_t channels) const {
     return order_ == channel_order::last
                ? 0
                : images * std::min(source_rows(tile_rows), c_.source_height) * c_.source_width * channels;
   }
 
-  /// Transforms what the tiles of a block read of `channels` channels of the source.
-  /// @return how many tiles there are
+  /// Transforms the inputs of a block's tiles, for `channels` channels of the source.
+  /// @return the number of tiles
   index_t transform_input(const result_block& block, const Element* x, index_t first_channel, index_t channels,
                           const winograd_input_memory<Element>& m) const {
     const bool in_place = order_ == channel_order::last;
@@ -177,10 +177,10 @@ class winograd_tiles {
   index_t taps;
   index_t results_high;  ///< of a tile
   index_t results_wide;
-  index_t places_high;  ///< that they read of the source
+  index_t places_high;  ///< of the source, for a tile
   index_t places_wide;
   index_t products;  ///< of a tile and a pair of channels
-  index_t rows;      ///< of tiles, in an image
+  index_t rows;      ///< of tiles in an image
   index_t columns;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The gradient of a convolution's weights by minimal filtering.
+// The gradient of a convolution's weights by Winograd.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::fill_n, std::max, std::min
@@ -14,15 +14,15 @@
 
 namespace gradus::kernels::detail {
 
-/// Sums of the gradient of weights over a chunk: the transforms of x and dy are multiplied place by place, added over
-/// the tiles, and transposed into gradients of taps.
+/// Sums the gradient of the weights over a chunk: multiplies the transforms of x and dy position by position, adds the
+/// products of all tiles, and transforms the sums back into gradients of taps.
 class winograd_weight_sums {
  public:
-  /// @param channels  input channels of a block at most
+  /// @param channels  largest number of input channels of a block
   winograd_weight_sums(const tile_kernels<float>& kernels, const correlation& c, channel_order order, index_t channels)
       : kernels_{kernels}, tiles_{kernels, c, order}, c_{c}, order_{order} {
     constexpr index_t most_results = 128;
-    constexpr index_t piece_bytes = 2 * 1024 * 1024;  // of transformed places
+    constexpr index_t piece_bytes = 2 * 1024 * 1024;  // of transformed inputs
     channels_ = channels;
     results_ = std::min(padded_columns(kernels, c.results), std::max(kernels.width, most_results));
     const index_t tile_bytes = tiles_.products * (channels_ + results_) * static_cast<index_t>(sizeof(float));
@@ -38,9 +38,9 @@ class winograd_weight_sums {
     return memory.used();
   }
 
-  /// Sums of channels [begin, end) and results [first_result, last_result), which begin with a panel.
-  /// @param bias  whether the gradient of the bias is added up too
-  /// @param sums  panel after panel of all results: (tap, channel) and one row of the bias
+  /// Sums channels [begin, end) and results [first_result, last_result), which begin with a panel.
+  /// @param bias  also sum the gradient of the bias
+  /// @param sums  panel after panel of all results: (tap, channel) and one row for the bias
   void run(const result_block& chunk, index_t begin, index_t end, index_t first_result, index_t last_result,
            const float* x, const float* dy, bool bias, float* sums, scratch memory) const {
     const worker_memory m = take(memory);
@@ -63,16 +63,16 @@ class winograd_weight_sums {
  private:
   struct block {
     index_t begin;     ///< the first input channel
-    index_t channels;  ///< how many
+    index_t channels;  ///< number of input channels
     index_t result;    ///< the first output channel
-    index_t results;   ///< how many
+    index_t results;   ///< number of output channels
     bool bias;
   };
   struct worker_memory {
     float* zeros;
     float* ones;
     float* strip;     ///< nchw: some rows of x with the channels last
-    float* gradient;  ///< nchw: the same of dy
+    float* gradient;  ///< nchw: the same rows of dy
     float* input;     ///< (product, tile, channel)
     float* output;    ///< (product, panel, tile, result of the panel)
     float* sums;      ///< (product, panel, channel, result of the panel)
@@ -154,7 +154,7 @@ class winograd_weight_sums {
       }
     }
     const index_t pitch = channels_last() ? c_.results : b.results;
-    const auto first_of = [&](index_t n) {  // place (first_row, 0)
+    const auto first_of = [&](index_t n) {  // position (first_row, 0)
       return channels_last() ? dy + (n * plane + piece.row * c_.columns) * c_.results + b.result
                              : m.gradient + (n - piece.image) * pixels * b.results;
     };
@@ -205,7 +205,7 @@ class winograd_weight_sums {
         call.segment_count = 1;
         call.segment_length = tiles;
         call.b = m.output + i * output_step() + begin * piece_tiles_;
-        call.c_row = m.a_row;  // not used: the sums stay partial
+        call.c_row = m.a_row;  // unused: the sums stay partial
         multiply_rows(kernels_, call, panel, tile_output<float>{});
       });
     }
@@ -216,9 +216,9 @@ class winograd_weight_sums {
   correlation c_;
   channel_order order_;
   index_t channels_;
-  index_t results_;  // of a block at most
+  index_t results_;  // largest number in a block
   index_t piece_images_;
-  index_t piece_rows_;  // of tiles
+  index_t piece_rows_;  // rows of tiles
   index_t piece_tiles_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Short vectors of elements for the passes that wait for memory.
+// Packets: short vectors of elements, for kernels that are limited by memory.
 #pragma once
 
 #include <array>        // std::array
@@ -20,24 +20,24 @@
 
 namespace gradus::kernels::detail {
 
-/// What sums, coefficients and parameters of kernels of an element type are: float for bfloat16 and float16, else the
-/// type itself.
+/// The type of sums, coefficients and parameters in kernels for an element type: float for bfloat16 and float16, else
+/// the type itself.
 template <class Element>
 using computed = parameter_element_t<Element>;
 
-/// `Lanes` elements that are computed with together: a GCC vector, with + - * / and ?: on every lane.
+/// A packet of `Lanes` elements: a GCC vector with + - * / and ?: on every SIMD lane.
 template <class Element, int Lanes>
 struct packet {
   using element = Element;
   static constexpr index_t lanes = Lanes;
   using index_type = std::conditional_t<sizeof(Element) == 4, std::int32_t, std::int64_t>;
   typedef Element type __attribute__((vector_size(Lanes * sizeof(Element))));
-  /// Integers of the size of the elements: what comparisons give (all ones for true) and choose with.
+  /// Integers of the size of the elements: the results of comparisons (all ones for true), used to select.
   typedef index_type index_vector __attribute__((vector_size(Lanes * sizeof(Element))));
 
   typedef short short_vector __attribute__((vector_size(Lanes * sizeof(Element))));
 
-  /// The vector at any element: like an element, it shares memory with elements only.
+  /// A vector with the alignment of an element; it aliases only elements, as an element does.
   typedef Element unaligned __attribute__((vector_size(Lanes * sizeof(Element)), aligned(alignof(Element))));
 
   GRADUS_ALWAYS_INLINE static type load(const Element* from) noexcept {
@@ -46,7 +46,7 @@ struct packet {
   GRADUS_ALWAYS_INLINE static void store(Element* to, type value) noexcept {
     *reinterpret_cast<unaligned*>(to) = value;
   }
-  /// The first `count` lanes only.
+  /// Stores the first `count` SIMD lanes only.
   GRADUS_ALWAYS_INLINE static void store(Element* to, type value, index_t count) noexcept {
     if (count >= lanes) {
       store(to, value);
@@ -74,7 +74,7 @@ struct packet {
       }
     }
   }
-  /// max(x, 0) in which a NaN stays a NaN.
+  /// max(x, 0); a NaN stays NaN.
   GRADUS_ALWAYS_INLINE static type relu(type value) noexcept {
     const type zero{};
     return zero > value ? zero : value;
@@ -84,7 +84,7 @@ struct packet {
     return masked(output > type{}, value);
   }
 
-  /// Whether a comparison gave true in any lane.
+  /// True if a comparison is true in any SIMD lane.
   GRADUS_ALWAYS_INLINE static bool any(index_vector mask) noexcept {
 #if defined(__SSE2__)
     if constexpr (sizeof(mask) == 16) {
@@ -108,7 +108,7 @@ struct packet {
   /// a > b ? a : b
   GRADUS_ALWAYS_INLINE static type larger(type a, type b) noexcept {
 #if defined(__SSE2__)
-    // Of the expression the compiler makes three instructions where it needs the comparison anyway.
+    // For the expression, the compiler emits three instructions if the comparison is needed anyway.
     if constexpr (Lanes == 4 && sizeof(Element) == 4) {
       return _mm_max_ps(a, b);
     } else if constexpr (Lanes == 2 && sizeof(Element) == 8) {
@@ -119,12 +119,13 @@ struct packet {
   }
   /// The larger of integers in [0, 255].
   GRADUS_ALWAYS_INLINE static index_vector larger_byte(index_vector a, index_vector b) noexcept {
-    const short_vector x = reinterpret_cast<short_vector>(a);  // SSE2 compares no longer integers in one instruction
+    // SSE2 has no comparison of wider integers in one instruction.
+    const short_vector x = reinterpret_cast<short_vector>(a);
     const short_vector y = reinterpret_cast<short_vector>(b);
     return std::bit_cast<index_vector>(x > y ? x : y);
   }
 
-  /// Bytes to integers.
+  /// Loads bytes as integers.
   GRADUS_ALWAYS_INLINE static index_vector load_bytes(const std::uint8_t* from) noexcept {
 #if defined(__SSE2__)
     if constexpr (Lanes == 4 && sizeof(Element) == 4) {
@@ -143,7 +144,7 @@ struct packet {
     std::memcpy(&value, wide.data(), sizeof(value));
     return value;
   }
-  /// Which of Count * lanes bytes are `value`, as masks.
+  /// Masks that say which of Count * lanes bytes equal `value`.
   template <std::size_t Count>
   GRADUS_ALWAYS_INLINE static void equal_bytes(const std::uint8_t* from, int value,
                                                index_vector (&masks)[Count]) noexcept {
@@ -166,7 +167,7 @@ struct packet {
       masks[j] = load_bytes(from + j * lanes) == broadcast_index(value);
     }
   }
-  /// Integers in [0, 255] to bytes, the first `count` of them.
+  /// Stores integers in [0, 255] as bytes, the first `count` of them.
   GRADUS_ALWAYS_INLINE static void store_bytes(std::uint8_t* to, index_vector value, index_t count = lanes) noexcept {
 #if defined(__SSE2__)
     if constexpr (Lanes == 4 && sizeof(Element) == 4) {
@@ -187,14 +188,14 @@ struct packet {
   }
 };
 
-/// The bits of floats, and of what is stored in half of them.
+/// The bits of floats, and of elements half their size.
 template <int Lanes>
 struct float_bits {
   typedef std::uint32_t words __attribute__((vector_size(Lanes * sizeof(std::uint32_t))));
   typedef std::uint16_t halves __attribute__((vector_size(Lanes * sizeof(std::uint16_t))));
 };
 
-/// Floats that lie in memory as bfloat16 or float16, or as floats where a pointer says so.
+/// Floats that are stored as bfloat16 or float16; pointers to float load and store floats.
 template <storage_element Stored, int Lanes>
 struct packet<Stored, Lanes> : packet<float, Lanes> {
   using floats = packet<float, Lanes>;
@@ -236,7 +237,7 @@ struct packet<Stored, Lanes> : packet<float, Lanes> {
       std::memcpy(static_cast<void*>(to), &upper, sizeof(upper));
     }
   }
-  /// The first `count` lanes only.
+  /// Stores the first `count` SIMD lanes only.
   GRADUS_ALWAYS_INLINE static void store(Stored* to, type value, index_t count) noexcept {
     if (count >= lanes) {
       store(to, value);
@@ -248,7 +249,7 @@ struct packet<Stored, Lanes> : packet<float, Lanes> {
   }
 };
 
-/// Fetches what lies at an address, in the memory or not, into the cache.
+/// Fetches the cache line of an address into the cache; the address need not be valid.
 GRADUS_ALWAYS_INLINE void prefetch(const void* place) noexcept {
   __builtin_prefetch(place);
 }
@@ -260,7 +261,7 @@ inline constexpr int packet_bytes = 16;
 template <class Element>
 using full_packet = packet<Element, packet_bytes / static_cast<int>(sizeof(computed<Element>))>;
 
-/// Calls body(packet, i) for i in steps of the packet's lanes over [begin, end), with whole packets and then single
+/// Calls body(packet, i) for i in [begin, end) in steps of the packet's SIMD lanes: whole packets, then single
 /// elements.
 template <class Element, class Body>
 GRADUS_ALWAYS_INLINE void for_each_packet(index_t begin, index_t end, const Body& body) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Products of a matrix with a few vectors: the matrix is read once, where it is.
+// Products of a matrix with a few vectors. The matrix is read once, in place.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::fill_n, std::max, std::min
@@ -14,24 +14,25 @@
 
 namespace gradus::kernels::detail {
 
-/// One factor of a product: its rows or columns, each of as many terms as the other's.
+/// One factor of a product: its rows or columns, each with the common number of terms.
 struct product_side {
   index_t count;      ///< rows or columns
-  index_t step;       ///< from one to the next, in elements
-  index_t term_step;  ///< from one term to the next
-  index_t place;      ///< from one to the next in C
+  index_t step;       ///< elements from one row or column to the next
+  index_t term_step;  ///< elements from one term to the next
+  index_t place;      ///< elements from one row or column to the next in C
 };
 
-/// C for a side of at most `most_vectors` and one of any size, `matrix`: what it costs is to read the matrix. Vectors
-/// of terms meet rows of terms as dot products, or rows of columns as sums of multiples of rows. How the work is cut
-/// depends on the shape alone, so the sums do not depend on the number of threads.
+/// A product in which one factor has at most `most_vectors` rows or columns, and the other, `matrix`, any number;
+/// reading the matrix dominates the cost. If the matrix has rows of terms, the results are dot products; if it has rows
+/// of columns, they are sums of multiples of rows. Only the shape sets how the work is divided, so the sums do not
+/// depend on the number of threads.
 template <class Element>
 class matrix_vector_product {
-  using real = computed<Element>;  // of sums, and of what is multiplied
+  using real = computed<Element>;  // of sums and factors
 
  public:
   static constexpr index_t most_vectors = 6;  ///< with more, tiles are faster
-  static constexpr index_t least_terms = 64;  ///< with fewer, the sum of a vector's lanes costs too much
+  static constexpr index_t least_terms = 64;  ///< with fewer, summing a vector's SIMD lanes costs too much
 
   matrix_vector_product(const tile_kernels<real>& kernels, const product_side& vectors, const product_side& matrix,
                         index_t terms)
@@ -52,7 +53,7 @@ class matrix_vector_product {
     return memory.used();
   }
 
-  /// @param output  its bias is one value a vector if bias_of_rows, else one a row of the matrix
+  /// @param output  its bias is one value for each vector if bias_of_rows, else one for each row of the matrix
   template <class Result>
   void run(cpu& device, const Element* vectors, const Element* matrix, const tile_output<Result>& output,
            std::byte* workspace) const {
@@ -91,12 +92,12 @@ class matrix_vector_product {
 
  private:
   static constexpr bool widens_ = !std::is_same_v<Element, real>;
-  static constexpr index_t most_rows = 128;      // of a task, when they are rows of terms
+  static constexpr index_t most_rows = 128;      // of a task, for rows of terms
   static constexpr index_t most_columns = 2048;  // of a task: long runs of memory
   static constexpr index_t wanted_tasks = 4;
-  static constexpr index_t few = 4;  // rows that stay in the cache until all vectors have met them
+  static constexpr index_t few = 4;  // rows that stay in the cache until all vectors have used them
 
-  /// sums[i * matrix_.count + j] = vector i times row j
+  /// sums[i * matrix_.count + j] = dot product of vector i and row j.
   void multiply_rows_of_terms(const real* x, const Element* rows, index_t count, real* wide, real* sums) const {
     for (index_t j = 0; j < count; j += few) {
       const index_t some = std::min(few, count - j);
@@ -108,7 +109,7 @@ class matrix_vector_product {
     }
   }
 
-  /// The same over a part of the terms, each a row of columns.
+  /// The same over a part of the terms, each of which is a row of columns.
   void add_terms(const real* x, const Element* columns, index_t part, index_t count, real* wide, real* sums) const {
     for (index_t i = 0; i < vectors_.count; ++i) {
       std::fill_n(sums + i * matrix_.count, count, real{});
@@ -124,7 +125,7 @@ class matrix_vector_product {
     }
   }
 
-  /// Some rows as they are computed with: where they are, or in `wide`, with their new step.
+  /// Rows in the type of the factors: in place, or widened to `wide`; sets their new step.
   static const real* widen(const Element* rows, [[maybe_unused]] index_t count, [[maybe_unused]] index_t length,
                            [[maybe_unused]] index_t& step, [[maybe_unused]] real* wide) {
     if constexpr (widens_) {
@@ -148,7 +149,7 @@ class matrix_vector_product {
       store_rows(kernels_, sums, vectors_.count, matrix_.count, matrix_.count, c_row.data(), output);
       return;
     }
-    // The vectors are columns of C, and so is the bias: one row of C at a time.
+    // The vectors are columns of C, and the bias has a value for each: stores one row of C at a time.
     const index_t column = 0;
     for (index_t j = 0; j < matrix_.count; ++j) {
       store_scattered(sums + j, vectors_.count, 1, matrix_.count, c_row.data(), &column,

@@ -13,11 +13,11 @@
 
 namespace gradus::kernels::detail {
 
-/// Whether each lane of a run is a channel of its own (rows), or all lanes are of one channel (planes).
+/// True if each SIMD lane of a run is a channel (rows), false if all belong to one channel (planes).
 template <bool PerLane>
 using per_lane = std::bool_constant<PerLane>;
 
-/// The coefficient of lanes i, i + 1, ... of a run.
+/// The coefficients of the elements i, i + 1, ... of a run.
 template <bool PerLane, class Packet, class Value>
 GRADUS_ALWAYS_INLINE typename Packet::type coefficient(const Value* values, index_t i) noexcept {
   if constexpr (PerLane) {
@@ -27,7 +27,7 @@ GRADUS_ALWAYS_INLINE typename Packet::type coefficient(const Value* values, inde
   }
 }
 
-/// Two sums of every lane: a few terms at a time in the type of the elements, then doubles.
+/// Two sums for every SIMD lane: a few terms in the type of the elements, which are then added to doubles.
 template <class Packet>
 struct lane_sums {
   typename Packet::type first{};
@@ -40,7 +40,7 @@ struct lane_sums {
 };
 inline constexpr index_t short_sum = 16;  ///< terms that are added before they are widened
 
-/// first += the sum of a, second += that of b, over i in [0, count) of each of `runs` runs; term(packet, run, i) gives
+/// first += sum of a, second += sum of b, over i in [0, count) of each of `runs` runs; term(packet, run, i) returns
 /// (a, b) as a lane_sums.
 template <class Element, class Term>
 void sum_terms(index_t runs, index_t count, double& first, double& second, const Term& term) noexcept {
@@ -49,7 +49,7 @@ void sum_terms(index_t runs, index_t count, double& first, double& second, const
   std::array<lane_sums<full>, chains> parts{};
   std::array<double, static_cast<std::size_t>(full::lanes)> sums{};
   std::array<double, static_cast<std::size_t>(full::lanes)> others{};
-  index_t terms = 0;  // of each lane of parts, at most
+  index_t terms = 0;  // largest number of terms in a SIMD lane of parts
   const auto add = [&](std::size_t part, index_t run, index_t i) {
     const auto next = term(full{}, run, i);
     parts[part].add(next.first, next.second);
@@ -99,14 +99,14 @@ void sum_terms(index_t runs, index_t count, double& first, double& second, const
   second += b;
 }
 
-/// The same for every channel of rows of adjacent channels: term(packet, row, channel) gives (a, b).
+/// The same for every channel of rows of adjacent channels: term(packet, row, channel) returns (a, b).
 ///
-/// Memory is read in its order, row after row: down the columns, each line would be far from the last one.
+/// Reads memory in order, row after row: column by column, consecutive reads would be in distant cache lines.
 template <class Element, class Term>
 void sum_rows_of_terms(index_t rows, index_t channels, double* first, double* second, const Term& term) noexcept {
   using real = computed<Element>;
-  constexpr index_t strip = 2048;                              // channels whose short sums stay in the first cache
-  std::array<real, static_cast<std::size_t>(2 * strip)> sums;  // a vector of the first ones, a vector of the second
+  constexpr index_t strip = 2048;  // channels whose short sums stay in the first-level cache
+  std::array<real, static_cast<std::size_t>(2 * strip)> sums;  // a vector of first sums, a vector of second sums
   for (index_t left = 0; left < channels; left += strip) {
     const index_t width = std::min(strip, channels - left);
     for (index_t top = 0; top < rows; top += short_sum) {
@@ -149,7 +149,7 @@ void sum_rows(index_t rows, index_t channels, const Element* x, const Element* s
   });
 }
 
-/// g = dy, or 0 where y is not above 0; first += sum of g, second += sum of g * (x - mean)
+/// With g = dy, or 0 where y is not above 0: first += sum of g, second += sum of g * (x - mean).
 template <bool Relu, class Element>
 void sum_gradients_runs(index_t runs, index_t stride, index_t count, const Element* x, const Element* y,
                         const Element* dy, computed<Element> mean, double& first, double& second) noexcept {
@@ -196,15 +196,15 @@ void normalize_run(index_t count, const Element* x, Element* y, const Element* r
   for_each_packet<Element>(0, count, part);
 }
 
-/// One run of the second backward pass.
+/// The arguments of one run of the second backward pass.
 template <class Element>
 struct gradients_run {
   const Element* x = nullptr;
   const Element* y = nullptr;  ///< null: no ReLU
   const Element* dy = nullptr;
-  Element* dx = nullptr;                 ///< null: not wanted
-  Element* dresidual = nullptr;          ///< null: not wanted
-  const Element* relu_output = nullptr;  ///< of the layer before; null: none
+  Element* dx = nullptr;                 ///< null: not needed
+  Element* dresidual = nullptr;          ///< null: not needed
+  const Element* relu_output = nullptr;  ///< of the layer before; null: no mask
   const computed<Element>* mean = nullptr;
   const computed<Element>* coefficients = nullptr;  ///< (scale, mean of g, factor), `channels` apart
   index_t channels = 0;
@@ -212,8 +212,8 @@ struct gradients_run {
   bool accumulate_residual = false;
 };
 
-/// dx = scale * (g - mean of g) - factor * (x - mean), and the residual's gradient g. With Plain, only dx is written,
-/// without an epilogue. Where a channel has one value, g and x are their means to the last bit, and dx is 0.
+/// dx = scale * (g - mean of g) - factor * (x - mean), and the residual's gradient g. With Plain, writes only dx,
+/// without an epilogue. Where a channel has one value, g and x equal their means exactly, and dx is 0.
 template <bool PerLane, bool Relu, bool Plain, class Element>
 void differentiate_run(index_t count, const gradients_run<Element> run) noexcept {
   for_each_packet<Element>(0, count, [=]<class Packet>(Packet, index_t i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The loops of local response normalization: over the channels of a pixel, and over the pixels of planes.
+// The loops of local response normalization over the channels of a pixel and over the pixels of planes.
 #pragma once
 
 #include <algorithm>    // std::fill_n, std::max, std::min
@@ -37,7 +37,7 @@ GRADUS_ALWAYS_INLINE typename Packet::type square_root(typename Packet::type x) 
   return x;
 }
 
-/// The parameters in the type of the elements, and d^-beta; the usual exponents without a power.
+/// The parameters in the type of the elements, and d^-beta; the usual exponents avoid pow.
 template <class Element>
 struct response {
   explicit response(const local_response_norm_parameters& parameters) noexcept
@@ -70,7 +70,7 @@ inline constexpr index_t response_capacity = 4096;  ///< elements of a buffer
 template <class Element>
 using response_buffer = std::array<Element, static_cast<std::size_t>(response_capacity)>;
 
-/// Whether a pixel's channels, with zeros on both sides, fit a buffer.
+/// True if a pixel's channels, with zeros on both sides, fit a buffer.
 [[nodiscard]] constexpr bool response_fits_pixel(index_t channels, index_t radius) noexcept {
   return radius <= response_capacity && channels + 2 * radius <= response_capacity;
 }
@@ -86,7 +86,7 @@ void square_pixel(index_t channels, index_t radius, const Element* x, computed<E
   });
 }
 
-/// The sum of 2 * radius + 1 elements from each lane on.
+/// The sum of 2 * radius + 1 elements, starting at each SIMD lane.
 template <class Packet, class Element>
 GRADUS_ALWAYS_INLINE typename Packet::type window_sum(const Element* from, index_t radius) noexcept {
   auto sum = Packet::load(from);
@@ -110,7 +110,7 @@ GRADUS_ALWAYS_INLINE void store_response(Element* dx, typename Packet::type valu
   Packet::store(dx + i, value);
 }
 
-/// One pixel whose channels are adjacent; needs response_fits_pixel.
+/// Computes one pixel whose channels are adjacent. @pre response_fits_pixel
 template <class Element>
 void respond_pixel(const response<computed<Element>>& rule, index_t channels, const Element* x, Element* y,
                    response_buffer<computed<Element>>& squares) noexcept {
@@ -121,7 +121,7 @@ void respond_pixel(const response<computed<Element>>& rule, index_t channels, co
   });
 }
 
-/// Buffers of a task: on the stack, because a training step allocates nothing.
+/// Buffers of a task, on the stack so that a training step allocates nothing.
 template <class Element>
 struct response_buffers {
   response_buffer<Element> squares;
@@ -129,7 +129,7 @@ struct response_buffers {
   response_buffer<Element> terms;
 };
 
-/// One pixel whose channels are adjacent; needs response_fits_pixel.
+/// Computes the gradients of one pixel whose channels are adjacent. @pre response_fits_pixel
 template <class Element>
 void respond_gradients_pixel(const response<computed<Element>>& rule, index_t channels, const Element* x,
                              const Element* dy, Element* dx, const backward_epilogue<Element>& epilogue, index_t offset,
@@ -152,7 +152,7 @@ void respond_gradients_pixel(const response<computed<Element>>& rule, index_t ch
   });
 }
 
-// Planes: `pixels` neighbours of every channel, `stride` elements from one channel to the next.
+// Planes: `pixels` adjacent pixels of every channel, `stride` elements from one channel to the next.
 
 /// d = k + alpha * sum of squares around channel c, for one packet of pixels.
 template <class Packet, class Element>
@@ -178,13 +178,13 @@ void respond_planes(const response<computed<Element>>& rule, index_t channels, i
   }
 }
 
-/// Pixels of a tile for which a ring of 2 * radius + 1 channels fits a buffer; 0: none.
+/// Pixels of a tile for which a ring of 2 * radius + 1 channels fits a buffer; 0 if there are none.
 [[nodiscard]] constexpr index_t response_tile(index_t radius) noexcept {
   const index_t fitting = response_capacity / (2 * radius + 1);
   return fitting >= 64 ? 64 : fitting / 4 * 4;
 }
 
-/// Needs pixels <= response_tile(rule.radius).
+/// Computes the gradients of a tile of planes. @pre pixels <= response_tile(rule.radius)
 template <class Element>
 void respond_gradients_planes(const response<computed<Element>>& rule, index_t channels, index_t stride, index_t pixels,
                               const Element* x, const Element* dy, Element* dx,
@@ -192,7 +192,7 @@ void respond_gradients_planes(const response<computed<Element>>& rule, index_t c
                               response_buffers<computed<Element>>& buffers) noexcept {
   const index_t ring = 2 * rule.radius + 1;
   const auto place = [&](index_t c) { return c % ring * pixels; };
-  // Terms of channel `ahead` are made when dx of channel ahead - radius has all that it needs.
+  // Computes the terms of channel `ahead`; then dx of channel ahead - radius has all its terms.
   for (index_t ahead = 0; ahead < channels + rule.radius; ++ahead) {
     if (ahead < channels) {
       const index_t to = place(ahead);

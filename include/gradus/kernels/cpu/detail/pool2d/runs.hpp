@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Pooling of runs: windows, or inputs, that lie next to each other in memory and are worked on in the lanes of vectors.
+// Pooling of runs: adjacent outputs or inputs, computed in SIMD lanes.
 #pragma once
 
 #include <cstddef>      // std::size_t
@@ -15,13 +15,13 @@
 
 namespace gradus::kernels::detail {
 
-/// One element, in the first lane of a vector whose other lanes hold 0.
+/// One element in the first SIMD lane of a vector; the other lanes are 0.
 template <class Element>
 struct lone_packet : full_packet<Element> {
   using full = full_packet<Element>;
   static constexpr index_t lanes = 1;
 
-  /// From an element, or one that is computed with.
+  /// Loads a stored element or a computed one.
   template <class Source>
   GRADUS_ALWAYS_INLINE static typename full::type load(const Source* from) noexcept {
     typename full::type value{};
@@ -46,26 +46,26 @@ struct lone_packet : full_packet<Element> {
   }
 };
 
-/// How many packets are worked on together: their sums and largest entries stay in registers, and hide the latency of
-/// each other.
+/// The number of packets that are computed together. Their sums and maxima stay in registers and hide each other's
+/// latency.
 inline constexpr int pool_block = 4;
 
-/// Pixels of outputs, one after another, whose windows have the same entries, and the lanes of each.
+/// Adjacent output pixels whose kernel positions cover the same entries, and the SIMD lanes of each.
 template <class Element>
 struct window_run {
-  const Element* x = nullptr;  ///< the first entry of the first window
-  index_t rows = 0;            ///< of entries
+  const Element* x = nullptr;  ///< the first entry under the first kernel position
+  index_t rows = 0;            ///< rows of entries
   index_t columns = 0;
-  index_t row_step = 0;  ///< from entry to entry
+  index_t row_step = 0;  ///< elements from entry to entry
   index_t column_step = 0;
   index_t lanes = 0;
   index_t pixels = 0;
-  index_t input_step = 0;  ///< from pixel to pixel
+  index_t input_step = 0;  ///< elements from pixel to pixel
   index_t output_step = 0;
-  index_t output = 0;         ///< place of the first pixel
-  int entry = 0;              ///< number of the first entry
-  int kernel_width = 0;       ///< numbers of entries are that much apart in a column
-  computed<Element> share{};  ///< of an entry in a mean
+  index_t output = 0;         ///< offset of the first pixel
+  int entry = 0;              ///< index of the first entry
+  int kernel_width = 0;       ///< difference of entry indices in a column
+  computed<Element> share{};  ///< weight of an entry in a mean
 };
 
 /// Calls body(packet, blocks, i) for all lanes i.
@@ -84,7 +84,7 @@ GRADUS_ALWAYS_INLINE void for_each_block(index_t lanes, const Body& body) noexce
   }
 }
 
-/// `count` lanes of the first pixel of a run, from the i-th on, where a NaN is the largest entry.
+/// Computes `count` SIMD lanes of the first pixel of a run, starting at lane i, where a NaN is the largest entry.
 template <class Element>
 GRADUS_COLD void max_windows_with_nan(const window_run<Element>& run, index_t i, index_t count, Element* y,
                                       std::uint8_t* choice) noexcept {
@@ -107,7 +107,7 @@ GRADUS_COLD void max_windows_with_nan(const window_run<Element>& run, index_t i,
   }
 }
 
-/// y = the largest entries, choice = which they are; choice may be null.
+/// y = the largest entries, choice = their indices; choice may be null.
 template <class Element>
 GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y, std::uint8_t* choice) noexcept {
   window_run<Element> run = runs;  // a copy, so that it can be in registers
@@ -131,7 +131,7 @@ GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y
 #pragma GCC unroll 4
         for (int j = 0; j < Block; ++j) {
           const typename Packet::type value = Packet::load(from + j * Packet::lanes);
-          // The last entry that was larger has the largest number of all that were.
+          // The last entry that was larger than all before has the largest index among them.
           chosen[j] = Packet::larger_byte(chosen[j], (value > best[j]) & entry);
           best[j] = Packet::larger(value, best[j]);
           sum[j] += value;
@@ -148,7 +148,7 @@ GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y
       }
       nan |= sum[j] != sum[j];
     }
-    // A sum that is no number has a NaN as a term, or infinities of both signs.
+    // A sum is NaN if a term is NaN, or if there are infinities of both signs.
     if (Packet::any(nan)) [[unlikely]] {
       max_windows_with_nan(window_run<Element>{run}, i, Block * Packet::lanes, y, choice);
     }
@@ -158,7 +158,7 @@ GRADUS_NEVER_INLINE void max_windows(const window_run<Element>& runs, Element* y
   }
 }
 
-/// y = the means of the entries
+/// y = the means of the entries.
 template <class Element>
 GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Element* y,
                                          std::uint8_t* /*choice*/) noexcept {
@@ -186,7 +186,7 @@ GRADUS_NEVER_INLINE void average_windows(const window_run<Element>& runs, Elemen
   }
 }
 
-/// Where gradients go: to dx with its epilogue or, unless `sums` is null, as they are to `sums`.
+/// The destination of gradients: dx with its epilogue or, unless `sums` is null, `sums` without an epilogue.
 template <class Element>
 struct gradient_target {
   Element* dx = nullptr;
@@ -207,20 +207,20 @@ GRADUS_ALWAYS_INLINE void store_gradient(Element* dx, typename Packet::type valu
   Packet::store(dx + i, value);
 }
 
-/// A row of pixels of inputs, the lanes of each, and the windows that hold them.
+/// A row of input pixels, their SIMD lanes, and the outputs whose kernels cover them.
 struct input_row {
   pool_axis columns{};
-  pool_range p{};           ///< rows of windows
-  index_t output = 0;       ///< place of the first pixel of row p.begin of outputs
-  index_t row_step = 0;     ///< from window to window
-  index_t column_step = 0;  ///< from window to window
-  index_t input = 0;        ///< place of the first pixel
-  index_t input_step = 0;   ///< from pixel to pixel
+  pool_range p{};           ///< rows of outputs
+  index_t output = 0;       ///< offset of the first output pixel of row p.begin
+  index_t row_step = 0;     ///< elements from output to output
+  index_t column_step = 0;  ///< elements from output to output
+  index_t input = 0;        ///< offset of the first pixel
+  index_t input_step = 0;   ///< elements from pixel to pixel
   index_t lanes = 0;
 };
 
-/// The gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of sums what the inputs
-/// have, as this entry of window (p, q), of the outputs from place i on.
+/// Computes the gradients of a row of inputs. add(packet, sum, p, q, entry, i) adds to the Block packets of `sum` what
+/// output (p, q), at offset i, contributes to the inputs that are this entry under its kernel.
 template <class Element, class Add>
 GRADUS_NEVER_INLINE void gradients_of_row(const input_row& given, const gradient_target<Element>& to,
                                           const Add& add_window) noexcept {
@@ -230,8 +230,8 @@ GRADUS_NEVER_INLINE void gradients_of_row(const input_row& given, const gradient
   const Add add = add_window;
   const pool_axis& columns = row.columns;
   pool_range q{0, 0};
-  index_t end_of_first = columns.kernel - columns.pad;  // one behind the window of q.begin
-  index_t start_of_last = -columns.pad;                 // of the window of q.end
+  index_t end_of_first = columns.kernel - columns.pad;  // one past the kernel of output q.begin
+  index_t start_of_last = -columns.pad;                 // of the kernel of output q.end
   for (index_t w = 0; w < columns.inputs; ++w) {
     for (; q.begin < columns.outputs && end_of_first <= w; ++q.begin) {
       end_of_first += columns.stride;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Pixels of a few channels, transposed so that the channels are neighbours, and back.
+// Transposes pixels of a few channels, so that the channels are adjacent, and transposes them back.
 #pragma once
 
 #include <type_traits>  // std::remove_const_t
@@ -13,10 +13,10 @@
 
 namespace gradus::kernels::detail {
 
-/// Channels that are transposed together.
+/// The number of channels that are transposed together.
 inline constexpr index_t transposed_lanes = 16;
 
-/// Rows of pixels of at most transposed_lanes channels somewhere in a tensor.
+/// Rows of pixels of at most transposed_lanes channels of a tensor.
 template <class Element>
 struct pixel_rows {
   pixel_rows(Element* data, index_t some, index_t step_of_channels, index_t height, index_t step_of_rows, index_t width,
@@ -28,7 +28,7 @@ struct pixel_rows {
         row_step{step_of_rows},
         columns{width},
         column_step{step_of_columns} {
-    if (row_step == columns * column_step) {  // one row after another is one long row
+    if (row_step == columns * column_step) {  // adjacent rows are one long row
       columns *= rows;
       rows = 1;
     }
@@ -43,11 +43,11 @@ struct pixel_rows {
   index_t column_step;
 };
 
-/// Whether packets have four lanes.
+/// True if packets have four SIMD lanes.
 template <class Element>
 inline constexpr bool turns_squares = sizeof(Element) == 4 || storage_element<Element>;
 
-/// 4 x 4 elements of 4 lanes.
+/// A square of 4 x 4 elements.
 template <class Element>
 struct square {
   using packet = full_packet<Element>;
@@ -73,8 +73,8 @@ struct square {
   typename packet::type rows[4];
 };
 
-/// Calls four(place, transposed) for squares of 4 channels and 4 pixels, and one(place, transposed) for what is left;
-/// place counts elements from rows.first on, and transposed from the buffer's.
+/// Calls four(offset, transposed) for squares of 4 channels and 4 pixels, and one(offset, transposed) for the remaining
+/// elements. `offset` counts elements from rows.first, `transposed` from the beginning of the buffer.
 template <class Element, class Four, class One>
 GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Four& four, const One& one) noexcept {
   const bool squares = turns_squares<std::remove_const_t<Element>> && p.column_step == 1;
@@ -95,7 +95,7 @@ GRADUS_ALWAYS_INLINE void for_each_square(const pixel_rows<Element>& p, const Fo
   }
 }
 
-/// to[(r * columns + w) * transposed_lanes + c] = the channel c of pixel w of row r
+/// to[(r * columns + w) * transposed_lanes + c] = channel c of pixel w of row r.
 template <class Element>
 void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
   for_each_square(
@@ -114,8 +114,8 @@ void turn(const pixel_rows<const Element>& from, Element* to) noexcept {
       [&](index_t place, index_t transposed) { to[transposed] = from.first[place]; });
 }
 
-/// The way back, as a gradient with its epilogue; epilogue.relu_output begins with the element that `to` begins with.
-/// `from` holds elements, or what they are computed in.
+/// Transposes back and stores a gradient with its epilogue; epilogue.relu_output has the same origin as `to`. `from`
+/// holds elements, or values of the type in which they are computed.
 template <class Source, class Element>
 void turn_back(const Source* from, const pixel_rows<Element>& to, const backward_epilogue<Element>& epilogue) noexcept {
   for_each_square(

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Pooling of planes with windows of 2 x 2 that do not overlap: the usual pooling, and the one that pays least for being
-// transposed.
+// 2x2 pooling of planes without overlap: the most frequent pooling, and the one for which transposing pays least.
 #pragma once
 
 #include <cstdint>  // std::uint8_t
@@ -14,7 +13,7 @@
 
 namespace gradus::kernels::detail {
 
-/// Two packets of neighbours as a packet of the even and a packet of the odd ones, and back.
+/// Splits two packets of adjacent elements into a packet of the even and a packet of the odd ones, and joins them.
 template <class Packet>
 struct pairs {
   using type = typename Packet::type;
@@ -34,7 +33,7 @@ struct pairs {
       }
     }
   }
-  /// Stores as gradients from element i of dx on.
+  /// Stores gradients, starting at element i of dx.
   GRADUS_ALWAYS_INLINE void store(element* dx, const backward_epilogue<element>& epilogue, index_t i) const noexcept {
     if constexpr (Packet::lanes == 1) {
       store_gradient<Packet>(dx, even, epilogue, i);
@@ -53,7 +52,7 @@ struct pairs {
   type odd;
 };
 
-/// A plane of whole windows, rows of which are neighbours.
+/// A plane for 2x2 pooling; its rows are adjacent.
 struct halved_plane {
   index_t in_height;
   index_t in_width;
@@ -61,7 +60,7 @@ struct halved_plane {
   index_t out_width;
 };
 
-/// y = the largest entries, choice = which they are; choice may be null.
+/// y = the largest entries, choice = their indices; choice may be null.
 template <class Element>
 GRADUS_NEVER_INLINE void max_two_by_two(const halved_plane& plane, const Element* x, Element* y,
                                         std::uint8_t* choice) noexcept {
@@ -101,7 +100,7 @@ GRADUS_NEVER_INLINE void max_two_by_two(const halved_plane& plane, const Element
   }
 }
 
-/// y = the means of the entries
+/// y = the means of the entries.
 template <class Element>
 GRADUS_NEVER_INLINE void average_two_by_two(const halved_plane& plane, const Element* x, Element* y) noexcept {
   for (index_t p = 0; p < plane.out_height; ++p, x += 2 * plane.in_width, y += plane.out_width) {
@@ -113,7 +112,8 @@ GRADUS_NEVER_INLINE void average_two_by_two(const halved_plane& plane, const Ele
   }
 }
 
-/// dx; gradients(packet, i, entry) gives what the outputs from i on give to this entry of their windows.
+/// Computes dx. gradients(packet, i, entry) returns what the outputs from i on contribute to this entry under their
+/// kernels.
 template <class Element, class Slopes>
 GRADUS_NEVER_INLINE void gradients_of_two_by_two(const halved_plane& plane, Element* dx,
                                                  const backward_epilogue<Element>& epilogue,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The windows of pooling along one axis: which entries a window has, which windows an entry is in.
+// The geometry of pooling along one axis: the inputs of an output, and the outputs of an input.
 #pragma once
 
 #include <algorithm>  // std::clamp, std::max, std::min
@@ -11,7 +11,7 @@
 
 namespace gradus::kernels::detail {
 
-/// [begin, end)
+/// The range [begin, end).
 struct pool_range {
   index_t begin;
   index_t end;
@@ -22,7 +22,7 @@ struct pool_range {
   }
 };
 
-/// The windows along the rows or the columns.
+/// The rows or the columns of a pooling.
 struct pool_axis {
   index_t kernel;
   index_t stride;
@@ -30,27 +30,27 @@ struct pool_axis {
   index_t inputs;
   index_t outputs;
 
-  /// The inputs in the window of an output.
+  /// The inputs under the kernel of an output.
   [[nodiscard]] constexpr pool_range window(index_t output) const noexcept {
     const index_t start = output * stride - pad;
     return {std::max(index_t{0}, start), std::min(inputs, start + kernel)};
   }
-  /// Which entry of the window of `output` the input is.
+  /// The index of the input under the kernel of `output`.
   [[nodiscard]] constexpr index_t entry(index_t input, index_t output) const noexcept {
     return input + pad - output * stride;
   }
-  /// The outputs whose windows hold an input.
+  /// The outputs whose kernels cover an input.
   [[nodiscard]] constexpr pool_range windows_with(index_t input) const noexcept {
     return {std::min(outputs, windows_that_end_by(input)), std::min(outputs, (input + pad) / stride + 1)};
   }
-  /// The outputs whose windows lie inside the image.
+  /// The outputs whose kernels are inside the image.
   [[nodiscard]] constexpr pool_range whole_windows() const noexcept {
     const index_t begin = std::min(outputs, (pad + stride - 1) / stride);
     return {begin, std::clamp(windows_that_end_by(inputs), begin, outputs)};
   }
 
  private:
-  /// The outputs whose windows end at or before `input`.
+  /// The number of outputs whose kernels end at or before `input`.
   [[nodiscard]] constexpr index_t windows_that_end_by(index_t input) const noexcept {
     const index_t start = input + pad - kernel;
     return start < 0 ? 0 : start / stride + 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Products of bfloat16 two terms at a time (AVX512-BF16): tiles and panels of pairs of terms.
+// Products of bfloat16, two terms at a time (AVX512-BF16): tiles and panels of pairs of terms.
 #pragma once
 
 #include <algorithm>    // std::copy_n, std::fill_n, std::min
@@ -17,8 +17,9 @@
 #include "gradus/kernels/cpu/detail/simd/tile.hpp"
 #include "gradus/kernels/cpu/isa.hpp"
 
-// A pair of terms, the earlier one in the lower half, is as large as a float and lies where a float would lie: tiles of
-// pairs take the same calls as others, with half the terms. Pairs are copied as floats, and never computed with.
+// A pair of terms, the earlier one in the lower half, has the size of a float and takes the position of one. So tiles
+// of pairs have the same arguments as other tiles, with half the terms. Pairs are copied as floats; no arithmetic uses
+// them as floats.
 
 #if defined(__x86_64__)
 #if defined(__clang__)
@@ -45,11 +46,11 @@ inline constexpr tile_kernels<Element> pair_kernels_of =
     avx512_bf16::with_pair_tiles<Element>(avx512::tile_kernels_of<Element>);
 #endif
 
-/// Whether tiles may be given pairs of terms of an element type: there is an instruction for bfloat16 alone.
+/// True if tiles may take pairs of terms of an element type: only bfloat16 has an instruction for it.
 template <class Element>
 inline constexpr bool may_pair = std::is_same_v<Element, bfloat16>;
 
-/// The code of an instruction set for products of images of an element type.
+/// The kernels of an instruction set for products of images of an element type.
 template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& storage_kernels_for(instruction_set which) {
 #if defined(__x86_64__)
@@ -62,13 +63,13 @@ template <class Element>
   return tile_kernels_for<computed<Element>>(which);
 }
 
-/// The code in use.
+/// The kernels of the instruction set in use.
 template <class Element>
 [[nodiscard]] const tile_kernels<computed<Element>>& current_storage_kernels() {
   return storage_kernels_for<Element>(current_instruction_set());
 }
 
-/// What `count` terms take in the panels and rows of tiles: themselves, or pairs.
+/// The number of elements that `count` terms need in panels and rows of tiles, as single terms or pairs.
 template <class Element>
 [[nodiscard]] index_t packed_terms(const tile_kernels<computed<Element>>& kernels, index_t count) noexcept {
   if constexpr (may_pair<Element>) {
@@ -77,7 +78,7 @@ template <class Element>
   return count;
 }
 
-/// to[i] = (a[i], b[i]) for i < count; b may be null: zeros.
+/// to[i] = (a[i], b[i]) for i < count; a null b counts as zeros.
 inline void interleave(const bfloat16* a, const bfloat16* b, index_t count, float* to) noexcept {
   typedef std::uint16_t eight __attribute__((vector_size(16)));
   index_t i = 0;
@@ -99,7 +100,7 @@ inline void interleave(const bfloat16* a, const bfloat16* b, index_t count, floa
   }
 }
 
-/// Pairs of `count` terms that are adjacent, with a zero behind an odd number of them.
+/// Pairs of `count` adjacent terms; an odd number of terms is followed by a zero.
 inline void pair_run(const bfloat16* from, index_t count, float* to) noexcept {
   if (count > 1) {
     std::memcpy(to, from, static_cast<std::size_t>(count / 2) * sizeof(*to));
@@ -109,7 +110,7 @@ inline void pair_run(const bfloat16* from, index_t count, float* to) noexcept {
   }
 }
 
-/// to[k * width + j] = the pair k of the terms from[j * column_step + i * step], i < count, for j < columns.
+/// to[k * width + j] = pair k of the terms from[j * column_step + i * step], i < count, for j < columns.
 inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* from, index_t column_step, index_t step,
                          index_t columns, index_t count, index_t width, float* to) {
   if (column_step == 1) {
@@ -127,7 +128,7 @@ inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* fro
     }
     return;
   }
-  // Pairs of some columns, as they lie, and then transposed.
+  // Makes pairs of the terms of some columns, then transposes them.
   constexpr index_t height = 16;
   constexpr index_t length = 64;
   alignas(64) std::array<float, static_cast<std::size_t>(height * length)> rows;
@@ -143,7 +144,7 @@ inline void pair_columns(const tile_kernels<float>& kernels, const bfloat16* fro
   }
 }
 
-/// to[j * pitch + i] = the pair i of the channels of pixel j, for planes of channels `step` apart.
+/// to[j * pitch + i] = pair i of the channels of pixel j, for planes of channels `step` apart.
 inline void pair_planes(const tile_kernels<float>& kernels, const bfloat16* from, index_t step, index_t channels,
                         index_t pixels, index_t pitch, float* to) {
   constexpr index_t height = 16;
@@ -163,7 +164,7 @@ inline void pair_planes(const tile_kernels<float>& kernels, const bfloat16* from
   }
 }
 
-/// Turns `taps` times `channels` rows of `width` parameters, rounded, into rows of pairs of channels.
+/// Rounds `taps` times `channels` rows of `width` parameters and writes them as rows of pairs of channels.
 inline void pair_rows(const float* from, index_t taps, index_t channels, index_t width, float* to) noexcept {
   for (index_t tap = 0; tap < taps; ++tap) {
     for (index_t c = 0; c < channels; c += 2, to += width) {

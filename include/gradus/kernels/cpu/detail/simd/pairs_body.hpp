@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Tiles of simd_pairs.hpp for one instruction set; included several times, each time into another namespace.
+// The tiles of pairs.hpp for one instruction set. The file is included several times, each time into another namespace.
 
-// No `#pragma once`: GRADUS_PAIRS_NAMESPACE says where to, GRADUS_PAIRS_INSTRUCTION that there is vdpbf16ps; both are
-// undefined at the end. Nothing is included here: the includer's function target would apply to it.
+// No `#pragma once`. GRADUS_PAIRS_NAMESPACE is the namespace; GRADUS_PAIRS_INSTRUCTION says that vdpbf16ps exists; both
+// are undefined at the end. Nothing is included here: the includer's function target would apply to it.
 #if defined(GRADUS_PAIRS_NAMESPACE)
 
 namespace gradus::kernels::detail::GRADUS_PAIRS_NAMESPACE {
@@ -14,7 +14,7 @@ typedef std::uint32_t pairs __attribute__((vector_size(64)));
 typedef std::uint32_t stored_pairs __attribute__((vector_size(64), aligned(4), may_alias));
 inline constexpr index_t pair_lanes = 16;
 
-/// sum += a's upper halves * b's upper halves, then the same of the lower halves.
+/// sum += a * b of the upper halves, then sum += a * b of the lower halves.
 GRADUS_ALWAYS_INLINE void add_products(sums& sum, const pairs& a, const pairs& b) noexcept {
 #if defined(GRADUS_PAIRS_INSTRUCTION)
   __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(a), "v"(b));
@@ -24,7 +24,7 @@ GRADUS_ALWAYS_INLINE void add_products(sums& sum, const pairs& a, const pairs& b
 #endif
 }
 
-/// As multiply_tile of simd_tile_body.hpp, for sums that stay partial.
+/// As multiply_tile of tile_body.hpp, for sums that stay partial.
 template <class Element, int Rows, int Vectors>
 void multiply_pairs(const tile_call<Element>& call) {
   static_assert(sizeof(Element) == sizeof(std::uint32_t));
@@ -87,7 +87,7 @@ constexpr tile_table<Element> pair_tiles() {
   return by_rows;
 }
 
-/// The kernels of an instruction set, but for their tiles.
+/// The kernels of an instruction set, with tiles of pairs.
 template <class Element>
 [[nodiscard]] constexpr tile_kernels<Element> with_pair_tiles(tile_kernels<Element> kernels) {
   kernels.lanes = pair_lanes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What products share around their tiles: heights of tiles, packed panels, tasks, scratch memory.
+// Common parts of products around their tiles: tile heights, packed panels, tasks, scratch memory.
 #pragma once
 
 #include <algorithm>    // std::max, std::min
@@ -26,7 +26,7 @@ namespace gradus::kernels::detail {
   return ceil_div(count, unit) * unit;
 }
 
-/// The begin of part `i` of [0, count) cut into `parts` of nearly equal size.
+/// The beginning of part `i` when [0, count) is divided into `parts` of nearly equal size.
 [[nodiscard]] constexpr index_t part_begin(index_t count, index_t parts, index_t i) noexcept {
   return count / parts * i + std::min(i, count % parts);
 }
@@ -40,7 +40,7 @@ template <class Element>
   return rows;
 }
 
-/// The rows of the next tile when `remaining` rows are left: even tiles rather than high ones and a flat rest.
+/// The rows of the next tile when `remaining` rows are left: tiles of even height instead of high ones and a low rest.
 template <class Element>
 [[nodiscard]] index_t next_tile_rows(const tile_kernels<Element>& kernels, index_t remaining) noexcept {
   if (remaining >= 3 * kernels.rows) {
@@ -50,11 +50,11 @@ template <class Element>
   return std::min(remaining, tile_height(kernels.wide, rows));
 }
 
-/// Whether the rows of a tile, so many bytes apart, meet in so few places of the first cache that they push each other
-/// out of it. A power of two between rows does that: the cache has 8 lines for all addresses 4 KiB apart.
+/// True if the rows of a tile, `step_bytes` apart, share so few sets of the first-level cache that they evict each
+/// other. A power of two between rows causes that: the cache has 8 lines for all addresses that are 4 KiB apart.
 [[nodiscard]] constexpr bool rows_collide(index_t rows, index_t step_bytes) noexcept {
   constexpr index_t period = 4096;
-  constexpr index_t most = 6;                      // of the 8 lines: panels pass through the cache too
+  constexpr index_t most = 6;                      // of the 8 lines: panels need the cache too
   const index_t power = step_bytes & -step_bytes;  // the largest power of two that divides it
   return rows * std::min(power, period) > most * period;
 }
@@ -65,7 +65,7 @@ template <class Element>
   return remaining <= kernels.lanes ? kernels.lanes : kernels.width;
 }
 
-/// The columns of all panels together for `columns` columns, padding included.
+/// The columns of all panels together for `columns` columns, including padding.
 template <class Element>
 [[nodiscard]] index_t padded_columns(const tile_kernels<Element>& kernels, index_t columns) noexcept {
   const index_t rest = columns % kernels.width;
@@ -73,7 +73,7 @@ template <class Element>
 }
 
 /// to[k * width + j] = from[j * column_step + k * step] for k < count, j < columns; zeros in the columns up to `width`.
-/// Pairs of terms, where tiles take these.
+/// Packs pairs of terms if the tiles take pairs.
 template <class Element>
 void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* from, index_t column_step, index_t step,
                 index_t columns, index_t count, index_t width, computed<Element>* to) {
@@ -102,7 +102,7 @@ void pack_panel(const tile_kernels<computed<Element>>& kernels, const Element* f
   }
 }
 
-/// The same output `offset` elements further on.
+/// The same output, `offset` elements later.
 template <class Element>
 [[nodiscard]] tile_output<Element> shifted(tile_output<Element> output, index_t offset) noexcept {
   output.c += offset;
@@ -111,11 +111,11 @@ template <class Element>
   return output;
 }
 
-/// Stores sums that do not lie in c as whole rows: column j of row m at c[c_row[m] + c_column[j]] (null: at j).
+/// Stores sums that are not whole rows of c: column j of row m at c[c_row[m] + c_column[j]] (null c_column: at j).
 template <class Element>
 void store_scattered(const computed<Element>* sums, index_t rows, index_t columns, index_t width, const index_t* c_row,
                      const index_t* c_column, const tile_output<Element>& output) {
-  // Scattered columns are far apart, and their rows beside each other.
+  // Scattered columns are far apart, and their rows are adjacent.
   const bool by_rows = c_column == nullptr;
   for (index_t outer = 0; outer < (by_rows ? rows : columns); ++outer) {
     for (index_t inner = 0; inner < (by_rows ? columns : rows); ++inner) {
@@ -143,7 +143,7 @@ void store_scattered(const computed<Element>* sums, index_t rows, index_t column
   }
 }
 
-/// Stores `count` sums (null: zeros) at c[place + j * step]; for outputs without bias and residual.
+/// Stores `count` sums (null: zeros) at c[place + j * step], for outputs without bias and residual.
 template <class Element>
 GRADUS_NEVER_INLINE void store_strided(const computed<Element>* sums, index_t count, index_t place, index_t step,
                                        const tile_output<Element>& output) {
@@ -171,9 +171,9 @@ GRADUS_NEVER_INLINE void store_strided(const computed<Element>* sums, index_t co
   }
 }
 
-/// The terms of a product that one pass over a panel takes: some whole segments, or a part of one.
+/// The terms of a product that one pass over a panel takes: several whole segments, or a part of one.
 struct term_block {
-  index_t first = 0;  ///< the first term, counted over all segments
+  index_t first = 0;  ///< index over all segments
   index_t terms = 0;
   index_t segment = 0;  ///< the first segment
   index_t segments = 0;
@@ -181,8 +181,8 @@ struct term_block {
   index_t length = 0;  ///< terms of each segment
 };
 
-/// Cuts segments of `length` terms into blocks of about `limit` terms, so that a block of a panel stays in the first
-/// cache.
+/// Divides segments of `length` terms into blocks of about `limit` terms, so that a block of a panel stays in the
+/// first-level cache.
 class term_blocks {
  public:
   term_blocks(index_t segments, index_t length, index_t limit) : segments_{segments}, length_{length} {
@@ -223,7 +223,7 @@ class term_blocks {
   index_t blocks_ = 1;
 };
 
-/// Hands out pieces of a block of memory, each on 64 bytes; without memory it only counts.
+/// Assigns parts of a block of memory, each aligned to 64 bytes. Without memory it only counts bytes.
 class scratch {
  public:
   explicit scratch(std::byte* memory = nullptr) noexcept : memory_{memory} {}
@@ -270,20 +270,20 @@ inline void run_tasks(cpu& device, index_t tasks, const task_body& body) {
   });
 }
 
-/// Calls body(worker, task) for every task on all threads; a worker, at most one a thread, runs its tasks one by one,
-/// so it can have memory of its own.
+/// Calls body(worker, task) for every task on all threads. There is at most one worker for each thread, and a worker
+/// runs its tasks one after another, so it can have its own memory.
 template <class Body>
 void for_each_task(cpu& device, index_t tasks, const Body& body) {
   run_tasks(device, tasks, task_body{body});
 }
 
-/// The largest of plan(kernels) over the instruction sets of this processor: the one in use may change between planning
-/// and running.
+/// The largest value of plan(kernels) over the instruction sets of this processor: the one in use may change between
+/// planning and running.
 template <class Element, class Plan>
 [[nodiscard]] std::size_t largest_workspace(const Plan& plan) {
   std::size_t bytes = 0;
   for (const instruction_set which : all_instruction_sets) {
-    const bool other = may_pair<Element> || which != instruction_set::avx512_bf16;  // than avx512
+    const bool other = may_pair<Element> || which != instruction_set::avx512_bf16;  // other kernels than avx512
     if (other && is_available(which)) {
       bytes = std::max(bytes, plan(storage_kernels_for<Element>(which)));
     }
@@ -291,8 +291,8 @@ template <class Element, class Plan>
   return bytes;
 }
 
-/// Runs one tile of `rows` rows. A tile that is higher than that repeats its last row; its sums go through `spare`
-/// (rows of the highest tile x columns).
+/// Runs one tile of `rows` rows. A higher tile repeats its last row; its sums go through `spare` (rows of the highest
+/// tile x columns).
 template <class Element>
 void run_tile(const tile_kernels<Element>& kernels, const tile_call<Element>& call, index_t rows, index_t width,
               Element* spare) {
@@ -327,34 +327,34 @@ void run_tile(const tile_kernels<Element>& kernels, const tile_call<Element>& ca
   }
 }
 
-/// Adjacent panels of a product: what `multiply_rows` needs beside the call.
+/// Adjacent panels of a product: the arguments of `multiply_rows` besides the call.
 template <class Element>
 struct panel_rows {
-  index_t rows = 0;                   ///< of all tiles
-  index_t columns = 0;                ///< that count; all panels but the last are full
-  index_t terms = 0;                  ///< of a panel: they lie one after another
-  Element* sums = nullptr;            ///< of all rows, each with the columns of all panels: between blocks of terms
-  Element* tile = nullptr;            ///< twice the highest tile x the columns of all panels
+  index_t rows = 0;         ///< of all tiles
+  index_t columns = 0;      ///< without padding; all panels but the last are full
+  index_t terms = 0;        ///< of a panel, which are adjacent
+  Element* sums = nullptr;  ///< of all rows, each with the columns of all panels; kept between blocks of terms
+  Element* tile = nullptr;  ///< twice the highest tile x the columns of all panels
   const index_t* c_column = nullptr;  ///< null: the columns of a row are adjacent in c
-  bool first = true;                  ///< block of terms
+  bool first = true;                  ///< first block of terms
   bool last = true;
-  index_t packed_terms = 0;  ///< not 0: `a` holds tile after tile, each as these terms x its rows; a_row counts up
+  index_t packed_terms = 0;  ///< not 0: `a` has tile after tile, each with these terms x its rows; a_row counts up
   index_t skipped = 0;       ///< terms of each panel before those of the segments
-  index_t b_step = 0;        ///< not 0: one full panel that is not packed, its terms these elements apart
-  index_t ahead = 0;         ///< not 0: the rows lie these elements apart, and the next tile's are fetched meanwhile;
-                             ///< else the sums that the next tile begins with are,
-  const Element* next = nullptr;  ///< or, where not null, these lines of the cache, little by little by all tiles
+  index_t b_step = 0;        ///< not 0: one full panel that is not packed; elements between its terms
+  /// Not 0: elements between the rows; the next tile's rows are prefetched. 0: the next tile's initial sums are.
+  index_t ahead = 0;
+  const Element* next = nullptr;  ///< or, if not null, all tiles prefetch these cache lines, some each
   index_t next_lines = 0;
 };
 
-/// Multiplies all rows with some panels over one block of terms.
-/// @param call  all but its output
+/// Multiplies all rows by some panels over one block of terms.
+/// @param call  all fields except its output
 template <class Element>
 void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<computed<Element>> call,
                    const panel_rows<computed<Element>>& panel, const tile_output<Element>& output) {
   using real = computed<Element>;
   constexpr index_t line = 64 / static_cast<index_t>(sizeof(real));
-  constexpr bool stores = std::is_same_v<Element, real>;  // tiles can store themselves
+  constexpr bool stores = std::is_same_v<Element, real>;  // tiles can store results themselves
   const index_t padded = padded_columns(kernels, panel.columns);
   const index_t wide_panels = padded / kernels.width;
   const index_t wide_columns = wide_panels * kernels.width;
@@ -364,7 +364,7 @@ void multiply_rows(const tile_kernels<computed<Element>>& kernels, tile_call<com
   const real* const b = call.b;
   real* sums = panel.sums;
   index_t rows = 0;
-  index_t fetched = 0;  // elements from panel.next on
+  index_t fetched = 0;  // elements of panel.next
   for (index_t row = 0; row < panel.rows; row += rows) {
     rows = next_tile_rows(kernels, panel.rows - row);
     if (panel.packed_terms != 0) {

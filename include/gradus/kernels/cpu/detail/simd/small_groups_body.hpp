@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Convolutions whose groups are narrower than a vector, for one instruction set; part of simd_tile_body.hpp, and like
+// Convolutions whose groups have fewer channels than a vector, for one instruction set. Part of tile_body.hpp, and like
 // it included several times.
 
 // No `#pragma once`: GRADUS_TILE_NAMESPACE says what to compile.
@@ -39,7 +39,7 @@ void multiply_taps_of(const taps_call<Element>& call, const Element* x, const El
   }
 }
 
-/// The results of some pixels, vectors of channels one after another. @return the channels that are left
+/// Computes some pixels, one vector of channels after another. @return the first channel that is left
 template <class Element, int Pixels, int Vectors>
 index_t multiply_taps_of_pixels(const taps_call<Element>& call, index_t p, index_t first, index_t channels,
                                 Element* to) {
@@ -57,7 +57,7 @@ void multiply_taps(const taps_call<Element>& call, index_t channels, Element* to
   const bool narrow = channels < 2 * lanes;
   const index_t most = narrow && call.pixels >= 8 ? 8 : call.pixels >= 4 ? 4 : 1;
   for (index_t p = 0; p < call.pixels; p += most) {
-    // The last pixels may be computed twice, which costs less than one by one.
+    // The last pixels may be computed twice; this costs less than computing them one by one.
     const index_t begin = std::min(p, call.pixels - most);
     if (most == 8) {
       multiply_taps_of_pixels<Element, 8, 1>(call, begin, 0, channels, to);
@@ -92,7 +92,7 @@ void add_products(const Element* x, index_t x_step, const Element* y, index_t y_
   constexpr int vectors = 2;
   index_t j = 0;
   for (; j + vectors * lanes <= count; j += vectors * lanes) {
-    vector sum[2][vectors] = {};  // terms by turns: additions that do not wait for each other
+    vector sum[2][vectors] = {};  // alternating terms: independent additions
     index_t k = 0;
     for (; k + 2 <= terms; k += 2) {
 #pragma GCC unroll 4
@@ -158,7 +158,7 @@ void add_tap_products(const Element* x, index_t x_step, const Element* y, index_
   }
 }
 
-/// to[j] = all[j / Group * Group + Term] for every lane j
+/// to[j] = all[j / Group * Group + Term] for every SIMD lane j.
 template <class Element, int Group, int Term>
 GRADUS_ALWAYS_INLINE void spread_term(const typename vector_of<Element>::type& all, Element* to) {
   using vector = typename vector_of<Element>::type;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How elements come from memory into the panels of tiles, and sums back: tiles compute in float or double, and
-// what is stored in 16 bits is widened on the way in and rounded on the way out.
+// Conversion between memory and tiles. Tiles compute in float or double; 16-bit elements are widened when they are read
+// and rounded when they are stored.
 #pragma once
 
 #include <algorithm>    // std::copy_n
@@ -21,7 +21,7 @@ template <class Element>
 void read_run(const Element* from, index_t count, computed<Element>* to) {
   if constexpr (real_element<Element>) {
     std::copy_n(from, count, to);
-  } else if constexpr (requires { widen(from, to, std::size_t{}); }) {  // by instructions, where there are some
+  } else if constexpr (requires { widen(from, to, std::size_t{}); }) {  // with instructions, if there are any
     widen(from, to, static_cast<std::size_t>(count));
   } else {
     for_each_packet<Element>(0, count,
@@ -35,7 +35,7 @@ void read_every(const Element* from, index_t step, index_t count, computed<Eleme
   index_t i = 0;
   if constexpr (std::is_same_v<Element, float>) {
     typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
-    for (; step == 2 && i + 4 < count; i += 4) {  // the second load ends after what is needed
+    for (; step == 2 && i + 4 < count; i += 4) {  // the second load ends after the needed elements
       const four low = *reinterpret_cast<const four*>(from + 2 * i);
       const four high = *reinterpret_cast<const four*>(from + 2 * i + 4);
       *reinterpret_cast<four*>(to + i) = GRADUS_SHUFFLE(low, high, 0, 2, 4, 6);
@@ -82,7 +82,7 @@ void read_transposed(const tile_kernels<computed<Element>>& kernels, const Eleme
   if constexpr (real_element<Element>) {
     kernels.transpose(from, step, columns, count, width, to);
   } else {
-    // A few rows at a time are widened as they lie, and then transposed.
+    // Widens a few rows at a time, then transposes them.
     constexpr index_t height = 16;
     constexpr index_t length = 64;
     alignas(64) computed<Element> rows[height * length];
@@ -134,7 +134,7 @@ void store_rows(const tile_kernels<computed<Element>>& kernels, const computed<E
   }
 }
 
-/// Rounds factors that were packed from parameters to what elements can hold.
+/// Rounds factors that were packed from parameters to the precision of Element.
 template <class Element>
 void round_run([[maybe_unused]] index_t count, [[maybe_unused]] computed<Element>* values) {
   if constexpr (!real_element<Element>) {

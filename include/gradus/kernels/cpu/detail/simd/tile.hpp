@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The innermost loops of products: a tile of sums that stays in registers, compiled once for every instruction set.
+// The innermost loops of products: tiles of sums that stay in registers, compiled once for every instruction set.
 #pragma once
 
 #include <algorithm>  // std::copy_n, std::min
@@ -15,33 +15,33 @@
 
 namespace gradus::kernels::detail {
 
-/// Where the sums of a tile go, and what is done to them before: c = mask * act(sum + bias + residual + old c).
-/// Null pointers do nothing. `residual` and `mask` lie as `c` does; the mask keeps what is where it is above 0.
+/// The destination and the epilogue of a tile's sums: c = mask * act(sum + bias + residual + old c). Null pointers have
+/// no effect. `residual` and `mask` have the memory order of `c`; values become 0 where the mask is not above 0.
 template <class Element>
 struct tile_output {
   Element* c = nullptr;
   const Element* residual = nullptr;
   const Element* mask = nullptr;
   const parameter_element_t<Element>* bias = nullptr;
-  bool bias_of_rows = false;  ///< one value a row of the tile, else one a column
+  bool bias_of_rows = false;  ///< one value for each row of the tile, else for each column
   bool accumulate = false;
   bool relu = false;
 
-  /// No more than a tile does itself.
+  /// True if tiles do all of it themselves.
   [[nodiscard]] bool simple() const noexcept {
     return residual == nullptr && mask == nullptr && !accumulate && (bias == nullptr || !bias_of_rows);
   }
 };
 
-/// A tile for each of some panels: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
+/// Computes a tile for each of some panels: sums(m, j) = sum over segments s and k of a(m, s, k) * b(s, k, j).
 ///
 ///   a(m, s, k) = a[a_row[m] + segments[s] + k * a_step]
-///   b(s, k, j) = b[(s * segment_length + k) * b_step + j]     a panel: b_step is its width; the next is b_skip after
-///   it
+///   b(s, k, j) = b[(s * segment_length + k) * b_step + j]
 ///
-/// The terms are added one after another in the order of s and k, so a sum does not depend on the tile it is in.
-/// Either `partial` takes the sums, as rows of `sums_step`, or c[c_row[m] + j] through an `output` that is simple();
-/// the columns of the second panel follow those of the first.
+/// For a packed panel b_step is its width; the next panel begins b_skip elements after its end. Terms are added one
+/// after another in the order of s and k, so a sum does not depend on the tile that it is in. The sums go to `partial`,
+/// as rows with step `sums_step`, or to c[c_row[m] + j] through an `output` that is simple(). The columns of the second
+/// panel follow those of the first.
 template <class Element>
 struct tile_call {
   const Element* a = nullptr;
@@ -54,21 +54,21 @@ struct tile_call {
   index_t b_step = 0;
   index_t b_skip = 0;  ///< elements between panels
   index_t panels = 1;
-  const Element* ahead = nullptr;  ///< what is fetched into the cache meanwhile,
-  index_t ahead_lines = 0;         ///< lines of 64 bytes for every `ahead_terms` terms
+  const Element* ahead = nullptr;  ///< memory to prefetch during the product,
+  index_t ahead_lines = 0;         ///< in lines of 64 bytes for every `ahead_terms` terms
   static constexpr index_t ahead_terms = 8;
-  const Element* initial = nullptr;  ///< to start from, as `partial`; null: zeros
+  const Element* initial = nullptr;  ///< initial sums, stored as `partial`; null: zeros
   Element* partial = nullptr;
   index_t sums_step = 0;
   const index_t* c_row = nullptr;
   tile_output<Element> output;
 };
 
-/// Tiles of a few rows along a run of adjacent columns:
+/// Computes tiles of a few rows along a run of adjacent columns:
 ///
 ///   c[m * c_step + j] = act(bias[m] + sum over k of a[k * rows + m] * b[offsets[k] + j])   for j < columns
 ///
-/// The last tile ends with the run, so it may compute again what the one before has stored: the same values.
+/// The last tile ends with the run, so it may compute columns of the tile before it again, with the same values.
 template <class Element>
 struct plane_call {
   const Element* a = nullptr;
@@ -80,13 +80,13 @@ struct plane_call {
   index_t c_step = 0;
   const Element* bias = nullptr;  ///< null: none
   bool relu = false;
-  const Element* ahead = nullptr;  ///< tiles fetch their columns of some rows from here into the cache,
+  const Element* ahead = nullptr;  ///< memory to prefetch: the tile's columns of some rows,
   index_t ahead_step = 0;
   index_t ahead_rows = 0;
-  index_t ahead_terms = 1;  ///< a row every so many terms
+  index_t ahead_terms = 1;  ///< one row for every ahead_terms terms
 };
 
-/// Pixels whose channels are correlated with a kernel each, adjacent in x, w and the results:
+/// Correlates the channels of pixels, each with its own kernel; channels are adjacent in x, w and the results:
 ///
 ///   to[p * channels + j] = sum over r < rows, s < columns of
 ///                          x[p * x_pixel + r * x_row + s * x_column + j] * w[r * w_row + s * w_column + j]
@@ -104,10 +104,10 @@ struct taps_call {
   index_t pixels = 0;
 };
 
-/// Of a tile of any instruction set.
+/// The largest number of rows of a tile, over all instruction sets.
 inline constexpr int most_tile_rows = 14;
 
-/// Tiles by their rows; null: not this height.
+/// Tiles by their number of rows; null: no tile of this height.
 template <class Element>
 using tile_table = std::array<void (*)(const tile_call<Element>&), most_tile_rows + 1>;
 
@@ -115,28 +115,28 @@ using tile_table = std::array<void (*)(const tile_call<Element>&), most_tile_row
 template <class Element>
 struct tile_kernels {
   instruction_set set;
-  bool pairs = false;          ///< tiles multiply pairs of bfloat16: simd_pairs.hpp
+  bool pairs = false;          ///< tiles multiply pairs of bfloat16: pairs.hpp
   index_t lanes;               ///< elements of a vector
   index_t rows;                ///< rows of the highest tile
-  index_t width;               ///< columns of the widest tile, several vectors
+  index_t width;               ///< columns of the widest tile: several vectors
   tile_table<Element> wide;    ///< tiles of `width` columns
   tile_table<Element> narrow;  ///< tiles of `lanes` columns
-  /// Stores rows of `count` sums, `pitch` apart, whatever the output is.
+  /// Stores rows of `count` sums, `pitch` apart, for any output.
   void (*finish)(const Element* sums, index_t rows, index_t pitch, index_t count, const index_t* c_row,
                  const tile_output<Element>& output);
   /// to[i] += from[i] for i < count
   void (*add)(const Element* from, index_t count, Element* to);
-  /// to[i] = sum over k < terms of x[k] * rows[i * step + k] for i < count: in the same order for every i
+  /// to[i] = sum over k < terms of x[k] * rows[i * step + k] for i < count, in the same order for every i
   void (*dot_rows)(const Element* x, const Element* rows, index_t step, index_t count, index_t terms, Element* to);
   /// to[j] += sum over k < terms of x[k] * rows[k * step + j] for j < count
   void (*add_rows)(const Element* x, const Element* rows, index_t step, index_t terms, index_t count, Element* to);
-  /// For p < pixels and j < channels.
+  /// Computes taps_call for p < pixels and j < channels.
   void (*multiply_taps)(const taps_call<Element>& call, index_t channels, Element* to);
   /// to[j] += sum over k < terms of x[k * x_step + j] * y[k * y_step + j] for j < count
   void (*add_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t terms, index_t count,
                        Element* to);
-  /// to[k * lanes + j] += sum over p < pixels of x[p * x_step + k * lanes + j] * y[p * y_step + j] for k < taps, j <
-  /// lanes
+  /// to[k * lanes + j] += sum over p < pixels of x[p * x_step + k * lanes + j] * y[p * y_step + j]
+  /// for k < taps, j < lanes
   void (*add_tap_products)(const Element* x, index_t x_step, const Element* y, index_t y_step, index_t pixels,
                            index_t taps, Element* to);
   /// to[(p * group + i) * lanes + j] = from[p * step + j / group * group + i] for p < pixels, i < group, j < lanes;
@@ -149,24 +149,24 @@ struct tile_kernels {
   void (*transpose)(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to);
 };
 
-/// Tiles along runs, by rows, of the same heights as `wide`; a table of its own, because only nchw compiles them.
+/// Tiles along runs by their number of rows, with the heights of `wide`. A separate table, because only nchw uses them.
 template <class Element>
 using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_rows + 1>;
 
 }  // namespace gradus::kernels::detail
 
-// Few heights: a tile of 4 rows keeps the multipliers as busy as a higher one, a flatter one takes as long as it, and
-// every height is compiled by every user.
+// Few heights: a tile of 4 rows uses the multipliers as well as a higher one, a lower tile takes as long as one of 4
+// rows, and every user compiles every height.
 //
-// GCC lowers vector types before it inlines, so the attribute has to be on the code that uses them: the body is
-// included once for every instruction set, in a namespace of its own.
+// GCC lowers vector types before it inlines, so the target attribute must be on the code that uses them: the body is
+// included once for every instruction set, each time in its own namespace.
 #define GRADUS_TILE_NAMESPACE portable
 #define GRADUS_TILE_BYTES 16
 #if defined(__aarch64__)
 #define GRADUS_TILE_ROWS 6
 #define GRADUS_TILE_HEIGHTS 4, 6
 #define GRADUS_TILE_VECTORS 4
-#else  // processors of before 2013: one height is enough
+#else  // processors before 2013: one height suffices
 #define GRADUS_TILE_ROWS 4
 #define GRADUS_TILE_HEIGHTS 4
 #define GRADUS_TILE_VECTORS 2
@@ -209,7 +209,7 @@ using plane_tiles = std::array<void (*)(const plane_call<Element>&), most_tile_r
 
 namespace gradus::kernels::detail {
 
-/// The code of an instruction set.
+/// The kernels of an instruction set.
 template <class Element>
 [[nodiscard]] const tile_kernels<Element>& tile_kernels_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
@@ -223,7 +223,7 @@ template <class Element>
   return portable::tile_kernels_of<Element>;
 }
 
-/// The same of tiles along runs.
+/// The tiles along runs of an instruction set.
 template <class Element>
 [[nodiscard]] const plane_tiles<Element>& plane_tiles_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)
@@ -237,7 +237,7 @@ template <class Element>
   return portable::plane_tiles_of<Element>;
 }
 
-/// The code in use.
+/// The kernels of the instruction set in use.
 template <class Element>
 [[nodiscard]] const tile_kernels<Element>& current_tile_kernels() {
   return tile_kernels_for<Element>(current_instruction_set());

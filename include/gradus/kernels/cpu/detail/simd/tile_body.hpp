@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The code of simd_tile.hpp for one instruction set; included several times, each time into another namespace.
+// The code of tile.hpp for one instruction set. The file is included several times, each time into another namespace.
 
-// No `#pragma once`: GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
-// compile, and are undefined at the end. Only what is meant for them is included here: the includer's function target
-// applies to it.
+// No `#pragma once`. GRADUS_TILE_NAMESPACE, _BYTES (of a vector), _ROWS and _VECTORS (of the largest tile) say what to
+// compile, and are undefined at the end. Only code for this instruction set is included here: the includer's function
+// target applies to it.
 #if defined(GRADUS_TILE_NAMESPACE)
 
 #include "gradus/kernels/cpu/detail/simd/transpose_body.hpp"
@@ -13,7 +13,7 @@
 
 namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
 
-/// Elements of a line of the cache.
+/// The number of elements in a cache line.
 template <class Element>
 constexpr index_t line_of = 64 / static_cast<index_t>(sizeof(Element));
 
@@ -114,7 +114,7 @@ void multiply_tile(const tile_call<Element>& call) {
       for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
         for (int v = 0; v < Vectors; ++v) {
-          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // keeps a NaN
         }
       }
     }
@@ -130,8 +130,8 @@ void multiply_tile(const tile_call<Element>& call) {
   }
 }
 
-/// A tile of one vector. Many rows are taken in halves: the addresses of all of them do not fit in the registers, and
-/// one vector leaves no time to fetch them.
+/// A tile of one vector. Tiles of many rows are split in two: the registers cannot hold the addresses of all rows, and
+/// one vector leaves no time to load them.
 template <class Element, int Rows>
 void multiply_narrow_tile(const tile_call<Element>& call) {
   if constexpr (Rows <= 8) {
@@ -219,7 +219,7 @@ void dot_rows(const Element* x, const Element* rows, index_t step, index_t count
     const Element* row[height];
     vector sum[height][vectors] = {};
     for (int m = 0; m < height; ++m) {
-      row[m] = rows + (i + m < count ? i + m : count - 1) * step;  // the last row again, not stored
+      row[m] = rows + (i + m < count ? i + m : count - 1) * step;  // repeats the last row, which is not stored
     }
     index_t k = 0;
     for (; k + vectors * lanes <= terms; k += vectors * lanes) {
@@ -286,7 +286,7 @@ void copy_rows(const Element* from, index_t step, index_t count, index_t width, 
   constexpr index_t lanes = vector_of<Element>::lanes;
   constexpr index_t few = quarter_of<Element>::lanes;
   for (index_t k = 0; k < count; ++k) {
-    __builtin_prefetch(from + 12 * step);  // rows lie too far apart for the processor to see what comes next
+    __builtin_prefetch(from + 12 * step);  // rows are too far apart for the hardware prefetcher
     index_t j = 0;
     for (; j + lanes <= width; j += lanes) {
       *reinterpret_cast<stored*>(to + j) = *reinterpret_cast<const stored*>(from + j);
@@ -372,7 +372,7 @@ void multiply_planes(const plane_call<Element>& call) {
       for (int m = 0; m < Rows; ++m) {
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) {
-          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // a NaN stays
+          sum[m][v] = vector{} > sum[m][v] ? vector{} : sum[m][v];  // keeps a NaN
         }
       }
     }

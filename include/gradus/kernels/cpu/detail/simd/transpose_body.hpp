@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Transpositions for one instruction set; part of simd_tile_body.hpp, and like it included several times.
+// Transpositions for one instruction set. Part of tile_body.hpp, and like it included several times.
 
 // No `#pragma once`: GRADUS_TILE_NAMESPACE and GRADUS_TILE_BYTES say what to compile.
 #if defined(GRADUS_TILE_NAMESPACE)
@@ -11,7 +11,7 @@ namespace gradus::kernels::detail::GRADUS_TILE_NAMESPACE {
 template <class Element>
 struct vector_of {
   typedef Element type __attribute__((vector_size(GRADUS_TILE_BYTES)));
-  /// The same anywhere in memory.
+  /// The same, at any address that is aligned for an element.
   typedef Element stored __attribute__((vector_size(GRADUS_TILE_BYTES), aligned(sizeof(Element)), may_alias));
   static constexpr index_t lanes = GRADUS_TILE_BYTES / static_cast<index_t>(sizeof(Element));
 };
@@ -23,7 +23,7 @@ struct quarter_of {
   static constexpr index_t lanes = 16 / static_cast<index_t>(sizeof(Element));
 };
 
-/// Turns a square: to[i * width + j] = from[j * step + i] for i and j below its side.
+/// Transposes a square: to[i * width + j] = from[j * step + i] for i and j below its side.
 template <class Element>
 struct square {
   using quarter = typename quarter_of<Element>::type;
@@ -49,7 +49,7 @@ struct square {
 };
 
 #if GRADUS_TILE_BYTES >= 32
-/// The same for eight floats. Rows are fetched some squares ahead: there are more than the processor follows by itself.
+/// The same for eight floats. Prefetches rows some squares ahead: there are more than the hardware prefetcher follows.
 struct square_of_eight {
   typedef float eight __attribute__((vector_size(32), aligned(sizeof(float)), may_alias));
   static constexpr index_t side = 8;
@@ -62,7 +62,7 @@ struct square_of_eight {
       __builtin_prefetch(from + i * step + 4 * side);
       __builtin_prefetch(to + i * width + 4 * side, 1);
     }
-    eight twos[8];  // elements of two rows beside each other
+    eight twos[8];  // interleaved elements of two rows
 #pragma GCC unroll 4
     for (index_t i = 0; i < 8; i += 2) {
       twos[i] = GRADUS_SHUFFLE(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
@@ -87,7 +87,8 @@ struct square_of_eight {
 };
 #endif
 
-/// By squares; the last ones of a row or column overlap those before. @pre side <= columns, side <= count
+/// Transposes square by square; the last ones of a row or column overlap those before.
+/// @pre side <= columns, side <= count
 template <class Square, class Element>
 void transpose_squares(const Element* from, index_t step, index_t columns, index_t count, index_t width, Element* to) {
   constexpr index_t side = Square::side;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The transforms of Winograd's minimal filtering, compiled once for every instruction set.
+// The transforms of Winograd's convolution, compiled once for every instruction set.
 #pragma once
 
 #include <array>    // std::array
@@ -13,9 +13,9 @@
 
 namespace gradus::kernels::detail {
 
-/// F(4, Taps) along one axis by the points 0, +-points and infinity (Toom-Cook): 4 results from 3 + Taps products.
-/// The points are exact in a float and chosen for small errors (as Barabasz et al. 2020 do): with 3 taps the customary
-/// 1 and 2 leave twice as much.
+/// F(4, Taps) along one axis with the points 0, +-points and infinity (Toom-Cook): 4 results from 3 + Taps products.
+/// The points are exact in float and chosen for small errors (as in Barabasz et al. 2020): with 3 taps, the customary
+/// points 1 and 2 have twice the error.
 template <int Taps>
 struct winograd_axis {
   static constexpr int results = 4;
@@ -33,7 +33,7 @@ struct winograd_axis {
       return per_pair{0.375, 0.75, 1.25, 2.5};
     }
   }();
-  /// powers[k][i]: points[k] to the power i
+  /// powers[k][i]: points[k] to the power of i.
   static constexpr auto powers = [] {
     std::array<std::array<double, 8>, pairs> all_powers{};
     for (std::size_t k = 0; k < pairs; ++k) {
@@ -45,7 +45,7 @@ struct winograd_axis {
     return all_powers;
   }();
 
-  /// Coefficients of the product of (x^2 - p^2) for all points p but `but`, from the lowest.
+  /// Coefficients of the product of (x^2 - p^2) over all points p except number `but`, lowest power first.
   template <std::size_t Count>
   static constexpr std::array<double, Count> product_without(std::size_t but) {
     std::array<double, Count> product{1.0};
@@ -65,7 +65,7 @@ struct winograd_axis {
     return products;
   }();
 
-  // What the weights are multiplied by at each point.
+  // Factors of the weights at each point.
   static constexpr double of_zero = 1 / all[0];
   static constexpr per_pair of_pair = [] {
     per_pair factors{};
@@ -80,16 +80,18 @@ struct winograd_axis {
   }();
 };
 
-/// Transforms squares or lines of numbers, one for every k < count (a multiple of the lanes of a vector):
+/// Transforms squares or lines of numbers, one for every k < count (a multiple of a vector's SIMD lanes):
 ///
-///   place p of square k:  from[p][from_offset + k]  ->  to[p][to_offset + k]     rows of the square one after another
+///   position p of square k:  from[p][from_offset + k]  ->  to[p][to_offset + k]
+///
+/// Positions are numbered row by row.
 template <class Element>
 using winograd_transform = void (*)(const Element* const* from, index_t from_offset, Element* const* to,
                                     index_t to_offset, index_t count);
 
-/// What lies around the products of minimal filtering (Lavin & Gray 2015): with d some places of the input and g the
-/// weights, results are A^T ((B^T d B) * (G g G^T)) A, * entry by entry; the gradient of the weights, with y that of
-/// the results, is G^T ((B^T d B) * (A y A^T)) G. Lines have the left factors alone.
+/// The transforms around the products of Winograd (Lavin & Gray 2015). For a tile d of the input and weights g, the
+/// results are A^T ((B^T d B) * (G g G^T)) A, where * is element by element. For the gradient y of the results, the
+/// gradient of the weights is G^T ((B^T d B) * (A y A^T)) G. Lines have only the left factors.
 template <class Element>
 struct winograd_transforms {
   winograd_transform<Element> input;        ///< d to B^T d B
@@ -99,7 +101,7 @@ struct winograd_transforms {
   winograd_transform<Element> weight_sums;  ///< m to G^T m G
 };
 
-/// By the taps of the kernel.
+/// The transforms for each kernel size.
 template <class Element>
 struct winograd_table {
   winograd_transforms<Element> square_3;
@@ -141,7 +143,7 @@ struct winograd_table {
 
 namespace gradus::kernels::detail {
 
-/// The code of an instruction set.
+/// The transforms of an instruction set.
 template <class Element>
 [[nodiscard]] const winograd_table<Element>& winograd_transforms_for([[maybe_unused]] instruction_set which) {
 #if defined(__x86_64__)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The code of simd_winograd.hpp for one instruction set; included several times, each time into another namespace.
+// The code of winograd.hpp for one instruction set. The file is included several times, each time into another
+// namespace.
 
-// No `#pragma once`: GRADUS_WINOGRAD_NAMESPACE is that of the tiles of the instruction set, and is undefined at the
-// end. The includer's function target applies to what is here, so nothing is included.
+// No `#pragma once`. GRADUS_WINOGRAD_NAMESPACE is that of the tiles of the instruction set, and is undefined at the
+// end. Nothing is included here: the includer's function target would apply to it.
 #if defined(GRADUS_WINOGRAD_NAMESPACE)
 
 namespace gradus::kernels::detail::GRADUS_WINOGRAD_NAMESPACE {
 
-/// sum over i of factors[i] * x[First + 2 * i]
+/// The sum over i of factors[i] * x[First + 2 * i].
 template <class Element, int First, std::size_t Count>
 GRADUS_ALWAYS_INLINE typename vector_of<Element>::type every_second(const std::array<double, Count>& factors,
                                                                     const typename vector_of<Element>::type* x) {
@@ -20,7 +21,7 @@ GRADUS_ALWAYS_INLINE typename vector_of<Element>::type every_second(const std::a
   return sum;
 }
 
-/// B^T: the places of the input.
+/// B^T: transforms the input.
 template <class Element, class Axis>
 struct winograd_input {
   using vector = typename vector_of<Element>::type;
@@ -39,8 +40,8 @@ struct winograd_input {
   }
 };
 
-/// The polynomial of `Count` coefficients at every point: A of the gradient of the output, and G of the weights, which
-/// are divided at each.
+/// Evaluates a polynomial of `Count` coefficients at every point: A for the gradient of the output, and, if Divided, G
+/// for the weights.
 template <class Element, class Axis, int Count, bool Divided>
 struct winograd_evaluation {
   using vector = typename vector_of<Element>::type;
@@ -66,7 +67,7 @@ struct winograd_evaluation {
   }
 };
 
-/// The transpose of the same: A^T of sums, and G^T of sums of gradients of weights.
+/// The transpose of that: A^T for sums, and G^T for sums of gradients of weights.
 template <class Element, class Axis, int Count, bool Divided>
 struct winograd_combination {
   using vector = typename vector_of<Element>::type;
@@ -97,7 +98,7 @@ struct winograd_combination {
   }
 };
 
-/// One column of squares, from memory into `half`.
+/// Transforms one column of squares from memory into `half`.
 template <class Element, class Axis>
 GRADUS_ALWAYS_INLINE void transform_column(const Element* const* from, index_t offset, int column,
                                            typename vector_of<Element>::type (*half)[Axis::from]) {
@@ -115,7 +116,7 @@ GRADUS_ALWAYS_INLINE void transform_column(const Element* const* from, index_t o
   }
 }
 
-/// One row, from there into memory.
+/// Transforms one row of `half` into memory.
 template <class Element, class Axis>
 GRADUS_ALWAYS_INLINE void transform_row(const typename vector_of<Element>::type (*half)[Axis::from], int row,
                                         Element* const* to, index_t offset) {
@@ -128,7 +129,7 @@ GRADUS_ALWAYS_INLINE void transform_row(const typename vector_of<Element>::type 
   }
 }
 
-/// As winograd_transform, of squares: their columns, then their rows.
+/// A winograd_transform for squares: transforms columns, then rows.
 template <class Element, class Axis>
 void transform_squares(const Element* const* from, index_t from_offset, Element* const* to, index_t to_offset,
                        index_t count) {
@@ -143,7 +144,7 @@ void transform_squares(const Element* const* from, index_t from_offset, Element*
       for (int i = 0; i < Axis::to; ++i) {
         transform_row<Element, Axis>(half, i, to, to_offset + k);
       }
-    } else {  // more than the registers hold anyway
+    } else {  // needs more than the registers anyway
       for (int j = 0; j < Axis::from; ++j) {
         transform_column<Element, Axis>(from, from_offset + k, j, half);
       }
@@ -154,7 +155,7 @@ void transform_squares(const Element* const* from, index_t from_offset, Element*
   }
 }
 
-/// The same of lines.
+/// A winograd_transform for lines.
 template <class Element, class Axis>
 void transform_lines(const Element* const* from, index_t from_offset, Element* const* to, index_t to_offset,
                      index_t count) {

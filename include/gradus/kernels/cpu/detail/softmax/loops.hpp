@@ -16,10 +16,10 @@
 
 namespace gradus::kernels::detail {
 
-/// e^x for x <= 0; a NaN stays one, and below -87.3 (float) the result is 0.
+/// e^x for x <= 0. NaN stays NaN; below -87.3 (float) the result is 0.
 ///
 /// Float: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial of degree 7 in r (the coefficients are those of Cephes'
-/// expf, relative error below 2 units in the last place). Double: std::exp of every lane.
+/// expf, relative error below 2 units in the last place). Double: std::exp of every SIMD lane.
 template <class Packet>
 GRADUS_ALWAYS_INLINE typename Packet::type exponential(typename Packet::type x) noexcept {
   using type = typename Packet::type;
@@ -50,7 +50,7 @@ GRADUS_ALWAYS_INLINE typename Packet::type exponential(typename Packet::type x) 
   }
 }
 
-/// A packet of the elements from i on; lanes from `count` on are minus infinity.
+/// A packet of the elements from i on; SIMD lanes beyond the row are minus infinity.
 template <class Element>
 GRADUS_ALWAYS_INLINE typename full_packet<Element>::type load_row(index_t count, const Element* x, index_t i) noexcept {
   using packet = full_packet<Element>;
@@ -65,7 +65,7 @@ GRADUS_ALWAYS_INLINE typename full_packet<Element>::type load_row(index_t count,
   return packet::load(lanes.data());
 }
 
-/// The largest element of a row; where one is not a number, any of the others or NaN.
+/// The largest element of a row; if one is NaN, any other element or NaN.
 template <class Element>
 [[nodiscard]] computed<Element> largest_of(index_t count, const Element* x) noexcept {
   using packet = full_packet<Element>;
@@ -81,7 +81,7 @@ template <class Element>
   return result;
 }
 
-/// Whether no element is larger than x[label], and no element before it as large.
+/// True if no element is larger than x[label], and no element before it is equal to it.
 template <class Element>
 [[nodiscard]] bool is_first_largest(const Element* x, index_t label, computed<Element> largest) noexcept {
   if (!(x[label] == largest)) {
@@ -122,11 +122,12 @@ void scale_row(index_t count, computed<Element> factor, Element* y) noexcept {
       0, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::load(y + i) * factor); });
 }
 
-/// Whether results may be stored and read again without a loss.
+/// True if results can be stored and read again exactly.
 template <class Element>
 inline constexpr bool stores_exactly = std::is_same_v<Element, computed<Element>>;
 
-/// y = factor * e^(x - largest), rounded once; y[label] is `part` less, if there is a label (not below 0). y may be x.
+/// y = factor * e^(x - largest), rounded once. If there is a label (not negative), `part` is subtracted from y[label].
+/// y may be x.
 template <class Element>
 void store_probabilities(index_t count, const Element* x, computed<Element> largest, computed<Element> factor,
                          index_t label, computed<Element> part, Element* y) noexcept {

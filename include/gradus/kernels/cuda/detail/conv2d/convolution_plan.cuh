@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// How cuDNN carries out one pass of a convolution of one shape: descriptors, algorithm and workspace, kept per shape.
+// How cuDNN runs one pass of a convolution of one shape: descriptors, algorithm and workspace. Cached for each shape.
 #pragma once
 
 #include <cudnn.h>  // cudnnFindConvolutionForwardAlgorithmEx
@@ -64,7 +64,7 @@ struct convolution_call {
   }
 };
 
-/// Whether cuDNN, which pads both sides alike, makes exactly the outputs of the geometry.
+/// True if cuDNN, whose padding is the same on both sides, gives exactly the output extents of the geometry.
 [[nodiscard]] inline bool pads_like_cudnn(const conv2d_geometry& g) noexcept {
   const auto outputs = [](index_t in, index_t pad, index_t kernel, index_t stride) {
     const index_t room = in + 2 * pad - kernel;
@@ -74,7 +74,7 @@ struct convolution_call {
          outputs(g.in_width, g.pad_left, g.kernel_width, g.stride_width) == g.out_width;
 }
 
-/// The images that windows without padding slide over: rows and columns that no window sees are left out.
+/// The extents of explicitly padded images: without rows and columns that no kernel position covers.
 [[nodiscard]] inline image_extents padded_input(const conv2d_geometry& g, index_t batch) noexcept {
   return {batch, g.in_channels, (g.out_height - 1) * g.stride_height + g.kernel_height,
           (g.out_width - 1) * g.stride_width + g.kernel_width};
@@ -99,7 +99,7 @@ struct convolution_call {
          algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3;
 }
 
-/// Bytes, so that what follows them is aligned.
+/// Rounds up, so that memory after it is aligned.
 [[nodiscard]] constexpr std::size_t aligned_bytes(std::size_t bytes) noexcept {
   return (bytes + 255) / 256 * 256;
 }
@@ -137,8 +137,8 @@ class convolution_plan {
                 "cudnnSetActivationDescriptor");
   }
 
-  /// Measures the algorithms with at most `limit` bytes of workspace, and takes the fastest. Takes memory for the time
-  /// of the measurement; where there is none, asks cuDNN's rules instead.
+  /// Measures the algorithms that need at most `limit` bytes of workspace and chooses the fastest. Allocates memory for
+  /// the measurement; if there is too little, it uses cuDNN's heuristics instead.
   GRADUS_COLD void measure(cuda& device, std::size_t limit) {
     const conv2d_geometry& g = call_.geometry;
     dynamic_array<scratch> memory;
@@ -162,23 +162,23 @@ class convolution_plan {
     });
   }
 
-  /// Takes the algorithm that cuDNN's rules think fastest, with at most `limit` bytes of workspace.
+  /// Chooses the algorithm that cuDNN's heuristics rank first among those with at most `limit` bytes of workspace.
   GRADUS_COLD void ask(cuda& device, std::size_t limit) {
     choose(device, limit, [&](cudnnHandle_t handle, int most, int* count, auto* results) {
       return rules(handle, most, count, results);
     });
   }
 
-  /// cuDNN cannot pad this geometry: it gets images that were padded before.
+  /// True if cuDNN cannot pad this geometry, so that it receives padded images.
   [[nodiscard]] bool padded() const noexcept { return padded_; }
   [[nodiscard]] image_extents input_extents() const noexcept {
     return padded_ ? padded_input(call_.geometry, call_.batch) : call_.geometry.input(call_.batch);
   }
-  /// Bytes of the images that were padded before; 0 where cuDNN pads.
+  /// Bytes of the padded images; 0 if cuDNN pads.
   [[nodiscard]] std::size_t padded_bytes() const {
     return padded_ ? aligned_bytes(static_cast<std::size_t>(input_extents().size()) * call_.element_bytes()) : 0;
   }
-  /// Of the algorithm.
+  /// Bytes of the algorithm's workspace.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_; }
 
   template <class Scalar>
@@ -191,14 +191,14 @@ class convolution_plan {
                 "cudnnConvolutionForward");
   }
 
-  /// y = act(x * w + bias + residual) in one call; false where cuDNN has none for this shape, and then nothing was
-  /// done.
+  /// y = act(x * w + bias + residual) in one call. Returns false and does nothing if cuDNN has no such call for this
+  /// shape.
   template <class Scalar>
   [[nodiscard]] bool forward_fused(cudnnHandle_t handle, const void* x, const void* w, const void* bias,
                                    const void* residual, activation act, void* y, void* workspace) {
     const bool relu = act == activation::relu;
     if (not_fused_ || (!relu && algorithm_ != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)) {
-      return false;  // the identity is offered with that algorithm alone
+      return false;  // cuDNN offers the identity only with that algorithm
     }
     const Scalar one = 1;
     const Scalar zero = 0;
@@ -264,7 +264,7 @@ class convolution_plan {
     check_cudnn(cudnnSetConvolutionMathType(convolution_.get(), math), "cudnnSetConvolutionMathType");
   }
 
-  // The three passes have functions and results of three types each.
+  // Each of the three passes has its own functions and result types.
 
   cudnnStatus_t find(cudnnHandle_t handle, void* x, void* w, void* y, void* workspace, std::size_t bytes, int most,
                      int* count, cudnnConvolutionFwdAlgoPerf_t* results) const {
@@ -308,7 +308,7 @@ class convolution_plan {
     }
   }
 
-  /// Takes the first result that is allowed; cuDNN gives the fastest first.
+  /// Chooses the first permitted result; cuDNN sorts them by speed.
   template <class Result, int Algorithms, class Offer>
   GRADUS_COLD void choose_of(cuda& device, std::size_t limit, const Offer& offer) {
     constexpr int most = 2 * Algorithms;  // with and without tensor cores
@@ -348,15 +348,15 @@ class convolution_plan {
   cudnn_activation relu_;
   int algorithm_ = 0;
   std::size_t workspace_ = 0;
-  bool not_fused_ = false;  // cuDNN has said so
+  bool not_fused_ = false;  // cuDNN has refused the fused call
 };
 
-/// The plans of a device, one a shape.
+/// The convolution plans of a device, one for each shape.
 class convolution_plans {
  public:
   explicit convolution_plans(const cuda&) {}
 
-  /// The plan of a shape that a network is being compiled for: measured, if the device's options say so.
+  /// The plan for a network that is being compiled; measured if the device's options say so.
   GRADUS_COLD convolution_plan& prepare(cuda& device, const convolution_call& call) {
     std::unique_ptr<convolution_plan>& place = plans_[call.key()];
     if (place == nullptr) {
@@ -369,7 +369,7 @@ class convolution_plans {
   }
 
   /// The plan of a shape with at most `room` bytes for padded images and the algorithm. For a shape that was not
-  /// prepared, such as a smaller batch, cuDNN's rules choose.
+  /// prepared, such as a smaller batch, cuDNN's heuristics choose.
   convolution_plan& get(cuda& device, const convolution_call& call, std::size_t room) {
     std::unique_ptr<convolution_plan>& place = plans_[call.key()];
     if (place == nullptr) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// cuDNN: the handle of a device, descriptors as objects, errors, and the shape of images as cuDNN is told it.
+// cuDNN: the handle of a device, descriptors as objects, errors, and the shape of images in cuDNN's terms.
 #pragma once
 
 #include <cudnn.h>  // cudnnHandle_t
@@ -31,13 +31,13 @@ namespace gradus::kernels::detail {
   gradus::raise<device_error>(call, cudnnGetErrorString(CUDNN_STATUS_SUCCESS),
                               {cudnnGetErrorString(status), said[0] == '\0' ? "" : ", ", said},
                               status == CUDNN_STATUS_NOT_INITIALIZED
-                                  ? "cuDNN found no card and driver that it works with: nvidia-smi lists them"
+                                  ? "cuDNN found no GPU and driver that it supports: nvidia-smi lists them"
                                   : "the failure may belong to earlier work on the device; CUDNN_LOGLEVEL_DBG=3 in the "
                                     "environment makes cuDNN say more",
                               where);
 }
 
-/// @throws device_error with the call, the reason and the place unless a call of cuDNN went well
+/// @throws device_error with the call, the reason and the source location unless a call of cuDNN succeeded
 inline void check_cudnn(cudnnStatus_t status, std::string_view call,
                         const std::source_location& where = std::source_location::current()) {
   if (status != CUDNN_STATUS_SUCCESS) [[unlikely]] {
@@ -51,7 +51,7 @@ inline constexpr cudnnDataType_t cudnn_type = std::is_same_v<E, double>     ? CU
                                               : std::is_same_v<E, bfloat16> ? CUDNN_DATA_BFLOAT16
                                                                             : CUDNN_DATA_HALF;
 
-/// Extents and strides as cuDNN counts them: n, c, h, w, in elements.
+/// Extents and strides in cuDNN's order: n, c, h, w, in elements.
 struct cudnn_shape {
   std::array<int, 4> extents{};
   std::array<int, 4> strides{};
@@ -69,7 +69,7 @@ template <class Layout>
     const auto i = static_cast<std::size_t>(axis);
     if (dense[axis] > std::numeric_limits<int>::max() || strides[i] > std::numeric_limits<int>::max()) {
       gradus::raise<shape_error>("cudnn", "extents and strides of at most 2147483647 elements", to_string(shape),
-                                 "train in parts: compile_options has a number of examples that are computed at once");
+                                 "train in micro-batches: set compile_options::micro_batch_size");
     }
     result.extents[i] = static_cast<int>(dense[axis]);
     result.strides[i] = static_cast<int>(strides[i]);
@@ -77,7 +77,7 @@ template <class Layout>
   return result;
 }
 
-/// A descriptor of cuDNN as an object.
+/// Owns a descriptor of cuDNN.
 template <class Handle, cudnnStatus_t (*Create)(Handle*), cudnnStatus_t (*Destroy)(Handle)>
 class cudnn_object {
  public:
@@ -109,7 +109,7 @@ inline void set_tensor(const cudnn_tensor& tensor, cudnnDataType_t type, const c
               "cudnnSetTensor4dDescriptorEx");
 }
 
-/// The order of weights in memory.
+/// The memory order of weights.
 template <class Layout>
 [[nodiscard]] constexpr cudnnTensorFormat_t cudnn_format() noexcept {
   static_assert(std::is_same_v<Layout, nchw> || std::is_same_v<Layout, nhwc>,
@@ -117,7 +117,7 @@ template <class Layout>
   return std::is_same_v<Layout, nchw> ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
 }
 
-/// cuDNN on the stream of a device.
+/// A cuDNN handle on the stream of a device.
 class cudnn {
  public:
   explicit cudnn(const cuda& device) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the kernels of CUDA have in common: elements in registers, packets of 16 bytes, launches, images on a grid.
+// Common parts of the CUDA kernels: conversion of elements, packets of 16 bytes, launches, images on a grid.
 #pragma once
 
 #include <cuda_bf16.h>  // __bfloat162float, __float2bfloat16_rn
@@ -27,7 +27,7 @@ class float16;
 
 namespace kernels::detail {
 
-/// The instructions of the card for a type that is stored in 16 bits.
+/// Conversion instructions for a type that is stored in 16 bits.
 template <class E>
 struct device_conversion;
 template <>
@@ -41,7 +41,7 @@ struct device_conversion<float16> {
   static __device__ std::uint16_t narrow(float value) { return __half_as_ushort(__float2half_rn(value)); }
 };
 
-/// What a kernel computes elements of type E in.
+/// The type in which a kernel computes elements of type E.
 template <class E>
 using device_real = std::conditional_t<std::is_same_v<E, double>, double, float>;
 
@@ -69,7 +69,7 @@ struct alignas(sizeof(E) * Width) device_packet {
   E values[Width];
 };
 
-/// Elements in 16 bytes.
+/// The number of elements in 16 bytes.
 template <class E>
 inline constexpr int packet_width = 16 / static_cast<int>(sizeof(E));
 
@@ -82,7 +82,7 @@ __device__ inline void store_packet(E* to, const device_packet<E, Width>& packet
   *reinterpret_cast<device_packet<E, Width>*>(to) = packet;
 }
 
-/// Whether packets may begin at these addresses; a null pointer is not used.
+/// True if packets may begin at these addresses; null pointers are allowed.
 template <class... E>
 [[nodiscard]] bool on_packets(const E*... pointers) noexcept {
   return (... && (reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0));
@@ -90,7 +90,7 @@ template <class... E>
 
 inline constexpr unsigned block_threads = 256;
 
-/// Blocks for `count` threads; kernels loop where that is not enough.
+/// The number of blocks for `count` threads, within limits; kernels loop over the rest.
 [[nodiscard]] inline unsigned blocks_for(index_t count, index_t per_block = block_threads) noexcept {
   return static_cast<unsigned>(std::clamp<index_t>((count + per_block - 1) / per_block, 1, index_t{1} << 20U));
 }
@@ -104,19 +104,18 @@ __device__ inline index_t thread_count() {
   return static_cast<index_t>(gridDim.x) * blockDim.x;
 }
 
-/// Layouts whose images lie one after another.
+/// Layouts whose slowest axis is n.
 template <class Layout>
 concept images_apart = Layout::order[0] == axis::n;
 
-/// A place inside an image.
+/// Coordinates inside an image.
 struct image_place {
   std::uint32_t c;
   std::uint32_t h;
   std::uint32_t w;
 };
 
-/// The images of a batch in the order of a layout: coordinates and offsets inside one image fit 32 bits, so that the
-/// divisions are short.
+/// The images of a batch in a layout. Coordinates and offsets inside an image are 32-bit, so divisions are fast.
 template <class Layout>
 struct device_images {
   static_assert(images_apart<Layout>, "gradus: kernels of CUDA take layouts whose slowest axis is n");
@@ -139,7 +138,7 @@ struct device_images {
 
   __device__ std::uint32_t extent(axis a) const { return a == axis::c ? channels : a == axis::h ? height : width; }
 
-  /// Inside one image.
+  /// The offset inside an image, in elements.
   __device__ std::uint32_t offset(std::uint32_t c, std::uint32_t h, std::uint32_t w) const {
     std::uint32_t result = 0;
 #pragma unroll
@@ -166,7 +165,7 @@ struct device_images {
   }
 };
 
-/// A grid for `per_image` threads of each of `examples` images: images along y.
+/// A grid of `per_image` threads for each of `examples` images; images are along y.
 [[nodiscard]] inline dim3 image_grid(index_t examples, index_t per_image) noexcept {
   return {blocks_for(per_image), static_cast<unsigned>(std::clamp<index_t>(examples, 1, 65535)), 1};
 }
@@ -186,7 +185,7 @@ struct device_epilogue {
   const E* relu_output = nullptr;
   bool accumulate = false;
 
-  /// What is stored at dx[i] for a gradient; see backward_epilogue.
+  /// The value to store at dx[i] for a gradient; see backward_epilogue.
   __device__ E apply(device_real<E> gradient, const E* dx, index_t i) const {
     if (accumulate) {
       gradient += widen(dx[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Sums over n, h and w of every channel on CUDA, in double precision and in a fixed order.
+// Sums of every channel over n, h and w on CUDA, in double precision and in a fixed order.
 #pragma once
 
 #include <algorithm>    // std::clamp, std::max
@@ -35,7 +35,7 @@ struct channel_view {
     return result;
   }
 
-  /// Elements of one channel.
+  /// The number of elements of one channel.
   [[nodiscard]] index_t count() const noexcept { return outer * inner; }
 };
 
@@ -43,7 +43,8 @@ inline constexpr int lanes_across = 16;  // threads along the channels, or along
 inline constexpr int lanes_along = 16;   // threads along the outer axis
 inline constexpr int sum_packet = 4;     // channels of a thread
 
-/// Pieces of the outer axis that are summed apart. It depends on the shape alone: so do the bits of the sums.
+/// The number of slices of the outer axis that are summed separately. Only the shape sets it, and so the bits of the
+/// sums.
 [[nodiscard]] inline index_t sum_slices(const channel_view& view) noexcept {
   const index_t columns =
       view.inner == 1 ? (view.channels + lanes_across * sum_packet - 1) / (lanes_across * sum_packet) : view.channels;
@@ -57,7 +58,7 @@ inline constexpr int sum_packet = 4;     // channels of a thread
   return static_cast<std::size_t>(sum_slices(view) * 2 * view.channels) * sizeof(double);
 }
 
-/// Channels adjacent: a thread has Width channels, and every 16th row of its slice.
+/// For adjacent channels: a thread sums Width channels of every 16th row of its slice.
 template <int Width, class Terms>
 __global__ void channel_sums_across_kernel(Terms terms, index_t rows, index_t channels, index_t slice,
                                            double* partial) {
@@ -94,7 +95,7 @@ __global__ void channel_sums_across_kernel(Terms terms, index_t rows, index_t ch
   }
 }
 
-/// Planes of `inner` adjacent elements of one channel.
+/// For planes of `inner` adjacent elements of one channel.
 template <class Terms>
 __global__ void channel_sums_planes_kernel(Terms terms, index_t outer, index_t channels, index_t inner, index_t slice,
                                            double* partial) {
@@ -140,10 +141,10 @@ __global__ void finish_channels_kernel(index_t channels, index_t slices, const d
   }
 }
 
-/// Two sums of every channel. Terms has `template <int Width, bool Across> __device__ void add(index_t offset, index_t
-/// channel, double (&a)[Width], double (&b)[Width]) const`, which adds the terms of the elements [offset, offset +
-/// Width): those of Width channels from `channel` on if Across, else of one channel.
-/// @param packets  whether the elements may be loaded in packets of sum_packet
+/// Computes two sums for every channel. Terms has `template <int Width, bool Across> __device__ void add(index_t
+/// offset, index_t channel, double (&a)[Width], double (&b)[Width]) const`, which adds the terms of the elements
+/// [offset, offset + Width): those of Width channels starting at `channel` if Across, else of one channel.
+/// @param packets  true if the elements may be loaded in packets of sum_packet
 template <class Terms, class Finish>
 void channel_sums(cuda& device, std::string_view name, const channel_view& view, bool packets, const Terms& terms,
                   const Finish& finish, double* partial) {
@@ -167,7 +168,7 @@ void channel_sums(cuda& device, std::string_view name, const channel_view& view,
          static_cast<const double*>(partial), finish);
 }
 
-/// The first sum: of the elements. The second stays 0.
+/// Terms whose first sum is that of the elements; the second stays 0.
 template <class E>
 struct plain_terms {
   const E* x;
