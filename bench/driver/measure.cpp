@@ -57,7 +57,9 @@ class printing_watch final : public step_watch {
 
   /// Images a second of all ranks, of each repeat.
   [[nodiscard]] const std::vector<double>& totals() const noexcept { return totals_; }
-  [[nodiscard]] const std::optional<gradus::loss_scale_report>& loss_scale() const noexcept { return loss_scale_; }
+  [[nodiscard]] const std::optional<gradus::optim::loss_scale_report>& loss_scale() const noexcept {
+    return loss_scale_;
+  }
 
   void begin() {
     print("Running warm up\n");
@@ -122,7 +124,7 @@ class printing_watch final : public step_watch {
   gradus::comm::any_communicator& group_;
   std::vector<double> seconds_;
   std::vector<double> totals_;
-  std::optional<gradus::loss_scale_report> loss_scale_;
+  std::optional<gradus::optim::loss_scale_report> loss_scale_;
   gradus::train::detail::clock::time_point began_;
 };
 

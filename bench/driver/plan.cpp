@@ -124,9 +124,6 @@ settings completed(settings chosen) {
 
 void require_supported(const settings& chosen) {
   if (chosen.device == "cuda") {
-    if (!chosen.winograd) {
-      throw std::invalid_argument{"--winograd: expected --device cpu, got --device cuda, where cuDNN chooses"};
-    }
     require_supported_on_cuda(chosen);
   } else if (chosen.precision == "tf32" || chosen.precision == "fp16") {
     throw std::invalid_argument{"--precision: expected fp32 or bf16 with --device cpu, got " + chosen.precision +

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gradus/core/loss_scale.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
 #include "settings.hpp"
 
 namespace driver {
@@ -51,14 +51,14 @@ struct result {
   std::string variable_update;
   std::string dataset;
   std::string optimizer;
-  double images_per_second = 0;                         // of all ranks; of several repeats the median
-  std::vector<double> repeats;                          // likewise, of each
-  step_statistics step;                                 // rank 0's
-  breakdown phases{};                                   // of a step, the mean over all ranks and measured steps
-  std::uint64_t peak_memory_bytes = 0;                  // of the largest process
-  std::uint64_t peak_device_memory_bytes = 0;           // of the fullest GPU, as far as its pool gave it
-  double loss = 0;                                      // of the last step, on rank 0
-  std::optional<gradus::loss_scale_report> loss_scale;  // of training in float16
+  double images_per_second = 0;                                // of all ranks; of several repeats the median
+  std::vector<double> repeats;                                 // likewise, of each
+  step_statistics step;                                        // rank 0's
+  breakdown phases{};                                          // of a step, the mean over all ranks and measured steps
+  std::uint64_t peak_memory_bytes = 0;                         // of the largest process
+  std::uint64_t peak_device_memory_bytes = 0;                  // of the fullest GPU, as far as its pool gave it
+  double loss = 0;                                             // of the last step, on rank 0
+  std::optional<gradus::optim::loss_scale_report> loss_scale;  // of training in float16
 };
 
 /// What --json writes.

@@ -8,6 +8,7 @@
 
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
 #include "settings.hpp"
@@ -34,7 +35,7 @@ class scaled_rule_state : public rule_state<Device> {
   virtual void test(Device& device, std::span<const gradus::optim::segment> segments, const float* gradients) = 0;
   virtual void finish(Device& device, std::span<const gradus::optim::segment> segments, float* values,
                       const float* gradients, const gradus::optim::update_step& step) = 0;
-  [[nodiscard]] virtual gradus::loss_scale_report report() = 0;
+  [[nodiscard]] virtual gradus::optim::loss_scale_report report() = 0;
 };
 
 /// What is defined in rules_on.hpp.

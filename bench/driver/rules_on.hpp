@@ -41,7 +41,7 @@ class scaled_state_of final : public scaled_rule_state<Device> {
               const gradus::optim::update_step& step) override {
     state_.finish(device, segments, values, gradients, step);
   }
-  gradus::loss_scale_report report() override { return state_.report(); }
+  gradus::optim::loss_scale_report report() override { return state_.report(); }
 
  private:
   typename gradus::optim::scaled_loss<Rule>::template state<float, Device> state_;

@@ -116,7 +116,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
   app.add_option("--winograd,--winograd-nonfused", chosen.winograd,
-                 "of cpu: convolutions by minimal filtering where that is faster; false: their terms are added up")
+                 "convolutions by Winograd where that is faster; false: their terms are added up")
       ->capture_default_str();
   app.add_flag("--capture-step", chosen.capture_step,
                "of cuda: launch forward, loss and backward as one graph; their time is then that of forward");

@@ -178,7 +178,11 @@ class training_in final : public training {
 
  private:
   [[nodiscard]] gradus::nn::compile_options compiling() const {
-    return {.max_batch_size = plan_.of_rank, .seed = chosen_.seed};
+    using gradus::nn::convolution_algorithm;
+    return {
+        .max_batch_size = plan_.of_rank,
+        .seed = chosen_.seed,
+        .convolution_algorithm = chosen_.winograd ? convolution_algorithm::automatic : convolution_algorithm::direct};
   }
 
   loader& opened_loader() {

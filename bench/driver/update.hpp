@@ -99,7 +99,7 @@ class any_scaled_rule::state<float, Device> {
               const gradus::optim::update_step& step) {
     timed([&] { state_->update(device, segments, values, gradients, step); });
   }
-  [[nodiscard]] gradus::loss_scale_report report() { return state_->report(); }
+  [[nodiscard]] gradus::optim::loss_scale_report report() { return state_->report(); }
 
  private:
   template <class Work>

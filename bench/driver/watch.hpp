@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/train/detail/trainer/loop.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "marks.hpp"
@@ -50,7 +50,7 @@ class step_watch : public gradus::train::detail::strategy_update, public gradus:
 
   [[nodiscard]] const std::vector<step_times>& steps() const noexcept { return steps_; }
 
-  void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+  void before_layer(std::size_t layer, gradus::nn::phase which) override {
     if (!began_) {
       began_ = true;
       now_.input = between(clock::now());
@@ -58,9 +58,9 @@ class step_watch : public gradus::train::detail::strategy_update, public gradus:
     }
     timed(now_.exchange, [&] { inner_->before_layer(layer, which); });  // may wait for the parameters of the layer
   }
-  void after_layer(std::size_t layer, gradus::kernels::pass which) override {
+  void after_layer(std::size_t layer, gradus::nn::phase which) override {
     inner_->after_layer(layer, which);
-    if (which == gradus::kernels::pass::forward) {
+    if (which == gradus::nn::phase::forward) {
       forward_end_ = clock::now();
       forward_exchange_ = now_.exchange;
       if (layer + 1 == device_.layers) {

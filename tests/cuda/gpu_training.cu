@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_scale_of_the_loss_changes_no_bit) {
   for (const bool record : {false, true}) {
     gradus::cuda device;
     comm::self self;
-    gradus::loss_scale_report report;
+    gradus::optim::loss_scale_report report;
     const auto look = [&](auto& trainer) { report = trainer.update_state().report(); };
     const scaled_setup setup = scaled(1024, 10);
     const gradus::parallel::all_reduce how{};
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(float16_learns_from_a_scale_that_is_too_large) {
   for (const bool record : {false, true}) {
     gradus::cuda device;
     comm::self self;
-    gradus::loss_scale_report report;
+    gradus::optim::loss_scale_report report;
     const auto look = [&](auto& trainer) { report = trainer.update_state().report(); };
     const scaled_setup setup = scaled(0x1p22, 2000);
     const gradus::parallel::all_reduce how{};

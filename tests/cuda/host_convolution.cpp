@@ -89,7 +89,22 @@ BOOST_AUTO_TEST_CASE(every_number_of_a_call_makes_another_plan) {
   other = call;
   other.geometry.groups = 3;
   BOOST_CHECK(other.key() != call.key());
+  other = call;
+  other.geometry.algorithm = kernels::convolution_algorithm::direct;
+  BOOST_CHECK(other.key() != call.key());
   BOOST_CHECK(kernels::detail::convolution_call{call}.key() == call.key());
+}
+
+BOOST_AUTO_TEST_CASE(direct_algorithms_add_up_terms) {
+  using kernels::detail::is_direct;
+  BOOST_CHECK(is_direct(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM));
+  BOOST_CHECK(is_direct(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1));
+  BOOST_CHECK(is_direct(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1));
+  BOOST_CHECK(!is_direct(CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED));
+  BOOST_CHECK(!is_direct(CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING));
+  BOOST_CHECK(!is_direct(CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD));
+  BOOST_CHECK(!is_direct(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED));
+  BOOST_CHECK(!is_direct(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING));
 }
 
 BOOST_AUTO_TEST_CASE(errors_of_cudnn_name_the_call_and_the_reason) {

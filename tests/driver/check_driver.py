@@ -262,7 +262,6 @@ class Measurement(unittest.TestCase):
                 (["--device", "tpu"], r"--device: .*tpu.*cuda"),
                 (["--precision", "tf32"], r"--precision: expected fp32 or bf16 with --device cpu, got tf32"),
                 (["--precision", "fp16"], r"--precision: expected fp32 or bf16 with --device cpu, got fp16"),
-                (["--winograd=false", "--device=cuda"], r"--winograd: expected --device cpu, got --device cuda"),
                 (["--capture-step"], r"--capture-step: expected --device cuda, got --device cpu"),
                 (["--optimizer=lars", "--variable-update=parameter_server"], r"--placement: lars needs whole"),
                 (["--optimizer=lars", "--variable-update=sharded_update"], r"--optimizer: lars needs whole parameters"),

@@ -3,7 +3,7 @@
 // The factor by which the loss of a step is multiplied, so that small 16-bit gradients do not become zero.
 #pragma once
 
-#include "gradus/core/index.hpp"
+#include "gradus/core/config.hpp"
 
 namespace gradus {
 
@@ -27,15 +27,9 @@ struct loss_scale {
   friend bool operator==(const loss_scale&, const loss_scale&) = default;
 };
 
-/// The state of a loss scale, for reports.
-struct loss_scale_report {
-  double scale = 1;           ///< factor of the next step's loss
-  index_t good_steps = 0;     ///< steps since the last change of the scale or the last skipped step
-  index_t skipped_steps = 0;  ///< steps skipped since training began
-};
-
 namespace detail {
-[[nodiscard]] constexpr int place_of(loss_scale_number which) noexcept {
+/// The index of a number in loss_scale::numbers.
+[[nodiscard]] constexpr int index_of(loss_scale_number which) noexcept {
   return static_cast<int>(which);
 }
 }  // namespace detail

@@ -35,15 +35,6 @@ struct cpu_options {
   int inter_op_threads = 1;
   /// Bind each worker to one processor of the process's affinity mask; workers of streams are not bound.
   bool pin_threads = false;
-  /// Runs convolutions of float by Winograd's algorithm where that is faster: kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and
-  /// 7x1 with stride 1, on at least 32 channels in multiples of 16. It needs 2 to 6 times fewer multiplications. An
-  /// infinity in x makes results near it NaN. Root mean square errors relative to direct summation, as the median
-  /// (maximum) over some hundred shapes:
-  ///   kernel size                    3x3        5x5       1x3 and 3x1  1x7 and 7x1
-  ///   results and gradients of x     1.9 (2.6)  5 (8.4)   1.4 (1.6)    5 (6.6)
-  ///   gradients of weights           1.9 (3.4)  8.6 (20)  1.2 (1.6)    6.6 (10.3)
-  /// Errors of weight gradients are largest where they sum few pixels. If false, convolutions sum directly.
-  bool allow_winograd = true;
 };
 
 /// The processors and the memory of the host as a device.
@@ -59,11 +50,9 @@ class cpu : public kernels::overload_set {
 
   /// @throws configuration_error if a number of threads, or their product, is outside [0, 4096]
   GRADUS_COLD explicit cpu(cpu_options options = {}, error_location where = error_location::current()) try
-      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)},
-        allows_winograd_{options.allow_winograd} {
+      : pool_{std::make_unique<detail::thread_pool>(checked_threads(options), options.pin_threads)} {
     for (int stream = 0; options.inter_op_threads > 1 && stream < options.inter_op_threads; ++stream) {
-      streams_.push_back(
-          cpu{{.intra_op_threads = threads() / options.inter_op_threads, .allow_winograd = options.allow_winograd}});
+      streams_.push_back(cpu{{.intra_op_threads = threads() / options.inter_op_threads}});
     }
   } catch (error& failure) {
     failure.location_at_call(where);
@@ -71,9 +60,6 @@ class cpu : public kernels::overload_set {
 
   /// Threads that an operation uses when it runs alone, the caller included.
   [[nodiscard]] int threads() const { return pool().threads(); }
-
-  /// The value of cpu_options::allow_winograd.
-  [[nodiscard]] bool allows_winograd() const noexcept { return allows_winograd_; }
 
   /// Allocates memory aligned to `alignment` bytes. Large memory is on huge pages if the system provides them. For 0
   /// bytes it also returns a valid pointer.
@@ -189,7 +175,6 @@ class cpu : public kernels::overload_set {
   }
 
   std::unique_ptr<detail::thread_pool> pool_;
-  bool allows_winograd_;
   dynamic_array<cpu> streams_;  // empty if operations run one after another
 };
 static_assert(device_policy<cpu>);

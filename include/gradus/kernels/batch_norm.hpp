@@ -3,9 +3,15 @@
 // The contract of batch normalization kernels: the parameters of a pass and the functions that every device overloads.
 #pragma once
 
+#include <concepts>  // std::same_as
+#include <cstddef>   // std::byte, std::size_t
+#include <span>      // std::span
+
 #include "gradus/core/element.hpp"
+#include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -72,23 +78,96 @@ struct batch_norm_gradients {
 // mean: dgamma / M is off by at most half a unit in the last place of mean / sqrt(variance + epsilon) times |dbeta| /
 // M.
 //
-// Every device D in the library overloads, for network elements E, P = parameter_element_t<E>, and layouts L (views are
-// image_view<E, L, D>):
-//
-//   std::size_t batch_norm_workspace_bytes<E, L>(D&, const image_extents&);
-//   void batch_norm_forward_training(D&, x, y, const batch_norm_affine<P>&, double epsilon,
-//                                    const batch_norm_running<P>&, const batch_norm_saved<P>&,
-//                                    const batch_norm_epilogue<E>&, std::span<std::byte> workspace);
-//   void batch_norm_forward_again(D&, x, y, const batch_norm_saved<P>&, const batch_norm_epilogue<E>&);
-//   void batch_norm_forward_inference(D&, x, y, const batch_norm_affine<P>&, double epsilon,
-//                                     const batch_norm_running<P>&, const batch_norm_epilogue<E>&, workspace);
-//   void batch_norm_backward(D&, x, y, dy, dx, const batch_norm_affine<P>&, const batch_norm_saved<P>&, activation,
-//                            const batch_norm_gradients<E>&, const backward_epilogue<E>&, workspace);
+// The kernels of `has_batch_norm`, for network elements E, P = parameter_element_t<E>, and layouts L (views
+// are image_view<E, L, D>):
 //
 // batch_norm_forward_again repeats the output of the training pass that filled `coefficients`. Backward reads y only if
 // the activation is a ReLU. A dx without data is not needed. In forward, y may be x unless backward will read x; dx may
 // be dy. Sums are in double precision. The workspace is aligned to 64 bytes and need not be kept between calls; other
 // arrays need only the alignment of their elements. A batch of 0 leaves running statistics unchanged and gives
 // gradients of 0. Results are bitwise the same for any number of threads.
+
+template <class Device, class Element, class Layout>
+concept has_batch_norm_workspace_bytes = requires(Device& device, const image_extents& shape) {
+  { batch_norm_workspace_bytes<Element, Layout>(device, shape) } -> std::same_as<std::size_t>;
+};
+
+template <class Device, class Element, class Layout>
+concept has_batch_norm_forward_training = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                                   image_view<Element, Layout, Device> y,
+                                                   const batch_norm_affine<parameter_element_t<Element>>& affine,
+                                                   double epsilon,
+                                                   const batch_norm_running<parameter_element_t<Element>>& running,
+                                                   const batch_norm_saved<parameter_element_t<Element>>& saved,
+                                                   const batch_norm_epilogue<Element>& epilogue,
+                                                   std::span<std::byte> workspace) {
+  batch_norm_forward_training(device, x, y, affine, epsilon, running, saved, epilogue, workspace);
+};
+
+template <class Device, class Element, class Layout>
+concept has_batch_norm_forward_again = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                                image_view<Element, Layout, Device> y,
+                                                const batch_norm_saved<parameter_element_t<Element>>& saved,
+                                                const batch_norm_epilogue<Element>& epilogue) {
+  batch_norm_forward_again(device, x, y, saved, epilogue);
+};
+
+template <class Device, class Element, class Layout>
+concept has_batch_norm_forward_inference = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                                    image_view<Element, Layout, Device> y,
+                                                    const batch_norm_affine<parameter_element_t<Element>>& affine,
+                                                    double epsilon,
+                                                    const batch_norm_running<parameter_element_t<Element>>& running,
+                                                    const batch_norm_epilogue<Element>& epilogue,
+                                                    std::span<std::byte> workspace) {
+  batch_norm_forward_inference(device, x, y, affine, epsilon, running, epilogue, workspace);
+};
+
+template <class Device, class Element, class Layout>
+concept has_batch_norm_backward = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                           image_view<const Element, Layout, Device> y,
+                                           image_view<const Element, Layout, Device> dy,
+                                           image_view<Element, Layout, Device> dx,
+                                           const batch_norm_affine<parameter_element_t<Element>>& affine,
+                                           const batch_norm_saved<parameter_element_t<Element>>& saved, activation act,
+                                           const batch_norm_gradients<Element>& gradients,
+                                           const backward_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  batch_norm_backward(device, x, y, dy, dx, affine, saved, act, gradients, epilogue, workspace);
+};
+
+/// A device that normalizes batches; nn::batch_norm asks for it.
+template <class Device, class Element, class Layout>
+concept has_batch_norm = has_batch_norm_workspace_bytes<Device, Element, Layout> &&
+    has_batch_norm_forward_training<Device, Element, Layout> && has_batch_norm_forward_again<Device, Element, Layout> &&
+    has_batch_norm_forward_inference<Device, Element, Layout> && has_batch_norm_backward<Device, Element, Layout>;
+
+/// Says which overload of `has_batch_norm` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_batch_norm() {
+  static_assert(
+      has_batch_norm_workspace_bytes<Device, Element, Layout>,
+      "gradus: the device lacks a kernel of the network: overload template <class Element, class Layout> std::size_t "
+      "batch_norm_workspace_bytes(Device&, const image_extents&); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_batch_norm_forward_training<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void batch_norm_forward_training(Device&, "
+                "x, y, const batch_norm_affine<P>&, double epsilon, const batch_norm_running<P>&, const "
+                "batch_norm_saved<P>&, const batch_norm_epilogue<Element>&, std::span<std::byte> workspace); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(
+      has_batch_norm_forward_again<Device, Element, Layout>,
+      "gradus: the device lacks a kernel of the network: overload void batch_norm_forward_again(Device&, x, y, const "
+      "batch_norm_saved<P>&, const batch_norm_epilogue<Element>&); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(
+      has_batch_norm_forward_inference<Device, Element, Layout>,
+      "gradus: the device lacks a kernel of the network: overload void batch_norm_forward_inference(Device&, x, y, "
+      "const batch_norm_affine<P>&, double epsilon, const batch_norm_running<P>&, const batch_norm_epilogue<Element>&, "
+      "std::span<std::byte> workspace); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_batch_norm_backward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void batch_norm_backward(Device&, x, y, "
+                "dy, dx, const batch_norm_affine<P>&, const batch_norm_saved<P>&, activation, const "
+                "batch_norm_gradients<Element>&, const backward_epilogue<Element>&, std::span<std::byte> workspace); "
+                "for gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

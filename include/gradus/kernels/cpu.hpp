@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gradus/core/unoptimized.hpp"
+#include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu/batch_norm.hpp"
 #include "gradus/kernels/cpu/concat.hpp"
 #include "gradus/kernels/cpu/conv2d.hpp"
@@ -13,3 +14,11 @@
 #include "gradus/kernels/cpu/matmul.hpp"
 #include "gradus/kernels/cpu/pool2d.hpp"
 #include "gradus/kernels/cpu/softmax.hpp"
+#include "gradus/kernels/device_kernels.hpp"
+#include "gradus/layout/layouts.hpp"
+
+namespace gradus {
+
+static_assert(kernels::explain_kernels<cpu, float, nchw>() && kernels::explain_kernels<cpu, float, nhwc>());
+
+}  // namespace gradus

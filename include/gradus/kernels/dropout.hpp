@@ -8,6 +8,7 @@
 
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -25,16 +26,43 @@ namespace gradus::kernels {
   return stream.block((example << 32U) + place / 4, step)[place % 4] >= threshold;
 }
 
-// Every device D in the library overloads, for network elements E and layouts L (views are image_view<E, L, D>):
+// The kernels of `has_dropout`, for network elements E and layouts L (views are image_view<E, L, D>):
 //
-//   // y = mask * x / (1 - rate)
-//   void dropout_forward(D&, x, y, double rate, const random_stream&, std::uint64_t step, std::uint64_t first_example,
-//                        std::uint8_t* mask);
-//   // dx = scale * mask * dy, or dx += that if `accumulate`
-//   void dropout_backward(D&, index_t count, const E* dy, const std::uint8_t* mask, double scale, E* dx,
-//                         bool accumulate);
+//   dropout_forward:   y = mask * x / (1 - rate)
+//   dropout_backward:  dx = scale * mask * dy, or dx += that if `accumulate`
 //
 // mask (null: not needed in forward) receives 1 where dropout_keeps and 0 elsewhere, in the memory order of y. Image n
 // of x is example first_example + n. A NaN stays NaN even where it is dropped. y may be x, and dx may be dy.
+
+template <class Device, class Element, class Layout>
+concept has_dropout_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                       image_view<Element, Layout, Device> y, double rate, const random_stream& stream,
+                                       std::uint64_t step, std::uint64_t first_example, std::uint8_t* mask) {
+  dropout_forward(device, x, y, rate, stream, step, first_example, mask);
+};
+
+template <class Device, class Element>
+concept has_dropout_backward = requires(Device& device, index_t count, const Element* dy, const std::uint8_t* mask,
+                                        double scale, Element* dx, bool accumulate) {
+  dropout_backward(device, count, dy, mask, scale, dx, accumulate);
+};
+
+/// A device that drops elements; nn::dropout asks for it.
+template <class Device, class Element, class Layout>
+concept has_dropout = has_dropout_forward<Device, Element, Layout> && has_dropout_backward<Device, Element>;
+
+/// Says which overload of `has_dropout` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_dropout() {
+  static_assert(has_dropout_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void dropout_forward(Device&, x, y, double "
+                "rate, const random_stream&, std::uint64_t step, std::uint64_t first_example, std::uint8_t* mask); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_dropout_backward<Device, Element>,
+                "gradus: the device lacks a kernel of the network: overload void dropout_backward(Device&, index_t "
+                "count, const Element* dy, const std::uint8_t* mask, double scale, Element* dx, bool accumulate); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

@@ -4,18 +4,68 @@
 #pragma once
 
 #include "gradus/core/config.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
 
 namespace gradus::kernels {
 
-// Every device D in the library overloads, for network elements E, over `count` elements in memory order:
+// The kernels of `has_elementwise`, for network elements E, over `count` elements in memory order:
 //
-//   void relu_forward(D&, index_t count, const E* x, E* y);                                   // y = max(x, 0)
-//   void relu_backward(D&, index_t count, const E* dy, const E* y, E* dx, bool accumulate);   // dx (+)= y > 0 ? dy : 0
-//   void add_forward(D&, index_t count, const E* a, const E* b, E* y, activation);            // y = act(a + b)
-//   void copy_or_add(D&, index_t count, const E* source, E* destination, bool accumulate);
-//                                                                                  // destination (+)= source
+//   relu_forward:   y = max(x, 0)
+//   relu_backward:  dx (+)= y > 0 ? dy : 0
+//   add_forward:    y = act(a + b)
+//   copy_or_add:    destination (+)= source
 //
 // (+)= is += if `accumulate`, else =. The output may be one of the inputs; arrays need only the alignment of their
 // elements. max(NaN, 0) is NaN. relu_backward gives 0 where y is NaN.
+
+template <class Device, class Element>
+concept has_relu_forward = requires(Device& device, index_t count, const Element* x, Element* y) {
+  relu_forward(device, count, x, y);
+};
+
+template <class Device, class Element>
+concept has_relu_backward = requires(Device& device, index_t count, const Element* dy, const Element* y, Element* dx,
+                                     bool accumulate) {
+  relu_backward(device, count, dy, y, dx, accumulate);
+};
+
+template <class Device, class Element>
+concept has_add_forward = requires(Device& device, index_t count, const Element* a, const Element* b, Element* y,
+                                   activation act) {
+  add_forward(device, count, a, b, y, act);
+};
+
+template <class Device, class Element>
+concept has_copy_or_add = requires(Device& device, index_t count, const Element* source, Element* destination,
+                                   bool accumulate) {
+  copy_or_add(device, count, source, destination, accumulate);
+};
+
+/// A device with these kernels; every network asks for it.
+template <class Device, class Element>
+concept has_elementwise = has_relu_forward<Device, Element> && has_relu_backward<Device, Element> &&
+    has_add_forward<Device, Element> && has_copy_or_add<Device, Element>;
+
+/// Says which overload of `has_elementwise` the device misses. Always true when it compiles.
+template <class Device, class Element>
+consteval bool explain_elementwise() {
+  static_assert(has_relu_forward<Device, Element>,
+                "gradus: the device lacks a kernel of the network: overload void relu_forward(Device&, index_t count, "
+                "const Element* x, Element* y); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(
+      has_relu_backward<Device, Element>,
+      "gradus: the device lacks a kernel of the network: overload void relu_backward(Device&, index_t count, const "
+      "Element* dy, const Element* y, Element* dx, bool accumulate); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(
+      has_add_forward<Device, Element>,
+      "gradus: the device lacks a kernel of the network: overload void add_forward(Device&, index_t count, const "
+      "Element* a, const Element* b, Element* y, activation); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(
+      has_copy_or_add<Device, Element>,
+      "gradus: the device lacks a kernel of the network: overload void copy_or_add(Device&, index_t count, const "
+      "Element* source, Element* destination, bool accumulate); for gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -20,15 +22,46 @@ struct local_response_norm_parameters {
   double k = 2;  ///< above 0
 };
 
-// Every device D in the library overloads, for network elements E and layouts L (views are image_view<E, L, D>):
-//
-//   void local_response_norm_forward(D&, x, y, const local_response_norm_parameters&);
-//   void local_response_norm_backward(D&, x, dy, dx, const local_response_norm_parameters&,
-//                                     const backward_epilogue<E>&);
+// The kernels of `has_local_response_norm`, for network elements E and layouts L (views are
+// image_view<E, L, D>): the forward pass y(c), the backward pass
 //
 //   dx(j) = dy(j) * d(j)^-beta
 //           - 2 * alpha * beta * x(j) * sum of dy(c) * x(c) * d(c)^(-beta - 1) over |j - c| <= radius
 //
 // Outputs must not overlap inputs. Results are bitwise the same for any number of threads.
+
+template <class Device, class Element, class Layout>
+concept has_local_response_norm_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                                   image_view<Element, Layout, Device> y,
+                                                   const local_response_norm_parameters& parameters) {
+  local_response_norm_forward(device, x, y, parameters);
+};
+
+template <class Device, class Element, class Layout>
+concept has_local_response_norm_backward = requires(Device& device, image_view<const Element, Layout, Device> x,
+                                                    image_view<const Element, Layout, Device> dy,
+                                                    image_view<Element, Layout, Device> dx,
+                                                    const local_response_norm_parameters& parameters,
+                                                    const backward_epilogue<Element>& epilogue) {
+  local_response_norm_backward(device, x, dy, dx, parameters, epilogue);
+};
+
+/// A device that normalizes across channels; nn::local_response_norm asks for it.
+template <class Device, class Element, class Layout>
+concept has_local_response_norm = has_local_response_norm_forward<Device, Element, Layout> &&
+    has_local_response_norm_backward<Device, Element, Layout>;
+
+/// Says which overload of `has_local_response_norm` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_local_response_norm() {
+  static_assert(has_local_response_norm_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void local_response_norm_forward(Device&, "
+                "x, y, const local_response_norm_parameters&); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_local_response_norm_backward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void local_response_norm_backward(Device&, "
+                "x, dy, dx, const local_response_norm_parameters&, const backward_epilogue<Element>&); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

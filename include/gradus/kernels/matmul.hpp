@@ -3,6 +3,10 @@
 // The contract of matrix product kernels: shape, epilogue and the functions that every device overloads.
 #pragma once
 
+#include <concepts>  // std::same_as
+#include <cstddef>   // std::byte, std::size_t
+#include <span>      // std::span
+
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/kernels/conv2d.hpp"
@@ -27,19 +31,10 @@ struct matmul_epilogue {
   const Element* relu_output = nullptr;  ///< of the shape of C: C becomes 0 where it is not above 0; null: no mask
 };
 
-// Every device D in the library overloads, for real elements E:
+// The kernels of `has_matmul`, with P = parameter_element_t<E>. For real elements E, P is E, and there is one product.
+// column_sums overwrites sums (columns). Storage elements E (bfloat16, float16) have the products
 //
-//   std::size_t matmul_workspace_bytes<E>(D&, const matmul_shape&);
-//   void matmul(D&, const matmul_shape&, const E* a, const E* b, E* c, const matmul_epilogue<E>&,
-//               std::span<std::byte> workspace);
-//   void column_sums(D&, index_t rows, index_t columns, const E* a, E* sums);   // overwrites sums (columns)
-//
-// For storage elements E (bfloat16, float16), with P = parameter_element_t<E>, it overloads matmul_workspace_bytes<E>
-// and
-//
-//   void matmul(D&, const matmul_shape&, const E* a, const P* b, E* c, const matmul_epilogue<E>&, workspace);
-//   void matmul(D&, const matmul_shape&, const E* a, const E* b, P* c, const matmul_epilogue<P>&, workspace);
-//   void column_sums(D&, index_t rows, index_t columns, const E* a, P* sums);
+//   C = A B of types E = E * P, and P = E * E
 //
 // which round b to E first and compute sums of type P.
 //
@@ -47,5 +42,59 @@ struct matmul_epilogue {
 // activation; where relu_output is NaN, C becomes 0. The workspace is aligned to 64 bytes and need not be kept between
 // calls. Other arrays need only the alignment of their elements. C must not overlap them. Results are bitwise the same
 // for any number of threads.
+
+template <class Device, class Element>
+concept has_matmul_workspace_bytes = requires(Device& device, const matmul_shape& shape) {
+  { matmul_workspace_bytes<Element>(device, shape) } -> std::same_as<std::size_t>;
+};
+
+template <class Device, class Element>
+concept has_matmul_of_parameters = requires(Device& device, const matmul_shape& shape, const Element* a,
+                                            const parameter_element_t<Element>* b, Element* c,
+                                            const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
+  matmul(device, shape, a, b, c, epilogue, workspace);
+};
+
+template <class Device, class Element>
+concept has_matmul_to_parameters = requires(Device& device, const matmul_shape& shape, const Element* a,
+                                            const Element* b, parameter_element_t<Element>* c,
+                                            const matmul_epilogue<parameter_element_t<Element>>& epilogue,
+                                            std::span<std::byte> workspace) {
+  matmul(device, shape, a, b, c, epilogue, workspace);
+};
+
+template <class Device, class Element>
+concept has_column_sums = requires(Device& device, index_t rows, index_t columns, const Element* a,
+                                   parameter_element_t<Element>* sums) {
+  column_sums(device, rows, columns, a, sums);
+};
+
+/// A device that multiplies matrices; nn::dense asks for it.
+template <class Device, class Element>
+concept has_matmul = has_matmul_workspace_bytes<Device, Element> && has_matmul_of_parameters<Device, Element> &&
+    has_matmul_to_parameters<Device, Element> && has_column_sums<Device, Element>;
+
+/// Says which overload of `has_matmul` the device misses. Always true when it compiles.
+template <class Device, class Element>
+consteval bool explain_matmul() {
+  static_assert(
+      has_matmul_workspace_bytes<Device, Element>,
+      "gradus: the device lacks a kernel of the network: overload template <class Element> std::size_t "
+      "matmul_workspace_bytes(Device&, const matmul_shape&); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_matmul_of_parameters<Device, Element>,
+                "gradus: the device lacks a kernel of the network: overload void matmul(Device&, const matmul_shape&, "
+                "const Element* a, const parameter_element_t<Element>* b, Element* c, const matmul_epilogue<Element>&, "
+                "std::span<std::byte> workspace); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_matmul_to_parameters<Device, Element>,
+                "gradus: the device lacks a kernel of the network: overload void matmul(Device&, const matmul_shape&, "
+                "const Element* a, const Element* b, parameter_element_t<Element>* c, const "
+                "matmul_epilogue<parameter_element_t<Element>>&, std::span<std::byte> workspace); for gradus::cuda "
+                "include gradus/kernels/cuda.cuh");
+  static_assert(has_column_sums<Device, Element>,
+                "gradus: the device lacks a kernel of the network: overload void column_sums(Device&, index_t rows, "
+                "index_t columns, const Element* a, parameter_element_t<Element>* sums); for gradus::cuda include "
+                "gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

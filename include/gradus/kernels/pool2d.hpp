@@ -3,8 +3,12 @@
 // The contract of 2-D pooling kernels: geometry and the functions that every device overloads.
 #pragma once
 
+#include <cstdint>  // std::uint8_t
+
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::kernels {
 
@@ -34,13 +38,7 @@ struct pool2d_geometry {
   friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
 };
 
-// Every device D in the library overloads, for network elements E and layouts L:
-//
-//   void max_pool2d_forward(D&, const pool2d_geometry&, x, y, std::uint8_t* choice);
-//   void max_pool2d_backward(D&, const pool2d_geometry&, dy, const std::uint8_t* choice, dx,
-//                            const backward_epilogue<E>&);
-//   void average_pool2d_forward(D&, const pool2d_geometry&, x, y, bool count_padding);
-//   void average_pool2d_backward(D&, const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<E>&);
+// The kernels of `has_max_pool2d` and `has_average_pool2d`, for network elements E and layouts L:
 //
 // `choice` (null: not needed) receives r * kernel_width + s for every element of y, in memory order of y. (r, s) is the
 // position under the kernel of the entry that equals y and receives the gradient. Kernels have at most 256 entries. The
@@ -52,5 +50,71 @@ struct pool2d_geometry {
 // kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
 // alignment of their elements. Results are bitwise the same for any number of threads, and for max pooling in any
 // layout.
+
+template <class Device, class Element, class Layout>
+concept has_max_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
+                                          image_view<const Element, Layout, Device> x,
+                                          image_view<Element, Layout, Device> y, std::uint8_t* choice) {
+  max_pool2d_forward(device, geometry, x, y, choice);
+};
+
+template <class Device, class Element, class Layout>
+concept has_max_pool2d_backward = requires(Device& device, const pool2d_geometry& geometry,
+                                           image_view<const Element, Layout, Device> dy, const std::uint8_t* choice,
+                                           image_view<Element, Layout, Device> dx,
+                                           const backward_epilogue<Element>& epilogue) {
+  max_pool2d_backward(device, geometry, dy, choice, dx, epilogue);
+};
+
+template <class Device, class Element, class Layout>
+concept has_average_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
+                                              image_view<const Element, Layout, Device> x,
+                                              image_view<Element, Layout, Device> y, bool count_padding) {
+  average_pool2d_forward(device, geometry, x, y, count_padding);
+};
+
+template <class Device, class Element, class Layout>
+concept has_average_pool2d_backward = requires(Device& device, const pool2d_geometry& geometry,
+                                               image_view<const Element, Layout, Device> dy,
+                                               image_view<Element, Layout, Device> dx, bool count_padding,
+                                               const backward_epilogue<Element>& epilogue) {
+  average_pool2d_backward(device, geometry, dy, dx, count_padding, epilogue);
+};
+
+/// A device that takes maxima over windows; nn::max_pool2d asks for it.
+template <class Device, class Element, class Layout>
+concept has_max_pool2d =
+    has_max_pool2d_forward<Device, Element, Layout> && has_max_pool2d_backward<Device, Element, Layout>;
+
+/// A device that takes means over windows; nn::average_pool2d and nn::global_average_pool2d ask for it.
+template <class Device, class Element, class Layout>
+concept has_average_pool2d =
+    has_average_pool2d_forward<Device, Element, Layout> && has_average_pool2d_backward<Device, Element, Layout>;
+
+/// Says which overload of `has_max_pool2d` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_max_pool2d() {
+  static_assert(has_max_pool2d_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void max_pool2d_forward(Device&, const "
+                "pool2d_geometry&, x, y, std::uint8_t* choice); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_max_pool2d_backward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void max_pool2d_backward(Device&, const "
+                "pool2d_geometry&, dy, const std::uint8_t* choice, dx, const backward_epilogue<Element>&); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
+
+/// Says which overload of `has_average_pool2d` the device misses. Always true when it compiles.
+template <class Device, class Element, class Layout>
+consteval bool explain_average_pool2d() {
+  static_assert(has_average_pool2d_forward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void average_pool2d_forward(Device&, const "
+                "pool2d_geometry&, x, y, bool count_padding); for gradus::cuda include gradus/kernels/cuda.cuh");
+  static_assert(has_average_pool2d_backward<Device, Element, Layout>,
+                "gradus: the device lacks a kernel of the network: overload void average_pool2d_backward(Device&, "
+                "const pool2d_geometry&, dy, dx, bool count_padding, const backward_epilogue<Element>&); for "
+                "gradus::cuda include gradus/kernels/cuda.cuh");
+  return true;
+}
 
 }  // namespace gradus::kernels

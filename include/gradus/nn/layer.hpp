@@ -145,6 +145,10 @@ class layer_base {
 
   /// Makes forward apply `act` to its output. Called only if traits().fuses_activation.
   virtual void set_activation(kernels::activation /*act*/) {}
+
+  /// What compile_options::convolution_algorithm says, before memory is asked for; a layer may have an option of its
+  /// own.
+  virtual void set_convolution_algorithm(kernels::convolution_algorithm /*algorithm*/) {}
 };
 
 /// The passes of a layer for one element type, layout and device.

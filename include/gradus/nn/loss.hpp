@@ -85,6 +85,8 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
 
 template <class Element, class Layout, class Device>
 class softmax_cross_entropy::loss final : public loss_function<Element, Layout, Device> {
+  static_assert(kernels::explain_softmax_cross_entropy<Device, Element>());
+
  public:
   explicit loss(const softmax_cross_entropy& /*options*/) {}
 

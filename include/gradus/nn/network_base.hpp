@@ -20,13 +20,13 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/device/device_policy.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/detail/network/layer_call.hpp"
 #include "gradus/nn/detail/network/run_pass.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/network_memory.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/micro_batches.hpp"
@@ -53,6 +53,7 @@ template <class Element, class Device>
 class network_base {
   static_assert(explain_network_element<Element>());
   static_assert(explain_device_policy<Device>());
+  static_assert(kernels::explain_elementwise<Device, Element>());
 
  public:
   /// Type of parameters, their gradients and buffers.
@@ -234,7 +235,7 @@ class network_base {
    public:
     finder(network_base& net, index_t examples) noexcept : net_{net}, examples_{examples} {}
 
-    GRADUS_COLD void after_layer(std::size_t layer, kernels::pass /*which*/) override {
+    GRADUS_COLD void after_layer(std::size_t layer, phase /*which*/) override {
       const Element* const output = net_.memory_->value(layer + 1);
       if (place.empty() && output != nullptr &&
           !net_.memory_->all_finite(output, net_.graph_.batch_extents(layer + 1, examples_).size())) {
@@ -280,9 +281,8 @@ class network_base {
   /// One pass over the layers, for detail::run_pass.
   class pass_of_network final : public detail::pass_steps {
    public:
-    pass_of_network(network_base& net, kernels::pass which, const image_batch& batch,
-                    const step_context& context) noexcept
-        : net_{net}, forward_{which == kernels::pass::forward}, batch_{batch}, context_{context} {}
+    pass_of_network(network_base& net, phase which, const image_batch& batch, const step_context& context) noexcept
+        : net_{net}, forward_{which == phase::forward}, batch_{batch}, context_{context} {}
 
     void run(std::size_t layer, std::size_t stream) override {
       if (forward_) {
@@ -329,7 +329,7 @@ class network_base {
     graph_.check_batch("network.forward", batch.shape, static_cast<std::size_t>(batch.examples()),
                        graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
-    run_pass(kernels::pass::forward, batch, context, nullptr);
+    run_pass(phase::forward, batch, context, nullptr);
     return value_of(graph_.scores(), batch);
   }
 
@@ -346,7 +346,7 @@ class network_base {
       const image_batch part = part_of(batch, first, at_once(batch, first));
       finder observer{*this, part.examples()};
       const step_context context = training_context(options);
-      run_pass(kernels::pass::forward, part, context, &observer);
+      run_pass(phase::forward, part, context, &observer);
       place = std::move(observer.place);
       options.first_example += static_cast<std::uint64_t>(part.examples());
     }
@@ -412,28 +412,28 @@ class network_base {
   GRADUS_COLD kernels::loss_sums train_at_once(const image_batch& batch, label_list wanted, const step_options& options,
                                                step_hooks* observer) {
     const step_context context = training_context(options);
-    run_pass(kernels::pass::forward, batch, context, observer);
+    run_pass(phase::forward, batch, context, observer);
     const index_t examples = batch.examples();
     const std::size_t scores = graph_.scores();
     const execution_plan::gradient_target& target = memory_->plan().loss_target;
     const double scale = options.loss_scale.factor /
                          static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
-    if constexpr (requires { use_loss_scale(*device_, options.loss_scale); }) {
+    if constexpr (kernels::has_loss_scale_use<Device>) {
       use_loss_scale(*device_, options.loss_scale);
     }
     Element* const gradient = target.write == duty::layer ? memory_->gradient(scores) : nullptr;
     const kernels::loss_sums sums = run_loss(value_of(scores, batch), wanted, scale, gradient);
-    if constexpr (requires { apply_loss_scale(*device_, examples, gradient); }) {
+    if constexpr (kernels::has_loss_scale_application<Device, Element>) {
       apply_loss_scale(*device_, graph_.batch_extents(scores, examples).size(), gradient);
     }
     mask_if_planned(*device_, target, scores, examples);
-    run_pass(kernels::pass::backward_data, batch, context, observer);
+    run_pass(phase::backward, batch, context, observer);
     return with_late(sums);
   }
 
   /// The loss's result plus the sums that are still on the device (kernels/softmax.hpp).
   [[nodiscard]] kernels::loss_sums with_late(kernels::loss_sums sums) {
-    if constexpr (requires { take_loss_sums(*device_); }) {
+    if constexpr (kernels::has_deferred_loss_sums<Device>) {
       sums += take_loss_sums(*device_);
     }
     return sums;
@@ -522,8 +522,7 @@ class network_base {
     }
   }
 
-  GRADUS_COLD void run_pass(kernels::pass which, const image_batch& batch, const step_context& context,
-                            step_hooks* observer) {
+  GRADUS_COLD void run_pass(phase which, const image_batch& batch, const step_context& context, step_hooks* observer) {
     memory_->begin(which);
     pass_of_network steps{*this, which, batch, context};
     detail::run_pass(graph_, memory_->plan(), regions_.get(), which, steps, observer);

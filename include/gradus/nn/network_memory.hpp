@@ -18,10 +18,10 @@
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/random.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/layout/layouts.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/plan/memory_plan.hpp"
@@ -79,7 +79,7 @@ class network_memory {
   [[nodiscard]] const execution_plan& plan() const noexcept { return plan_; }
 
   /// Sets the phase. A recomputed value has another offset in backward.
-  void begin(kernels::pass which) noexcept { forward_ = which == kernels::pass::forward; }
+  void begin(phase which) noexcept { forward_ = which == phase::forward; }
 
   /// The elements of a value; null for the network's input.
   [[nodiscard]] Element* value(std::size_t v) noexcept {

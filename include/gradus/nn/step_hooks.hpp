@@ -5,7 +5,7 @@
 
 #include <cstddef>  // std::size_t
 
-#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/phase.hpp"
 
 namespace gradus::nn {
 
@@ -20,11 +20,11 @@ class step_hooks {
   step_hooks(const step_hooks&) = delete;
   step_hooks& operator=(const step_hooks&) = delete;
 
-  /// Called before a layer runs, with its index in the order of network::add, and pass::forward, or pass::backward_data
-  /// for the whole backward pass of the layer.
-  virtual void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
+  /// Called before a layer runs, with its index in the order of network::add, and phase::forward or
+  /// phase::backward.
+  virtual void before_layer(std::size_t /*layer*/, phase /*which*/) {}
   /// Called after a layer has run; the parameters are those of before_layer.
-  virtual void after_layer(std::size_t /*layer*/, kernels::pass /*which*/) {}
+  virtual void after_layer(std::size_t /*layer*/, phase /*which*/) {}
 
   /// Called when the gradients of the parameters [first, first + count) of network::parameters() are complete.
   virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}

@@ -109,19 +109,19 @@ struct momentum_numbers {
   bool nesterov;
 };
 
-inline constexpr int scale_place = gradus::detail::place_of(loss_scale_number::scale);
-inline constexpr int not_finite_place = gradus::detail::place_of(loss_scale_number::not_finite);
+inline constexpr int scale_index = gradus::detail::index_of(loss_scale_number::scale);
+inline constexpr int not_finite_index = gradus::detail::index_of(loss_scale_number::not_finite);
 
 template <class Element>
 __global__ void momentum_kernel(const segment_piece* pieces, momentum_numbers<Element> numbers,
                                 const step_numbers* recorded, const double* loss_scale, Element* values,
                                 const Element* gradients, Element* velocities) {
   if (loss_scale != nullptr) {
-    if (loss_scale[not_finite_place] != 0) {
+    if (loss_scale[not_finite_index] != 0) {
       return;  // the step is skipped
     }
-    numbers.scale = static_cast<Element>(numbers.scale / loss_scale[scale_place]);
-    numbers.decay = static_cast<Element>(numbers.decay * loss_scale[scale_place]);
+    numbers.scale = static_cast<Element>(numbers.scale / loss_scale[scale_index]);
+    numbers.decay = static_cast<Element>(numbers.decay * loss_scale[scale_index]);
   }
   const segment_piece piece = pieces[blockIdx.x];
   const Element rate = recorded == nullptr ? numbers.rate : static_cast<Element>(recorded->learning_rate);
@@ -239,7 +239,7 @@ inline void finish_loss_scale(cuda& device, const loss_scaling& options, double*
 [[nodiscard]] inline double factor_of(cuda& device, const loss_scale& scale) {
   double number = 1;
   if (scale.numbers != nullptr) {
-    device.copy_to_host(&number, scale.numbers + detail::scale_place, sizeof(number));
+    device.copy_to_host(&number, scale.numbers + detail::scale_index, sizeof(number));
   }
   return scale.factor * number;
 }

@@ -67,11 +67,11 @@ GRADUS_COLD inline void check(const loss_scaling& options) {
 /// Updates the numbers of a scale after a step; numbers[not_finite] is not 0 if the step was skipped. Also compiled for
 /// GPUs.
 constexpr void next_loss_scale(const loss_scaling& options, double* numbers) noexcept {
-  double& scale = numbers[gradus::detail::place_of(loss_scale_number::scale)];
-  double& good_steps = numbers[gradus::detail::place_of(loss_scale_number::good_steps)];
-  double& not_finite = numbers[gradus::detail::place_of(loss_scale_number::not_finite)];
+  double& scale = numbers[gradus::detail::index_of(loss_scale_number::scale)];
+  double& good_steps = numbers[gradus::detail::index_of(loss_scale_number::good_steps)];
+  double& not_finite = numbers[gradus::detail::index_of(loss_scale_number::not_finite)];
   if (not_finite != 0.0) {
-    numbers[gradus::detail::place_of(loss_scale_number::skipped_steps)] += 1;
+    numbers[gradus::detail::index_of(loss_scale_number::skipped_steps)] += 1;
     good_steps = 0;
     if (options.dynamic && scale > options.smallest) {
       const double smaller = scale * options.backoff;

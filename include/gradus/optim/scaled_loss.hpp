@@ -16,6 +16,7 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/optim/detail/rule/describe.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/loss_scaling.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_rule.hpp"
@@ -94,7 +95,7 @@ class scaled_loss<Rule>::state {
                 "gradus: scaled_loss: give the rule's state void update(Device&, std::span<const "
                 "gradus::optim::segment>, Element* values, const Element* gradients, const "
                 "gradus::optim::update_step&, const gradus::loss_scale& scale); that divides gradients by the scale");
-  static constexpr index_t numbers = gradus::detail::place_of(loss_scale_number::count);
+  static constexpr index_t numbers = gradus::detail::index_of(loss_scale_number::count);
 
  public:
   /// @param parameters  number of elements of the flat buffers of values and gradients
@@ -110,14 +111,14 @@ class scaled_loss<Rule>::state {
     if constexpr (has_memory_of_its_own<Device>) {
       return {.factor = 1, .numbers = numbers_.data()};
     } else {
-      return {.factor = numbers_.data()[gradus::detail::place_of(loss_scale_number::scale)], .numbers = nullptr};
+      return {.factor = numbers_.data()[gradus::detail::index_of(loss_scale_number::scale)], .numbers = nullptr};
     }
   }
 
   /// Tests gradients of `segments` for infinity and NaN. May be called for parts of the segments, before `finish`.
   GRADUS_NEVER_INLINE void test(Device& device, std::span<const segment> segments, const Element* gradients) {
     note_not_finite(device, segments, gradients,
-                    numbers_.data() + gradus::detail::place_of(loss_scale_number::not_finite));
+                    numbers_.data() + gradus::detail::index_of(loss_scale_number::not_finite));
   }
 
   /// Runs the step for the parameters of `segments`, unless a gradient was not finite; then updates the scale. Call it
@@ -125,7 +126,7 @@ class scaled_loss<Rule>::state {
   GRADUS_NEVER_INLINE void finish(Device& device, std::span<const segment> segments, Element* values,
                                   const Element* gradients, const update_step& step) {
     if (has_memory_of_its_own<Device> ||
-        numbers_.data()[gradus::detail::place_of(loss_scale_number::not_finite)] == 0.0) {
+        numbers_.data()[gradus::detail::index_of(loss_scale_number::not_finite)] == 0.0) {
       inner_.update(device, segments, values, gradients, step, scale());
     }
     finish_loss_scale(device, rule_.scaling, numbers_.data());
@@ -143,7 +144,7 @@ class scaled_loss<Rule>::state {
     std::array<double, numbers> now{};
     numbers_.device().copy_to_host(now.data(), numbers_.data(), sizeof(now));
     const auto at = [&](loss_scale_number which) {
-      return now[static_cast<std::size_t>(gradus::detail::place_of(which))];
+      return now[static_cast<std::size_t>(gradus::detail::index_of(which))];
     };
     return {.scale = at(loss_scale_number::scale),
             .good_steps = static_cast<index_t>(at(loss_scale_number::good_steps)),
@@ -156,7 +157,7 @@ class scaled_loss<Rule>::state {
   void visit_buffers(Visitor&& visitor) {
     inner_.visit_buffers(visitor);
     visitor(std::string_view{"loss_scale"}, numbers_.data(),
-            index_t{gradus::detail::place_of(loss_scale_number::not_finite)});
+            index_t{gradus::detail::index_of(loss_scale_number::not_finite)});
   }
 
   /// The hyper-parameters.

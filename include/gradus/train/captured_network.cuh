@@ -13,9 +13,9 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/network.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/train/detail/trainer/step_capture.cuh"
 
@@ -88,9 +88,9 @@ class captured_network {
     }
     if (observer != nullptr) {
       for (std::size_t layer = 0; layer < layers(); ++layer) {
-        observer->before_layer(layer, kernels::pass::forward);
+        observer->before_layer(layer, nn::phase::forward);
         if (layer + 1 < layers()) {
-          observer->after_layer(layer, kernels::pass::forward);
+          observer->after_layer(layer, nn::phase::forward);
         }
       }
     }
@@ -99,7 +99,7 @@ class captured_network {
           static_cast<void>(network_->train_step(copy, wanted, place));
         });
     if (observer != nullptr) {
-      observer->after_layer(layers() - 1, kernels::pass::forward);
+      observer->after_layer(layers() - 1, nn::phase::forward);
       observer->gradients_ready(0, network_->structure().parameters().size());
     }
     return sums;

@@ -7,7 +7,7 @@
 #include <optional>  // std::optional
 
 #include "gradus/core/index.hpp"
-#include "gradus/core/loss_scale.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
 
 namespace gradus::train {
 
@@ -58,7 +58,7 @@ struct epoch_report {
   double input_seconds = 0;            ///< this rank waited for the loader
   double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
   std::optional<evaluation_report> evaluation = {};
-  std::optional<loss_scale_report> loss_scale = {};  ///< of this rank, where the rule is an optim::scaled_loss
+  std::optional<optim::loss_scale_report> loss_scale = {};  ///< of this rank, where the rule is an optim::scaled_loss
 };
 
 }  // namespace gradus::train

@@ -17,7 +17,7 @@
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/core/text.hpp"
-#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/trace/breakdown.hpp"
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -68,8 +68,8 @@ class step_tracer final : public strategy_update {
 
   // ---- the network
 
-  void before_layer(std::size_t layer, kernels::pass which) override {
-    const bool forward = which == kernels::pass::forward;
+  void before_layer(std::size_t layer, nn::phase which) override {
+    const bool forward = which == nn::phase::forward;
     change_phase(forward ? trace::category::forward : trace::category::backward);
     if (late_ && forward) {
       const std::int64_t began = recorder_->now();
@@ -88,7 +88,7 @@ class step_tracer final : public strategy_update {
     }
   }
 
-  void after_layer(std::size_t layer, kernels::pass which) override {
+  void after_layer(std::size_t layer, nn::phase which) override {
     if (--open_layers_ == 0) {
       const std::int64_t now = recorder_->now();
       layer_ended_ = now;

@@ -69,15 +69,14 @@ constexpr std::array edge_cases{
 
 /// Devices and arrays that cases use one after another.
 struct workplace {
-  std::map<std::pair<int, bool>, std::unique_ptr<gradus::cpu>> devices;
+  std::map<int, std::unique_ptr<gradus::cpu>> devices;
   std::array<guarded_memory, 7> arrays;
   guarded_memory workspace;
 
-  gradus::cpu& device(int threads, bool winograd) {
-    auto& device = devices[{threads, winograd}];
+  gradus::cpu& device(int threads) {
+    auto& device = devices[threads];
     if (device == nullptr) {
-      device =
-          std::make_unique<gradus::cpu>(gradus::cpu_options{.intra_op_threads = threads, .allow_winograd = winograd});
+      device = std::make_unique<gradus::cpu>(gradus::cpu_options{.intra_op_threads = threads});
     }
     return *device;
   }
@@ -109,7 +108,7 @@ class sweep_call {
 
  public:
   sweep_call(const sweep_case& c, const conv::sweep_problem& p, workplace& all)
-      : c_{c}, p_{p}, all_{all}, device_{all.device(c.threads, c.winograd)} {}
+      : c_{c}, p_{p}, all_{all}, device_{all.device(c.threads)} {}
 
   void run() {
     namespace detail = gradus::kernels::detail;
@@ -169,9 +168,7 @@ class sweep_call {
                     takes_winograd() ? tolerance : 0.0);
   }
   /// Winograd's filtering takes away again what it has added up.
-  [[nodiscard]] bool takes_winograd() const {
-    return gradus::kernels::detail::takes_winograd<Element>(device_, p_.geometry);
-  }
+  [[nodiscard]] bool takes_winograd() const { return gradus::kernels::detail::takes_winograd<Element>(p_.geometry); }
   /// The bits of the results.
   [[nodiscard]] std::string bits() const {
     const auto count = p_.result.size();

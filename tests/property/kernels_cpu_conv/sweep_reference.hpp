@@ -38,7 +38,9 @@ struct sweep_problem {
   double size = 0;  ///< of the results of sums of so many terms, about
 
   explicit sweep_problem(const sweep_case& c) : geometry{c.shape.geometry()} {
+    using gradus::kernels::convolution_algorithm;
     using gradus::kernels::pass;
+    geometry.algorithm = c.winograd ? convolution_algorithm::automatic : convolution_algorithm::direct;
     const conv2d_geometry& g = geometry;
     const index_t batch = c.shape.batch;
     std::uint32_t seed = c.numbers;

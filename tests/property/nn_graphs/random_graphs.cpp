@@ -75,9 +75,13 @@ template <class Element>
 [[nodiscard]] training_outcome run_on_cpu(const graph_spec& spec, const training_spec& training, const run_spec& run) {
   const gradus::kernels::instruction_set before = gradus::kernels::current_instruction_set();
   gradus::kernels::set_instruction_set(run.instructions);
-  gradus::cpu device{{.intra_op_threads = run.threads, .inter_op_threads = run.lanes, .allow_winograd = run.winograd}};
-  gradus::nn::compile_options compile{
-      .recompute = run.recompute, .parallel_branches = run.lanes > 1, .optimizations = run.optimizations};
+  gradus::cpu device{{.intra_op_threads = run.threads, .inter_op_threads = run.lanes}};
+  gradus::nn::compile_options compile{.recompute = run.recompute,
+                                      .parallel_branches = run.lanes > 1,
+                                      .optimizations = run.optimizations,
+                                      .convolution_algorithm = run.winograd
+                                                                   ? gradus::nn::convolution_algorithm::automatic
+                                                                   : gradus::nn::convolution_algorithm::direct};
   if (training.micro_batch > 0) {
     compile.micro_batch_size = training.micro_batch;
   }

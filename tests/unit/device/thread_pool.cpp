@@ -66,13 +66,6 @@ BOOST_AUTO_TEST_CASE(loops_in_loops) {
   BOOST_TEST(count == 100);
 }
 
-BOOST_AUTO_TEST_CASE(lanes_compute_as_their_device_does) {
-  gradus::cpu usual{{.intra_op_threads = 1, .inter_op_threads = 2}};
-  gradus::cpu exact{{.intra_op_threads = 1, .inter_op_threads = 2, .allow_winograd = false}};
-  BOOST_TEST(usual.stream(1).allows_winograd());
-  BOOST_TEST(!exact.stream(1).allows_winograd());
-}
-
 BOOST_AUTO_TEST_CASE(loops_of_one_device_in_loops_of_another) {
   gradus::cpu outer{{.intra_op_threads = 1, .inter_op_threads = 3}};
   for (int repeat = 0; repeat < 100; ++repeat) {

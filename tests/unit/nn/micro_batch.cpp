@@ -16,8 +16,8 @@ namespace nn = gradus::nn;
 using network = nn::network<double, gradus::nhwc>;
 
 struct listener final : nn::step_hooks {
-  void before_layer(std::size_t, gradus::kernels::pass which) override {
-    forward += which == gradus::kernels::pass::forward ? 1 : 0;
+  void before_layer(std::size_t, gradus::nn::phase which) override {
+    forward += which == gradus::nn::phase::forward ? 1 : 0;
   }
   void gradients_ready(std::size_t first, std::size_t count) override { ready.push_back(first + count); }
 

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
@@ -197,6 +198,30 @@ BOOST_AUTO_TEST_CASE(forward_does_not_depend_on_training_state) {
              net.train_step(batch.images, batch.labels, {.step = 6}).loss);
 }
 
+// Winograd, which 3x3 kernels on 32 channels take, gives other bits than adding up the terms.
+BOOST_AUTO_TEST_CASE_TEMPLATE(convolutions_are_direct_where_layer_or_network_say_so, Layout, layouts) {
+  using nn::convolution_algorithm;
+  gradus::cpu device{{.intra_op_threads = 1}};
+  const random_batch<float, Layout> batch{device, {2, 32, 12, 12}, 5};
+  const auto outputs = [&](convolution_algorithm of_layer, convolution_algorithm of_network) {
+    nn::network<float, Layout> net{device, {32, 12, 12}};
+    (void)net.add(
+        "conv", nn::conv2d{.out_channels = 32, .kernel = {3, 3}, .padding = nn::padding::same(), .algorithm = of_layer},
+        net.input());
+    net.compile({.max_batch_size = 2, .seed = 1, .convolution_algorithm = of_network});
+    const auto scores = net.forward(batch.images);
+    return std::vector<float>(scores.data(), scores.data() + scores.size());
+  };
+  const auto automatic = outputs(convolution_algorithm::automatic, convolution_algorithm::automatic);
+  const auto direct = outputs(convolution_algorithm::automatic, convolution_algorithm::direct);
+  BOOST_TEST((automatic != direct));
+  for (std::size_t i = 0; i < direct.size(); ++i) {
+    BOOST_TEST(std::abs(automatic[i] - direct[i]) < 1e-4F);
+  }
+  BOOST_TEST((outputs(convolution_algorithm::direct, convolution_algorithm::automatic) == direct));
+  BOOST_TEST((outputs(convolution_algorithm::direct, convolution_algorithm::direct) == direct));
+}
+
 BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nchw> net{device, {1, 9, 9}};
@@ -209,12 +234,12 @@ BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
     std::vector<std::size_t> backward;
     std::optional<std::size_t> running;
 
-    void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+    void before_layer(std::size_t layer, gradus::nn::phase which) override {
       BOOST_TEST(!running.has_value());
       running = layer;
-      (which == gradus::kernels::pass::forward ? forward : backward).push_back(layer);
+      (which == gradus::nn::phase::forward ? forward : backward).push_back(layer);
     }
-    void after_layer(std::size_t layer, gradus::kernels::pass /*which*/) override {
+    void after_layer(std::size_t layer, gradus::nn::phase /*which*/) override {
       BOOST_TEST((running == layer));
       running.reset();
     }

@@ -98,19 +98,19 @@ struct recorder final : nn::step_hooks {
   std::vector<std::string> before;
   std::vector<std::string> events;  // but for those before a layer
 
-  void before_layer(std::size_t layer, gradus::kernels::pass which) override {
+  void before_layer(std::size_t layer, gradus::nn::phase which) override {
     before.push_back(name("", layer, which));
     announced.insert(before.back());
   }
-  void after_layer(std::size_t layer, gradus::kernels::pass which) override {
+  void after_layer(std::size_t layer, gradus::nn::phase which) override {
     in_time = in_time && announced.erase(name("", layer, which)) == 1;
     events.push_back(name("after", layer, which));
   }
   void gradients_ready(std::size_t first, std::size_t count) override {
     events.push_back("ready " + std::to_string(first) + " " + std::to_string(count));
   }
-  static std::string name(const char* what, std::size_t layer, gradus::kernels::pass which) {
-    return what + (" " + std::to_string(layer)) + (which == gradus::kernels::pass::forward ? " f" : " b");
+  static std::string name(const char* what, std::size_t layer, gradus::nn::phase which) {
+    return what + (" " + std::to_string(layer)) + (which == gradus::nn::phase::forward ? " f" : " b");
   }
 
   std::set<std::string> announced;
@@ -228,8 +228,8 @@ BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
   using network = nn::network<float, gradus::nhwc>;
   struct late_update final : nn::step_hooks {
     explicit late_update(network& changed) : net{changed} {}
-    void before_layer(std::size_t layer, gradus::kernels::pass which) override {
-      if (which == gradus::kernels::pass::forward) {
+    void before_layer(std::size_t layer, gradus::nn::phase which) override {
+      if (which == gradus::nn::phase::forward) {
         const nn::parameter_range own = net.parameters_of(layer);
         for (const auto& p : net.parameters().subspan(own.first, own.count)) {
           double_values(net, p.offset(), p.size());

@@ -27,7 +27,7 @@ namespace {
 
 namespace nn = gradus::nn;
 namespace parallel = gradus::parallel;
-using gradus::kernels::pass;
+using gradus::nn::phase;
 using parallel::step_graph;
 
 /// The layers of a network without its memory: what the functions of models/ build on.
@@ -163,12 +163,12 @@ BOOST_AUTO_TEST_CASE(estimates_follow_multiply_adds) {
 BOOST_AUTO_TEST_CASE(the_recorder_keeps_the_shortest) {
   parallel::profile_recorder recorder{2};
   BOOST_TEST(recorder.profile().layers[1].forward == 0.0);
-  recorder.add(1, pass::forward, 3);
-  recorder.add(1, pass::forward, 2);
-  recorder.add(1, pass::forward, 4);
-  recorder.add(1, pass::backward_data, 7);
-  recorder.add(2, pass::forward, 1);
-  recorder.add(0, pass::backward_data, 0);
+  recorder.add(1, phase::forward, 3);
+  recorder.add(1, phase::forward, 2);
+  recorder.add(1, phase::forward, 4);
+  recorder.add(1, phase::backward, 7);
+  recorder.add(2, phase::forward, 1);
+  recorder.add(0, phase::backward, 0);
   const parallel::step_profile profile = recorder.profile();
   BOOST_TEST_REQUIRE(profile.layers.size() == 2U);
   BOOST_TEST(profile.layers[1].forward == 2.0);

@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(float16_learns_from_a_scale_that_is_too_large) {
   gradus::comm::self alone;
   const training_setup plain{.rule = plain_rule};
   const training_result wide = run_training<gradus::nhwc, float>(alone, plain);
-  gradus::loss_scale_report report;
+  gradus::optim::loss_scale_report report;
   const training_result narrow = gradus_test::run_training_with<gradus::nhwc, float16>(
       alone, scaled(0x1p22), gradus::parallel::all_reduce{}, {.rank = 0, .ranks = 1},
       [&](auto& trainer) { report = trainer.update_state().report(); });

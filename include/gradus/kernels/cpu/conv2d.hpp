@@ -64,9 +64,9 @@ template <class Element>
 
 /// True if the convolution runs by Winograd. Not in 16 bits: transformed numbers need more precision.
 template <class Element>
-[[nodiscard]] bool takes_winograd([[maybe_unused]] const cpu& device, [[maybe_unused]] const conv2d_geometry& g) {
+[[nodiscard]] bool takes_winograd([[maybe_unused]] const conv2d_geometry& g) {
   if constexpr (std::is_same_v<Element, float>) {
-    return device.allows_winograd() && gains_by_winograd(g);
+    return g.algorithm == convolution_algorithm::automatic && gains_by_winograd(g);
   } else {
     return false;
   }
@@ -79,7 +79,8 @@ template <class Element>
 
 /// Calls use(correlations) with the loops for the layout and the shape. The loops and their shapes:
 ///
-///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float
+///   winograd_correlations      gains_by_winograd(): no strides, one group, channels that fill vectors; float; not with
+///                              convolution_algorithm::direct
 ///   plane_correlations         nchw, no pairs, and every run as long as a tile: waste() is finite
 ///   small_group_correlations   has_small_groups(): as many results as terms, several taps, few channels in a group
 ///   pixel_correlations         any shape
@@ -91,7 +92,7 @@ GRADUS_COLD auto with_correlations(const cpu& device, const tile_kernels<compute
                                    const conv2d_geometry& g, pass which, index_t batch, const Use& use) {
   const index_t threads = device.threads();
   if constexpr (std::is_same_v<Element, float>) {
-    if (takes_winograd<Element>(device, g)) {
+    if (takes_winograd<Element>(g)) {
       return use(winograd_correlations<Element>{kernels, g, channel_order_of<Layout>, which, threads, batch});
     }
   }
@@ -119,8 +120,8 @@ GRADUS_COLD auto with_weight_gradients(const cpu& device, const tile_kernels<com
   if (has_small_groups(kernels, g)) {
     return use(small_group_weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads});
   }
-  return use(weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads,
-                                       takes_winograd<Element>(device, g)});
+  return use(
+      weight_gradients<Element>{kernels, g, channel_order_of<Layout>, batch, threads, takes_winograd<Element>(g)});
 }
 
 /// Runs a pass that consists of correlations.

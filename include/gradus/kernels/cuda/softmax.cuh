@@ -244,8 +244,8 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
 
 /// See kernels/softmax.hpp.
 inline void use_loss_scale(cuda& device, const loss_scale& scale) {
-  constexpr int place = gradus::detail::place_of(loss_scale_number::scale);
-  device.context<detail::loss_memory>().use_scale(scale.numbers == nullptr ? nullptr : scale.numbers + place);
+  constexpr int index = gradus::detail::index_of(loss_scale_number::scale);
+  device.context<detail::loss_memory>().use_scale(scale.numbers == nullptr ? nullptr : scale.numbers + index);
 }
 
 /// See kernels/softmax.hpp.

@@ -63,6 +63,7 @@ class add_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class add::layer final : public nn::layer<Element, Layout, Device, detail::add_base> {
+  static_assert(kernels::explain_elementwise<Device, Element>());
   using base = nn::layer<Element, Layout, Device, detail::add_base>;
 
  public:

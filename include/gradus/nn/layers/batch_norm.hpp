@@ -110,6 +110,7 @@ class batch_norm_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail::batch_norm_base> {
+  static_assert(kernels::explain_batch_norm<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::batch_norm_base>;
   using parameter_element = parameter_element_t<Element>;
 

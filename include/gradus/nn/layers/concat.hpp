@@ -66,6 +66,7 @@ class concat_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class concat::layer final : public nn::layer<Element, Layout, Device, detail::concat_base> {
+  static_assert(kernels::explain_copy_channels<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::concat_base>;
 
  public:

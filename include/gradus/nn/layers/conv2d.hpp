@@ -18,6 +18,8 @@
 
 namespace gradus::nn {
 
+using kernels::convolution_algorithm;
+
 /// Options of a 2-D convolution (cross-correlation), y = x * w + b.
 ///
 ///   symbol | meaning | shape
@@ -43,6 +45,8 @@ struct conv2d {
   bool bias = true;
   initializer weight_initializer = he_normal();
   initializer bias_initializer = zeros();
+  /// `direct` adds up the terms, also where compile_options::convolution_algorithm is `automatic`.
+  convolution_algorithm algorithm = convolution_algorithm::automatic;
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
@@ -82,7 +86,8 @@ class conv2d_base : public layer_base {
                  .stride_width = options_.stride.width,
                  .pad_top = window.pad_top,
                  .pad_left = window.pad_left,
-                 .groups = options_.groups};
+                 .groups = options_.groups,
+                 .algorithm = options_.algorithm};
     weight_extents_ = geometry_.weights();
     return {geometry_.out_channels, geometry_.out_height, geometry_.out_width};
   }
@@ -106,6 +111,10 @@ class conv2d_base : public layer_base {
 
   void set_activation(kernels::activation act) override { activation_ = act; }
 
+  void set_convolution_algorithm(convolution_algorithm of_network) override {
+    geometry_.algorithm = options_.algorithm == convolution_algorithm::automatic ? of_network : options_.algorithm;
+  }
+
  protected:
   conv2d options_;
   kernels::conv2d_geometry geometry_;
@@ -117,6 +126,7 @@ class conv2d_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::conv2d_base> {
+  static_assert(kernels::explain_conv2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::conv2d_base>;
 
  public:

@@ -94,6 +94,7 @@ class dense_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class dense::layer final : public nn::layer<Element, Layout, Device, detail::dense_base> {
+  static_assert(kernels::explain_matmul<Device, Element>());
   using base = nn::layer<Element, Layout, Device, detail::dense_base>;
 
  public:

@@ -74,6 +74,8 @@ class dropout_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class dropout::layer final : public nn::layer<Element, Layout, Device, detail::dropout_base> {
+  static_assert(kernels::explain_dropout<Device, Element, Layout>());
+  static_assert(kernels::explain_elementwise<Device, Element>());
   using base = nn::layer<Element, Layout, Device, detail::dropout_base>;
 
  public:

@@ -70,6 +70,7 @@ class local_response_norm_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class local_response_norm::layer final : public nn::layer<Element, Layout, Device, detail::local_response_norm_base> {
+  static_assert(kernels::explain_local_response_norm<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::local_response_norm_base>;
 
  public:

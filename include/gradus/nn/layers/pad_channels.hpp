@@ -64,6 +64,7 @@ class pad_channels_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class pad_channels::layer final : public nn::layer<Element, Layout, Device, detail::pad_channels_base> {
+  static_assert(kernels::explain_copy_channels<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::pad_channels_base>;
 
  public:

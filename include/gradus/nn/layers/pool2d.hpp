@@ -136,6 +136,7 @@ class max_pool2d_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::max_pool2d_base> {
+  static_assert(kernels::explain_max_pool2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::max_pool2d_base>;
 
  public:
@@ -188,6 +189,7 @@ class average_pool2d_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class average_pool2d::layer final : public nn::layer<Element, Layout, Device, detail::average_pool2d_base> {
+  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::average_pool2d_base>;
 
  public:
@@ -237,6 +239,7 @@ class global_average_pool2d_base : public layer_base {
 template <class Element, class Layout, class Device>
 class global_average_pool2d::layer final
     : public nn::layer<Element, Layout, Device, detail::global_average_pool2d_base> {
+  static_assert(kernels::explain_average_pool2d<Device, Element, Layout>());
   using base = nn::layer<Element, Layout, Device, detail::global_average_pool2d_base>;
 
  public:

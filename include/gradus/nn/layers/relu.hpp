@@ -51,6 +51,7 @@ class relu_base : public layer_base {
 
 template <class Element, class Layout, class Device>
 class relu::layer final : public nn::layer<Element, Layout, Device, detail::relu_base> {
+  static_assert(kernels::explain_elementwise<Device, Element>());
   using base = nn::layer<Element, Layout, Device, detail::relu_base>;
 
  public:

@@ -21,6 +21,7 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/kernels/conv2d.hpp"
 #include "gradus/nn/layer.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
@@ -57,6 +58,8 @@ struct compile_options {
   recomputation recompute = {};               ///< true: less memory; cheap layers run twice in a training step
   branch_parallelism parallel_branches = {};  ///< true: branches run in parallel on the streams of the device
   plan_optimizations optimizations = {};      ///< all are on by default
+  /// Algorithm of convolutions that do not choose one themselves (nn::conv2d::algorithm).
+  kernels::convolution_algorithm convolution_algorithm = kernels::convolution_algorithm::automatic;
 };
 
 /// The layers, the values that they read, and the offsets of their parameters and buffers. Value 0 is the network's
@@ -180,6 +183,7 @@ class graph {
       }
     }
     for (node& n : nodes_) {
+      n.layer->set_convolution_algorithm(options.convolution_algorithm);
       n.buffers = n.layer->buffers();
       n.first_buffer = buffer_count_;
       buffer_count_ += n.buffers.size();

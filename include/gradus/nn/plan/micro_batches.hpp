@@ -10,9 +10,9 @@
 
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/kernels/softmax.hpp"
 #include "gradus/nn/parameter.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/nn/step_hooks.hpp"
 #include "gradus/nn/step_options.hpp"
 
@@ -55,12 +55,12 @@ class parts_observer final : public step_hooks {
   parts_observer(partial_steps& steps, const batch_in_parts& batch, step_hooks* observer) noexcept
       : steps_{steps}, batch_{batch}, observer_{observer} {}
 
-  void before_layer(std::size_t layer, kernels::pass which) override {
+  void before_layer(std::size_t layer, phase which) override {
     if (observer_ != nullptr) {
       observer_->before_layer(layer, which);
     }
   }
-  void after_layer(std::size_t layer, kernels::pass which) override {
+  void after_layer(std::size_t layer, phase which) override {
     if (observer_ != nullptr) {
       observer_->after_layer(layer, which);
     }

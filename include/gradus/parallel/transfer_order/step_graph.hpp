@@ -15,7 +15,7 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/kernels/conv2d.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/step_hooks.hpp"
 
@@ -127,18 +127,18 @@ class profile_recorder final : public nn::step_hooks {
   /// @param layers  network.layers()
   explicit profile_recorder(std::size_t layers) : layers_(layers) {}
 
-  void before_layer(std::size_t /*layer*/, kernels::pass /*which*/) override { begin_ = clock::now(); }
+  void before_layer(std::size_t /*layer*/, nn::phase /*which*/) override { begin_ = clock::now(); }
 
-  void after_layer(std::size_t layer, kernels::pass which) override {
+  void after_layer(std::size_t layer, nn::phase which) override {
     add(layer, which, std::chrono::duration<double>(clock::now() - begin_).count());
   }
 
   /// Takes a time that was measured otherwise. A layer that there is not is ignored.
-  void add(std::size_t layer, kernels::pass which, double seconds) noexcept {
+  void add(std::size_t layer, nn::phase which, double seconds) noexcept {
     if (layer >= layers_.size()) {
       return;
     }
-    shortest& kept = which == kernels::pass::forward ? layers_[layer].forward : layers_[layer].backward;
+    shortest& kept = which == nn::phase::forward ? layers_[layer].forward : layers_[layer].backward;
     if (!kept.seen || seconds < kept.seconds) {
       kept = {seconds, true};
     }

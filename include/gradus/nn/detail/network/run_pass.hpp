@@ -6,8 +6,8 @@
 #include <cstddef>  // std::size_t
 
 #include "gradus/core/config.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/nn/detail/network/region_runner.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
 #include "gradus/nn/plan/graph.hpp"
 #include "gradus/nn/step_hooks.hpp"
@@ -16,10 +16,10 @@ namespace gradus::nn::detail {
 
 /// Runs all layers forward, or all backward, and calls the step hooks in the order of the layers. For layers that run
 /// in parallel it calls before_layer for all of them first, and after_layer when all are done.
-GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions,
-                                 kernels::pass which, pass_steps& steps, step_hooks* observer) {
+GRADUS_COLD inline void run_pass(const graph& net, const execution_plan& plan, region_runner* regions, phase which,
+                                 pass_steps& steps, step_hooks* observer) {
   const std::size_t count = plan.nodes.size();
-  const bool forward = which == kernels::pass::forward;
+  const bool forward = which == phase::forward;
   const std::size_t end = forward ? count : 2 * count + 1;
   const stream_schedule::region* region = plan.streams.regions.begin();
   std::size_t apart_until = 0;  // the end of the region that ran last

@@ -17,8 +17,8 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/loss_scale.hpp"
-#include "gradus/kernels/conv2d.hpp"
 #include "gradus/nn/network_base.hpp"
+#include "gradus/nn/phase.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/optim/update_step.hpp"
@@ -142,8 +142,8 @@ class step_update final : public strategy_update {
 
   void gradients_ready(std::size_t first, std::size_t count) override { strategy_.gradients_ready(first, count); }
 
-  void before_layer(std::size_t layer, kernels::pass which) override {
-    if (late_ && which == kernels::pass::forward) {
+  void before_layer(std::size_t layer, nn::phase which) override {
+    if (late_ && which == nn::phase::forward) {
       const nn::parameter_range own = parameters_.of_layer[layer];
       update_until(own.first, own.count);
     }

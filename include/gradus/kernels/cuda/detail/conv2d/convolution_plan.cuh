@@ -33,7 +33,7 @@ struct convolution_call {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   cudnnTensorFormat_t format = CUDNN_TENSOR_NCHW;
 
-  using key_type = std::array<index_t, 17>;
+  using key_type = std::array<index_t, 18>;
   [[nodiscard]] key_type key() const noexcept {
     const conv2d_geometry& g = geometry;
     return {g.in_channels,
@@ -49,6 +49,7 @@ struct convolution_call {
             g.pad_top,
             g.pad_left,
             g.groups,
+            static_cast<index_t>(g.algorithm),
             batch,
             static_cast<index_t>(which),
             static_cast<index_t>(type),
@@ -83,6 +84,19 @@ struct convolution_call {
   return which == pass::forward         ? "conv2d_forward"
          : which == pass::backward_data ? "conv2d_backward_data"
                                         : "conv2d_backward_weights";
+}
+
+/// Whether an algorithm of cuDNN adds up the terms of every result.
+[[nodiscard]] constexpr bool is_direct(cudnnConvolutionFwdAlgo_t algorithm) noexcept {
+  return algorithm != CUDNN_CONVOLUTION_FWD_ALGO_FFT && algorithm != CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING &&
+         algorithm != CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD && algorithm != CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
+}
+[[nodiscard]] constexpr bool is_direct(cudnnConvolutionBwdDataAlgo_t algorithm) noexcept {
+  return algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_0 || algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+}
+[[nodiscard]] constexpr bool is_direct(cudnnConvolutionBwdFilterAlgo_t algorithm) noexcept {
+  return algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0 || algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 ||
+         algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3;
 }
 
 /// Rounds up, so that memory after it is aligned.
@@ -305,7 +319,8 @@ class convolution_plan {
     for (int i = 0; i < count; ++i) {
       const Result& one = results[static_cast<std::size_t>(i)];
       if (one.status == CUDNN_STATUS_SUCCESS && one.memory <= limit &&
-          (one.determinism == CUDNN_DETERMINISTIC || !device.options().deterministic)) {
+          (one.determinism == CUDNN_DETERMINISTIC || !device.options().deterministic) &&
+          (call_.geometry.algorithm == convolution_algorithm::automatic || is_direct(one.algo))) {
         algorithm_ = static_cast<int>(one.algo);
         workspace_ = one.memory;
         if (!keeps_float_) {
