@@ -107,7 +107,8 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///  11. `fail(reason)` does not throw and tells every other rank that this one has failed: their pending and later
 ///      waits on this communicator and its duplicates throw communication_error that names the rank and the reason, and
 ///      so do this rank's. An operation that could complete may complete.
-///  12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it has
+///  12. when a rank destroys its communicator, other ranks that wait for it in a collective or a message in which it
+///  has
 ///      not taken part throw communication_error that names it; what it sent before can still be received.
 /// It may offer `register_memory(std::span<Element>)`, see the function of that name, and, where ranks reach each
 /// other's memory, `make_window(std::span<Element>)`, see makes_windows.
