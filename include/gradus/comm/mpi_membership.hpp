@@ -45,7 +45,7 @@ struct departure_notice {
   message_counts messages;    // between it and the receiver of the notice
 };
 
-/// One rank's part in a channel. One thread at a time begins operations; any thread may hear of departures.
+/// One rank's part in a channel. One thread at a time begins operations; any thread may record departures.
 class mpi_membership {
  public:
   /// @param channel  a number that only the ranks of this channel use, and for no other channel
