@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that have done their part may leave at any time: what they have sent still arrives, and nobody fails.
+// Ranks that have done their part may leave at any time: what they have sent still arrives, and no rank fails.
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -19,8 +19,8 @@ namespace suite = communicator_tests;
 namespace comm = gradus::comm;
 using namespace std::chrono_literals;
 
-/// This rank has heard of whoever left before the call: notices are looked for once in a millisecond.
-void hear_of_departures(comm::mpi& world) {
+/// This rank knows all departures before the call: notices are polled once in a millisecond.
+void receive_departures(comm::mpi& world) {
   for (int i = 0; i < 5; ++i) {
     comm::barrier(world).wait();
     std::this_thread::sleep_for(2ms);
@@ -41,7 +41,7 @@ void messages_outlive_their_sender(comm::mpi& world, Communicator own) {
     }
     channel.reset();
   }
-  hear_of_departures(world);
+  receive_departures(world);
   if (world.rank() != 0) {
     for (int tag = 19; tag >= 0; --tag) {
       for (int i = tag; i < messages; i += 20) {
@@ -74,7 +74,7 @@ void ranks_leave_in_every_order(comm::mpi& world, Communicator& first) {
           comm::receive(*channel, order[i + 1], std::span{&value, 1}, 7).wait();
         }
       }
-      hear_of_departures(world);
+      receive_departures(world);
     }
     suite::require_same(sums, suite::expected_values<float>(world.size(), sums.size()), "sum");
   } while (std::next_permutation(order.begin(), order.end()));
@@ -126,7 +126,7 @@ void messages_on_their_way_are_waited_for() {
   comm::call_description sent = send;
   sent.peer = 0;
   suite::require(theirs.begin(sent) == 1 && theirs.begin(sent) == 2 && theirs.begin(barrier) == 1, "numbers");
-  suite::require(!mine.some_left(), "nobody has left");
+  suite::require(!mine.some_left(), "no rank has left");
   mine.hear(theirs.departure(0, false), 5);
   const auto can = [&](const comm::call_description& what, std::uint64_t number) {
     return !mine.absence_from(what, number, "rank 0").has_value();
