@@ -6,6 +6,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include "expression_checks.hpp"
+#include "gradus/tensor/device_expressions.hpp"
+
+static_assert(gradus::explain_expressions<gradus::cuda, float>());
+static_assert(gradus::has_expressions<gradus::cuda, double>);
 
 struct devices {
   gradus::cpu host;

@@ -106,7 +106,7 @@ class nccl {
   /// all ranks are connected.
   /// @param limit  how long the ranks wait for each other, now and later
   /// @throws configuration_error, format_error, communication_error if they do not find each other
-  GRADUS_COLD nccl(cuda& device, const std::string& path, int rank, int size,
+  GRADUS_COLD nccl(const std::string& path, int rank, int size, cuda& device,
                    std::chrono::milliseconds limit = default_time_limit)
       : limit_{limit} {
     require_time_limit("comm::nccl", limit);

@@ -77,9 +77,9 @@ inline constexpr bool has_host_memory = !has_memory_of_its_own<D>;
 ///   3. `copy`, `copy_from_host`, `copy_to_host` (destination, source, bytes) and `fill_zero` (destination, bytes) run
 ///      after earlier work of the device; after `copy_to_host` the host may read the bytes;
 ///   4. `device.synchronize()` returns when all earlier work is done.
-/// Semantics: tests/conformance/device. Evaluation of expressions and the heavy kernels are overload sets on the device
-/// type, in the modules tensor and kernels. A device on which networks run derives from `kernels::overload_set`. A
-/// device is an object and outlives its tensors.
+/// Semantics: tests/conformance/device. Expressions and networks need overloads on the device type too, which
+/// gradus/tensor/device_expressions.hpp and gradus/kernels/device_kernels.hpp list. A device is an object and outlives
+/// the tensors on it.
 template <class D>
 concept device_policy = has_device_name<D> && has_device_memory<D> && has_device_copies<D> && has_device_synchronize<D>;
 

@@ -17,12 +17,47 @@
 
 namespace gradus::detail {
 
+/// A device that copies dense tensors into the memory order of the destination: transpose and layout_cast ask for it.
+template <class Device, class Element, std::size_t Rank>
+concept has_copy_reordered = requires(Device& device, Element* out, const Element* from,
+                                      const std::array<index_t, Rank>& shape,
+                                      const std::array<index_t, Rank>& strides) {
+  copy_reordered(device, out, from, shape, strides);
+};
+
+/// A device that multiplies matrices of expressions: matmul asks for it.
+template <class Device, class Element>
+concept has_multiply_matrices = requires(Device& device, Element* out, const matrix_reference<Element>& left,
+                                         const matrix_reference<Element>& right) {
+  multiply_matrices(device, out, left, right);
+};
+
+/// Says which overload of matrix.hpp the device misses. Always true when it compiles.
+template <class Device, class Element, std::size_t Rank>
+consteval bool explain_copy_reordered() {
+  static_assert(
+      has_copy_reordered<Device, Element, Rank>,
+      "gradus: the device lacks an overload for expressions: void copy_reordered(Device&, Element* out, const "
+      "Element* from, const std::array<index_t, Rank>& shape, const std::array<index_t, Rank>& strides); for "
+      "gradus::cuda include gradus/tensor/cuda.cuh");
+  return true;
+}
+template <class Device, class Element>
+consteval bool explain_multiply_matrices() {
+  static_assert(has_multiply_matrices<Device, Element>,
+                "gradus: the device lacks an overload for expressions: void multiply_matrices(Device&, Element* out, "
+                "const detail::matrix_reference<Element>& left, const detail::matrix_reference<Element>& right); for "
+                "gradus::cuda include gradus/tensor/cuda.cuh");
+  return true;
+}
+
 /// The elements of a stored node in the memory order of `To`. Axis i of the result is axis `axes[i]` of the node.
 template <class To, class Node>
 [[nodiscard]] auto reordered(const Node& node, const std::array<int, static_cast<std::size_t>(Node::rank)>& axes) {
   constexpr int rank = Node::rank;
   constexpr auto size = static_cast<std::size_t>(rank);
   using element = typename Node::value_type;
+  static_assert(explain_copy_reordered<typename Node::device_type, element, size>());
   std::array<index_t, size> shape{};
   std::array<index_t, size> memory_shape{};
   std::array<index_t, size> memory_strides{};
@@ -110,6 +145,7 @@ template <class Left, class Right>
                 "gradus: operands of different element types in one expression: use cast<...>(x)");
   static_assert(std::same_as<typename child::device_type, typename Right::child_type::device_type>,
                 "gradus: operands on different devices in one expression: copy one of them first");
+  static_assert(explain_multiply_matrices<typename child::device_type, element>());
   if (left.columns() != right.rows()) {
     raise<shape_error>("matmul", "as many columns on the left as rows on the right",
                        to_string(extents<2>{left.rows(), left.columns()}) + " and " +

@@ -105,6 +105,22 @@ struct argmax_kind {
   GRADUS_HOST_DEVICE static std::int64_t finish(const state& best, index_t) noexcept { return best.place; }
 };
 
+/// A device that reduces the axes in `Reduced` of a node: sum, mean and the others ask for it.
+template <class Device, class Kind, unsigned Reduced, class Node>
+concept has_reduce = requires(Device& device, const Node& node) {
+  reduce<Kind, Reduced>(device, node);
+};
+
+/// Says which overload of reduction.hpp the device misses. Always true when it compiles.
+template <class Device, class Kind, unsigned Reduced, class Node>
+consteval bool explain_reduce() {
+  static_assert(has_reduce<Device, Kind, Reduced, Node>,
+                "gradus: the device lacks an overload for expressions: template <class Kind, unsigned Reduced, class "
+                "Node> auto reduce(Device&, const Node&), which returns a leaf; for gradus::cuda include "
+                "gradus/tensor/cuda.cuh");
+  return true;
+}
+
 /// The result of a reduction over the axes in `Reduced`, and the reduced expression.
 template <class Kind, unsigned Reduced, class Child>
 class reduction_node : public leaf<typename Kind::result_type, Child::rank - std::popcount(Reduced), row_major,
@@ -126,7 +142,7 @@ class reduction_node : public leaf<typename Kind::result_type, Child::rank - std
 
  private:
   static const Child& checked(const Child& child) {
-    static_assert(require_computable<Child>());
+    static_assert(require_computable<Child>() && explain_reduce<typename Child::device_type, Kind, Reduced, Child>());
     if constexpr (!Kind::of_empty) {
       if (extents_of<Reduced>(child.extents()).size() == 0) {
         raise<shape_error>(Kind::name, "at least one element", to_string(child.extents()));
