@@ -3,25 +3,30 @@
 // The trainer: composes a network, an update rule, a strategy and a loader into epochs of steps.
 #pragma once
 
+#include <concepts>     // std::derived_from
+#include <memory>       // std::unique_ptr
 #include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/watch.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
-#include "gradus/train/detail/trainer/step_update.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
+#include "gradus/train/step_end.hpp"
 
 namespace gradus::train {
 
@@ -71,7 +76,17 @@ class trainer final : public detail::trainer_base<Network> {
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
   static_assert(optim::explain_update_rule<Update, element, device>());
-  static_assert(parallel::explain_strategy<Strategy>());
+  static_assert(parallel::explain_strategy<Strategy, element, Communicator>());
+  using strategy_state = parallel::strategy_state<Strategy, element, Communicator>;
+  static constexpr bool elsewhere = std::derived_from<strategy_state, parallel::server_strategy<element>>;
+  static_assert(!(elsewhere && optim::scales_loss<Update>),
+                "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
+                "parallel::all_reduce, not with parameter servers");
+  static_assert(
+      !std::derived_from<strategy_state, parallel::partial_strategy<element>> || optim::elementwise_update_rule<Update>,
+      "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
+      "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
+      "constexpr bool elementwise = true): train with parallel::all_reduce");
 
  public:
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
@@ -80,117 +95,138 @@ class trainer final : public detail::trainer_base<Network> {
                       error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
                                                                                  !std::is_const_v<Communicator>) try
       : base{network},
-        step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
-    this->require_same(step_.group(), rule.description(), step_.description());
-    if constexpr (watched) {
-      watch().made(step_.strategy());
-    }
-    step_.start();
-  } catch (error& failure) {
-    failure.location_at_call(where);
+        communicator_{&communicator},
+        all_{communicator},
+        rule_watch_{comm::rule_watch_of(communicator)},
+        parameters_{compared_parameters(network, rule, communicator)},
+        rule_{network.device(), rule, elsewhere ? index_t{0} : static_cast<index_t>(parameters_.values.size())
+}, strategy_{options, communicator, parameters_.flat()}, step_{parameters_, rule_, strategy_, all_, rule_watch_.get()} {
+  this->require_same(step_.group(), rule.description(), strategy_.describe());
+  if constexpr (watched) {
+    watch().made(strategy_);
   }
+  step_.start();
+}
+catch (error& failure) {
+  failure.location_at_call(where);
+}
 
-  /// The network and the communicator must outlive the trainer.
-  template <class NetworkArgument, class CommunicatorArgument>
-  requires detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> trainer(
-      NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator, const Strategy& options = {})
-      : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
-    static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
+/// The network and the communicator must outlive the trainer.
+template <class NetworkArgument, class CommunicatorArgument>
+requires detail::not_kept_by_trainer<NetworkArgument, CommunicatorArgument> trainer(NetworkArgument&& network,
+                                                                                    const Update& rule,
+                                                                                    CommunicatorArgument&& communicator,
+                                                                                    const Strategy& options = {})
+    : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
+  static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
+}
+
+/// Trains for some epochs. May be called again: steps and epochs go on counting.
+/// @throws configuration_error when options make no sense, ranks differ, or the loader was made for another part of
+///         the batches than this rank's
+/// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
+template <class Loader, class... Callbacks>
+GRADUS_COLD void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
+  static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
+  static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
+  if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
+    at_call(options.where, [&] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
   }
+}
 
-  /// Trains for some epochs. May be called again: steps and epochs go on counting.
-  /// @throws configuration_error when options make no sense, ranks differ, or the loader was made for another part of
-  ///         the batches than this rank's
-  /// @throws numeric_error when the loss is not finite, with the step and the layer where that was first seen
-  template <class Loader, class... Callbacks>
-  GRADUS_COLD void fit(Loader&& loader, const fit_options& options, Callbacks&&... callbacks) {
-    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
-    static_assert((detail::explain_callback<std::remove_reference_t<Callbacks>, trainer>() && ...));
-    if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
-      at_call(options.where, [&] { fit_with(loader, options, {adapter<Callbacks>{callbacks, this}.self()...}); });
-    }
+/// Options come before callbacks.
+template <class Loader, class... Others>
+requires(!detail::first_is_fit_options<Others...>) void fit(Loader&& /*loader*/, Others&&... /*others*/) {
+  static_assert(sizeof(Loader) == 0,
+                "gradus: the second argument of fit is its options: write trainer.fit(loader, {.epochs = 2, "
+                ".learning_rate = 0.05}, train::progress{});");
+}
+
+/// The mean loss and accuracy over a loader's data set. Every rank that trains must call it: each computes its share
+/// of the batches, all get the same report, and all take over the running statistics of rank 0, so that they evaluate
+/// one model.
+/// @throws configuration_error when the loader was made for another part of the batches than this rank's
+template <class Loader>
+[[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader,
+                                                     error_location where = error_location::current()) {
+  static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
+  if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
+    return at_call(where, [&] { return evaluate_with(loader, where); });
+  } else {
+    return {};
   }
+}
 
-  /// Options come before callbacks.
-  template <class Loader, class... Others>
-  requires(!detail::first_is_fit_options<Others...>) void fit(Loader&& /*loader*/, Others&&... /*others*/) {
-    static_assert(sizeof(Loader) == 0,
-                  "gradus: the second argument of fit is its options: write trainer.fit(loader, {.epochs = 2, "
-                  ".learning_rate = 0.05}, train::progress{});");
+[[nodiscard]] Communicator& communicator() noexcept {
+  return *communicator_;
+}
+/// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
+/// servers do; whole at the end of epochs alone where ranks update parts and exchange messages (sharded_update).
+[[nodiscard]] typename Update::template state<element, device>& update_state() {
+  strategy_.fetch_state();
+  return rule_.state();
+}
+/// What the strategy keeps, of the type Strategy::state<...>: its plan, and what it has counted.
+[[nodiscard]] strategy_state& strategy() noexcept {
+  return strategy_;
+}
+
+private:
+static constexpr bool watched = detail::watched_communicator<Communicator>;
+[[nodiscard]] auto watch() {
+  return detail::training_watch<typename Communicator::recorder_type>{communicator_->recorder()};
+}
+
+template <class Loader>
+GRADUS_COLD void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
+  this->share_batches(step_.group(), loader, options.where);
+  if constexpr (watched) {
+    watch().fit(this->network(), step_, loader, this->steps(), callbacks,
+                [&](step_end& update, auto& input, detail::callback_list list) {
+                  this->fit_on(step_.group(), update, input, options, list);
+                });
+  } else {
+    this->fit_on(step_.group(), step_, loader, options, callbacks);
   }
+}
 
-  /// The mean loss and accuracy over a loader's data set. Every rank that trains must call it: each computes its share
-  /// of the batches, all get the same report, and all take over the running statistics of rank 0, so that they evaluate
-  /// one model.
-  /// @throws configuration_error when the loader was made for another part of the batches than this rank's
-  template <class Loader>
-  [[nodiscard]] GRADUS_COLD evaluation_report evaluate(Loader&& loader,
-                                                       error_location where = error_location::current()) {
-    static_assert(detail::explain_loader<std::remove_reference_t<Loader>, Network>());
-    if constexpr (detail::loader_for<std::remove_reference_t<Loader>, Network>) {
-      return at_call(where, [&] { return evaluate_with(loader, where); });
-    } else {
-      return {};
-    }
+template <class Loader>
+GRADUS_COLD evaluation_report evaluate_with(Loader& loader, error_location where) {
+  step_.complete_update();
+  this->share_batches(step_.group(), loader, where);
+  if constexpr (watched) {
+    const auto seen = watch().evaluation();
+    return this->evaluate_on(step_.group(), loader);
+  } else {
+    return this->evaluate_on(step_.group(), loader);
   }
+}
 
-  [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
-  /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
-  /// servers do; whole at the end of epochs alone where ranks update parts and exchange messages (sharded_update).
-  [[nodiscard]] auto& update_state() { return step_.state(); }
-  /// What the strategy keeps: its plan, and what it has counted.
-  [[nodiscard]] auto& strategy() noexcept { return step_.strategy(); }
-
- private:
-  static constexpr bool watched = detail::watched_communicator<Communicator>;
-  [[nodiscard]] auto watch() {
-    return detail::training_watch<typename Communicator::recorder_type>{step_.communicator().recorder()};
+/// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
+/// would fail there, and say less.
+GRADUS_COLD auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
+  auto parameters = trained_parameters_of<typename Network::element_type, device>(network);
+  if constexpr (!elsewhere) {  // servers take no part in it
+    comm::any_communicator_of<Communicator> group{communicator};
+    this->require_same(group, rule.description(), std::string{Strategy::name});
   }
+  return parameters;
+}
 
-  template <class Loader>
-  GRADUS_COLD void fit_with(Loader& loader, const fit_options& options, detail::callback_list callbacks) {
-    this->share_batches(step_.group(), loader, options.where);
-    if constexpr (watched) {
-      watch().fit(this->network(), step_, loader, this->steps(), callbacks,
-                  [&](detail::strategy_update& update, auto& input, detail::callback_list list) {
-                    this->fit_on(step_.group(), update, input, options, list);
-                  });
-    } else {
-      this->fit_on(step_.group(), step_, loader, options, callbacks);
-    }
-  }
+/// The trainer is part of the type only where the callback asks for it.
+template <class Callback>
+using adapter = detail::callback_of<
+    std::remove_reference_t<Callback>,
+    std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
-  template <class Loader>
-  GRADUS_COLD evaluation_report evaluate_with(Loader& loader, error_location where) {
-    step_.complete_update();
-    this->share_batches(step_.group(), loader, where);
-    if constexpr (watched) {
-      const auto seen = watch().evaluation();
-      return this->evaluate_on(step_.group(), loader);
-    } else {
-      return this->evaluate_on(step_.group(), loader);
-    }
-  }
-
-  /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
-  /// would fail there, and say less.
-  GRADUS_COLD auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
-    auto parameters = detail::trained_parameters_of<typename Network::element_type, device>(network);
-    if constexpr (!decltype(step_)::elsewhere) {  // servers take no part in it
-      comm::any_communicator_of<Communicator> group{communicator};
-      this->require_same(group, rule.description(), std::string{Strategy::name});
-    }
-    return parameters;
-  }
-
-  /// The trainer is part of the type only where the callback asks for it.
-  template <class Callback>
-  using adapter = detail::callback_of<
-      std::remove_reference_t<Callback>,
-      std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
-
-  detail::step_update<element, device, Update, Communicator, Strategy> step_;
-};
+Communicator* communicator_;
+comm::any_communicator_of<Communicator> all_;
+std::unique_ptr<comm::rule_watch> rule_watch_;
+trained_parameters<element> parameters_;
+optim::parameter_update_of<Update, element, device> rule_;
+strategy_state strategy_;
+step_end_of<element> step_;
+};  // namespace gradus::train
 
 template <class Network, class Update, class Communicator>
 requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&)
