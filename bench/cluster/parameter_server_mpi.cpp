@@ -25,6 +25,7 @@
 
 #include "gradus/comm/mpi.hpp"
 #include "gradus/data/loader.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/network_segments.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -119,7 +120,9 @@ double measure(comm::mpi& world, const parallel::parameter_server& options, std:
   std::vector<float> values(elements, 1.0F);
   std::vector<float> gradients(elements, 0.0F);
   parallel::parameter_server::state<float, comm::mpi> servers{options, world, {values, gradients, segments}};
-  servers.use_rule(rule);
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::optim::parameter_update_of<gradus::optim::sgd, float> applied{device, rule, 0};
+  servers.use(applied);
   servers.start();
   const auto begin = std::chrono::steady_clock::now();
   for (int step = 0; step < steps; ++step) {

@@ -6,8 +6,6 @@
 
 namespace driver {
 
-template std::unique_ptr<rule_state<gradus::cuda>> make_rule_state(const settings&, gradus::cuda&, index_t);
-template std::unique_ptr<scaled_rule_state<gradus::cuda>> make_scaled_rule_state(const settings&, gradus::cuda&,
-                                                                                 index_t);
+template std::unique_ptr<rule> make_rule(const settings&, gradus::cuda&, index_t);
 
 }  // namespace driver

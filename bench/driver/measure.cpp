@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include "gradus/comm/agreement.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/train/traced.hpp"
 #include "plan.hpp"
 #include "training.hpp"
 #include "watch.hpp"
@@ -72,7 +74,7 @@ class printing_watch final : public step_watch {
   void warmed_up() override {
     print("Done warm up\nStep\tImg/sec\ttotal_loss\n");
     wait_for_all();
-    began_ = gradus::train::detail::clock::now();
+    began_ = std::chrono::steady_clock::now();
   }
 
   void ended(std::size_t step) override {
@@ -91,13 +93,13 @@ class printing_watch final : public step_watch {
     }
   }
 
-  bool on_epoch(gradus::train::epoch_report& report) override {
+  void on_epoch(gradus::train::epoch_report& report) override {
     loss_scale_ = report.loss_scale;
     read_marks_of_last();
     wait_for_all();
     const double images = static_cast<double>(chosen_.batches) * static_cast<double>(chosen_.batch_size_per_rank) *
                           static_cast<double>(group_.size());
-    totals_.push_back(images / gradus::train::detail::seconds_since(began_));
+    totals_.push_back(images / std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
     if (group_.rank() == 0) {
       constexpr const char* line = "----------------------------------------------------------------";
       std::printf("%s\ntotal images/sec: %.2f\n%s\n", line, totals_.back(), line);
@@ -106,7 +108,6 @@ class printing_watch final : public step_watch {
     if (totals_.size() < static_cast<std::size_t>(chosen_.repeats)) {
       begin();
     }
-    return false;
   }
 
   void wait_for_all() {
@@ -125,7 +126,7 @@ class printing_watch final : public step_watch {
   std::vector<double> seconds_;
   std::vector<double> totals_;
   std::optional<gradus::optim::loss_scale_report> loss_scale_;
-  gradus::train::detail::clock::time_point began_;
+  std::chrono::steady_clock::time_point began_;
 };
 
 /// The mean times of a step over all ranks. A rank waits in a step until the last one has come as far as it has itself:
@@ -200,7 +201,7 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   if (all.place().rank < 0) {
     recorder.enable(!chosen.trace_file.empty());  // a server does not know when the others begin to measure
   }
-  if (all.serve({.chosen = &chosen})) {
+  if (all.serve()) {
     return {};
   }
   // Independent ranks do what each would do alone, on images of its own.
@@ -222,10 +223,8 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   profile.link.bytes_per_second = chosen.link_bytes_per_second;
   const transfer_plan transfers = plan_transfers(chosen, trained->structure(), profile, all.group());
 
-  double rule_seconds = 0;
-  const any_rule rule{.chosen = &chosen, .seconds = uses_servers(chosen.update) ? nullptr : &rule_seconds};
-  const step_end end = all.make_step_end(trained->parameters(), rule, transfers);
-  gradus::comm::any_communicator& group = alone ? all.group() : *end.group;
+  const std::unique_ptr<step_parts> parts = all.make_step_end(trained->parameters(), transfers);
+  gradus::comm::any_communicator& group = alone ? all.group() : parts->end->group();
 
   result found;
   found.model = chosen.model;
@@ -244,17 +243,17 @@ result measure(const settings& given, ranks& all, gradus::trace::recorder& recor
   }
   const gradus::comm::fact same[] = {{"network", trained->structure().describe()},
                                      {"data format", found.data_format},
-                                     {"update rule", rule.description()},
-                                     {"strategy", end.description}};
+                                     {"update rule", parts->updates->description()},
+                                     {"strategy", parts->strategy->describe()}};
   gradus::comm::require_agreement(group, "gradus_bench", same);
-  end.start();
+  gradus::train::name_travelling(recorder, *parts->strategy);
+  parts->end->start();
 
   const bool traced = !chosen.trace_file.empty();
   printing_watch watch{chosen, group};
-  watch.attach(*end.update, rule_seconds, {all.marks(), trained->structure().nodes().size()});
+  watch.attach(*parts->end, parts->timer.seconds(), {all.marks(), trained->structure().nodes().size()});
   watch.begin();
-  trained->fit(*end.group, watch, chosen.repeats, chosen.learning_rate, watch, traced ? &recorder : nullptr,
-               transfers.gradients.overlap_forward || !transfers.pull_priorities.empty());
+  trained->fit(parts->end->group(), watch, chosen.repeats, chosen.learning_rate, traced ? &recorder : nullptr);
 
   std::vector<double> seconds;
   for (const step_times& each : watch.steps()) {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The modes with parameter servers: what servers.hpp declares.
+// The modes with parameter servers, for one communicator.
 #pragma once
 
 #include <cstdio>
+#include <type_traits>
+#include <vector>
 
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "rules.hpp"
 #include "servers.hpp"
 
 namespace driver {
@@ -34,28 +37,20 @@ auto with_servers(const settings& chosen, const std::vector<int>& node_of_rank,
   return use(servers);
 }
 
-template <class Communicator>
-step_end make_server_end(Communicator& communicator, const settings& chosen, const std::vector<int>& node_of_rank,
-                         gradus::cpu& device, trained_parameters trained, const any_rule& rule,
-                         const transfer_plan& plan) {
-  return with_servers(chosen, node_of_rank, plan.pull_priorities, [&](const auto& options) {
-    return make_end(communicator, device, std::move(trained), rule, options, &communicator.recorder().spans());
-  });
-}
-
+/// Called by all ranks that are servers alone.
 template <class Communicator>
 void serve_to_the_end(Communicator& communicator, const settings& chosen, const std::vector<int>& node_of_rank,
-                      const any_rule& rule) {
+                      const rule& updates) {
   // Of the order of pulls a server needs to know whether there is one; worker 0 tells it which.
   const std::vector<std::size_t> some(chosen.order == transfer_order::none ? 0 : 1);
   with_servers(chosen, node_of_rank, some, [&](const auto& options) {
     auto serving = options;
-    if constexpr (requires { serving.pull_priorities; }) {
+    if constexpr (std::is_same_v<decltype(serving), gradus::parallel::parameter_server>) {
       serving.pull_priorities.clear();
     } else {
       serving.master.pull_priorities.clear();
     }
-    const gradus::parallel::server_summary done = gradus::parallel::serve<float>(communicator, rule, serving);
+    const gradus::parallel::server_summary done = gradus::parallel::serve<float>(communicator, updates, serving);
     std::printf("server on rank %d: %s\n", communicator.rank(), describe(done).c_str());
   });
 }

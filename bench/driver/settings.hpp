@@ -31,6 +31,10 @@ enum class variable_update {
 };
 [[nodiscard]] const char* name_of(variable_update mode) noexcept;
 
+[[nodiscard]] constexpr bool uses_servers(variable_update mode) noexcept {
+  return mode == variable_update::parameter_server || mode == variable_update::distributed_replicated;
+}
+
 /// In which order gradients travel.
 enum class transfer_order { none, tic, tac, random };
 [[nodiscard]] const char* name_of(transfer_order order) noexcept;

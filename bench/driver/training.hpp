@@ -14,11 +14,10 @@
 #include "gradus/optim/schedule.hpp"
 #include "gradus/parallel/transfer_order/step_graph.hpp"
 #include "gradus/trace/recorder.hpp"
-#include "gradus/train/detail/trainer/loop.hpp"
-#include "gradus/train/detail/trainer/parts.hpp"
-#include "gradus/train/detail/trainer/step_update.hpp"
+#include "gradus/train/step_end.hpp"
 #include "input.hpp"
 #include "settings.hpp"
+#include "watch.hpp"
 
 namespace driver {
 
@@ -32,6 +31,8 @@ struct batches {
   [[nodiscard]] index_t global() const noexcept { return of_rank * ranks; }
 };
 
+using trained_parameters = gradus::train::trained_parameters<float>;
+
 class training {
  public:
   training() = default;
@@ -44,15 +45,13 @@ class training {
   virtual void compile() = 0;
   [[nodiscard]] virtual const gradus::nn::graph& structure() const = 0;
   /// Of a compiled network. The gradients, and a thing that updates them, stay valid.
-  [[nodiscard]] virtual gradus::train::detail::trained_parameters<float> parameters() = 0;
+  [[nodiscard]] virtual trained_parameters parameters() = 0;
   /// The shortest times of the layers in some steps that change no parameters.
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
-  /// Epochs of batches.steps steps; on_step and on_epoch of the callback are called.
+  /// Epochs of batches.steps steps, which `watch` ends and hears of.
   /// @param recorder  of the steps, or nullptr
-  /// @param late      the update goes on behind the next forward pass
-  virtual void fit(gradus::comm::any_communicator& group, gradus::train::detail::strategy_update& update, int epochs,
-                   const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
-                   gradus::trace::recorder* recorder, bool late) = 0;
+  virtual void fit(gradus::comm::any_communicator& group, step_watch& watch, int epochs,
+                   const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) = 0;
 };
 
 /// What is defined in training_in.hpp.

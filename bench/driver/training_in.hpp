@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <type_traits>
-#include <utility>
 
 #include "build_model.hpp"
 #include "gradus/data/parallel_loader.hpp"
-#include "gradus/train/detail/trainer/trainer_base.hpp"
+#include "gradus/train/step_trainer.hpp"
 #include "gradus/train/traced.hpp"
 #include "training.hpp"
-#include "update.hpp"
 
 namespace driver {
 
@@ -22,6 +20,7 @@ class one_batch {
  public:
   one_batch(Loader& loader, index_t steps) : loader_{&loader}, steps_{steps} {}
 
+  void take_shard(const gradus::data::shard& part) { loader_->take_shard(part); }
   void start_epoch(std::uint64_t /*epoch*/) {
     given_ = 0;
     if (batch_ == nullptr) {
@@ -49,6 +48,7 @@ class recorded_loader {
   recorded_loader(Loader& loader, gradus::trace::recorder& recorder, index_t first)
       : loader_{&loader}, recorder_{&recorder}, before_{first} {}
 
+  void take_shard(const gradus::data::shard& part) { loader_->take_shard(part); }
   void start_epoch(std::uint64_t epoch) { loader_->start_epoch(epoch); }
   [[nodiscard]] auto next() {
     if (before_-- == 0) {
@@ -98,15 +98,6 @@ class training_in final : public training {
   using network = gradus::nn::network<Element, Layout, Device>;
   using loader = gradus::data::parallel_loader<Element, Layout, Device>;
 
-  /// The loops of the library's trainer, with an update whose type is not known here.
-  template <class Network>
-  class fitting : public gradus::train::detail::trainer_base<Network> {
-   public:
-    using base = gradus::train::detail::trainer_base<Network>;
-    explicit fitting(Network& net) : base{net} {}
-    using base::fit_on;
-  };
-
  public:
   training_in(const settings& chosen, Device& device, const input_set& input, const batches& plan,
               gradus::trace::recorder& recorder)
@@ -122,9 +113,7 @@ class training_in final : public training {
   gradus::nn::memory_forecast forecast() override { return net_.forecast(compiling()); }
   void compile() override { net_.compile(compiling()); }
   const gradus::nn::graph& structure() const override { return net_.structure(); }
-  gradus::train::detail::trained_parameters<float> parameters() override {
-    return gradus::train::detail::trained_parameters_of(net_);
-  }
+  trained_parameters parameters() override { return gradus::train::trained_parameters_of(net_); }
 
   gradus::parallel::step_profile profile(int steps) override {
     loader& input = opened_loader();
@@ -137,27 +126,17 @@ class training_in final : public training {
     return recorder.profile();
   }
 
-  void fit(gradus::comm::any_communicator& group, gradus::train::detail::strategy_update& update, int epochs,
-           const gradus::optim::schedule& learning_rate, gradus::train::detail::any_callback& callback,
-           gradus::trace::recorder* recorder, bool late) override {
+  void fit(gradus::comm::any_communicator& group, step_watch& watch, int epochs,
+           const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) override {
     const gradus::train::fit_options options{.epochs = epochs, .learning_rate = learning_rate};
     const auto fit_from = [&](auto& input, auto& trained) {
-      fitting trainer{trained};
+      gradus::train::step_trainer trainer{trained, watch, group};
       if (recorder == nullptr) {
-        trainer.fit_on(group, update, input, options, {&callback});
+        trainer.fit(input, options, watch);
         return;
       }
-      namespace detail = gradus::train::detail;
-      gradus::dynamic_array<gradus::trace::name> layers;
-      for (std::size_t i = 0; i < net_.layers(); ++i) {
-        layers.push_back(recorder->intern(net_.layer_name(i)));
-      }
-      detail::step_tracer tracer{*recorder, update, late, uses_servers(chosen_.update), std::move(layers), 0};
       recorded_loader measured{input, *recorder, chosen_.warmup_batches};
-      detail::traced_loader traced{measured, tracer};
-      const detail::callback_list watched{&callback};  // has to outlive what refers to it
-      detail::traced_callbacks callbacks{watched, tracer};
-      trainer.fit_on(group, tracer, traced, options, {&callbacks});
+      gradus::train::fit_traced(*recorder, trainer, measured, options, watch);
     };
     const auto fit_network = [&](auto& trained) {
       if (synthetic_) {

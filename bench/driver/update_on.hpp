@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -18,7 +19,7 @@
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/trace/timeline.hpp"
 #include "gradus/trace/transfers.hpp"
-#include "servers.hpp"
+#include "servers_on.hpp"
 #include "update.hpp"
 
 namespace driver {
@@ -80,12 +81,12 @@ class ranks_on final : public ranks {
                                                         .ranks = static_cast<int>(roles_.workers.size())};
   }
 
-  bool serve(const any_rule& rule) override {
+  bool serve() override {
     if (place().rank >= 0) {
       return false;
     }
     if constexpr (has_servers) {
-      serve_to_the_end(communicator_, chosen_, node_of_rank_, rule);
+      serve_to_the_end(communicator_, chosen_, node_of_rank_, *make_rule(chosen_, device_, 0));
     }
     return true;
   }
@@ -95,11 +96,15 @@ class ranks_on final : public ranks {
     return device_of<Device>::make_training(chosen, device_, input, plan, recorder);
   }
 
-  step_end make_step_end(trained_parameters trained, const any_rule& rule, const transfer_plan& plan) override {
+  std::unique_ptr<step_parts> make_step_end(trained_parameters trained, const transfer_plan& plan) override {
+    const auto end_with = [&](auto& communicator, gradus::comm::any_communicator& all, const auto& strategy) {
+      return make_end(communicator, all, device_, std::move(trained), chosen_, strategy);
+    };
     if (chosen_.update == variable_update::independent) {
       gradus::trace::recorder& recorder = communicator_.recorder().spans();
       alone_ = std::make_unique<alone>(gradus::comm::self{}, std::make_shared<gradus::trace::transfers>(recorder));
-      return make_end(*alone_, device_, std::move(trained), rule, gradus::parallel::all_reduce{});
+      group_alone_.emplace(*alone_);
+      return end_with(*alone_, *group_alone_, gradus::parallel::all_reduce{});
     }
     if (chosen_.update == variable_update::replicated && !in_process_) {
       throw std::invalid_argument{
@@ -107,30 +112,27 @@ class ranks_on final : public ranks {
     }
     if constexpr (has_servers) {
       if (uses_servers(chosen_.update)) {
-        return make_server_end(communicator_, chosen_, node_of_rank_, device_, std::move(trained), rule, plan);
+        return with_servers(chosen_, node_of_rank_, plan.pull_priorities,
+                            [&](const auto& options) { return end_with(communicator_, group_, options); });
       }
       if (!chosen_.all_reduce_spec.empty() && chosen_.all_reduce_spec != levels_spec) {  // one rank has no levels
         collectives_ = std::make_unique<gradus::comm::collectives<Communicator>>(
             communicator_.duplicate(), gradus::comm::collectives_options{
                                            .all_reduce = gradus::comm::parse_all_reduce_spec(chosen_.all_reduce_spec)});
-        return make_end(*collectives_, device_, std::move(trained), rule, plan.gradients,
-                        &communicator_.recorder().spans());
+        return end_with(*collectives_, group_, plan.gradients);
       }
     }
     if constexpr (on_host) {
       if (chosen_.update == variable_update::model_averaging) {
-        return make_end(communicator_, device_, std::move(trained), rule,
-                        gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
+        return end_with(communicator_, group_, gradus::parallel::model_averaging{.every_steps = chosen_.average_every});
       }
     }
     if (chosen_.update == variable_update::sharded_update) {
-      return make_end(communicator_, device_, std::move(trained), rule,
+      return end_with(communicator_, group_,
                       gradus::parallel::sharded_update{.bucket_bytes = plan.gradients.bucket_bytes,
-                                                       .first_bucket_bytes = plan.gradients.first_bucket_bytes},
-                      &communicator_.recorder().spans());
+                                                       .first_bucket_bytes = plan.gradients.first_bucket_bytes});
     }
-    return make_end(communicator_, device_, std::move(trained), rule, plan.gradients,
-                    &communicator_.recorder().spans());
+    return end_with(communicator_, group_, plan.gradients);
   }
 
   int threads() const override { return device_of<Device>::threads(device_); }
@@ -149,6 +151,7 @@ class ranks_on final : public ranks {
   std::vector<int> node_of_rank_;                                         // of distributed_replicated
   std::unique_ptr<gradus::comm::collectives<Communicator>> collectives_;  // on the host
   std::unique_ptr<alone> alone_;                                          // of an independent rank
+  std::optional<gradus::comm::any_communicator_of<alone>> group_alone_;   // likewise
   std::unique_ptr<device_marks> marks_;
 };
 

@@ -31,11 +31,7 @@ gradus::parallel::transfer_priorities priorities_of(const settings& chosen, cons
 
 }  // namespace
 
-template std::unique_ptr<rule_state<gradus::cpu>> make_rule_state(const settings&, gradus::cpu&, index_t);
-
-std::string any_rule::description() const {
-  return with_rule(*chosen, [](const auto& rule) { return std::string{rule.description()}; });
-}
+template std::unique_ptr<rule> make_rule(const settings&, gradus::cpu&, index_t);
 
 transfer_plan plan_transfers(const settings& chosen, const gradus::nn::graph& network,
                              const gradus::parallel::step_profile& profile, gradus::comm::any_communicator& group) {

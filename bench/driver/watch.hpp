@@ -4,12 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
-#include "gradus/nn/phase.hpp"
-#include "gradus/train/detail/trainer/loop.hpp"
-#include "gradus/train/detail/trainer/parts.hpp"
+#include "gradus/kernels/conv2d.hpp"
+#include "gradus/train/report.hpp"
+#include "gradus/train/step_end.hpp"
 #include "marks.hpp"
 #include "result.hpp"
 
@@ -26,10 +27,10 @@ struct step_times {
   double loss = 0;
 };
 
-/// Stands between a network and the end of its step, and looks at the clock when they speak. It costs a step some clock
-/// readings, and keeps the measured steps in memory that was taken before.
-class step_watch : public gradus::train::detail::strategy_update, public gradus::train::detail::any_callback {
-  using clock = gradus::train::detail::clock;
+/// Stands between a network and the end of its step, and reads the clock when they speak; also a callback. It costs a
+/// step some clock readings, and keeps the measured steps in memory that was taken before.
+class step_watch : public gradus::train::step_end {
+  using clock = std::chrono::steady_clock;
 
  public:
   /// @param first  steps of an epoch that are not kept
@@ -42,7 +43,7 @@ class step_watch : public gradus::train::detail::strategy_update, public gradus:
   };
 
   /// What is timed; `rule_seconds` is what its update rule adds its time to.
-  void attach(strategy_update& inner, const double& rule_seconds, const device_times& device) {
+  void attach(step_end& inner, const double& rule_seconds, const device_times& device) {
     inner_ = &inner;
     rule_seconds_ = &rule_seconds;
     device_ = device;
@@ -83,24 +84,11 @@ class step_watch : public gradus::train::detail::strategy_update, public gradus:
   }
   void complete_update() override { inner_->complete_update(); }
   void end_epoch(gradus::train::epoch_report& report) override { inner_->end_epoch(report); }
+  [[nodiscard]] bool may_be_late() const noexcept override { return inner_->may_be_late(); }
+  [[nodiscard]] bool elsewhere() const noexcept override { return inner_->elsewhere(); }
 
- protected:
-  /// A step that is kept has ended. `step` counts them from 0 in each epoch.
-  virtual void ended(std::size_t step) = 0;
-  /// The steps that are not kept are over: the next one counts.
-  virtual void warmed_up() = 0;
-
-  /// An epoch has ended: waits for the device, and reads its marks of the last step.
-  void read_marks_of_last() {
-    if (marked_ > 0) {
-      read_marks(marked_ - 1);
-      unread_ = false;
-    }
-  }
-
- private:
-  void on_start(const gradus::train::run_information& /*run*/) override { step_began_ = clock::now(); }
-  void on_step(const gradus::train::step_report& report) override {
+  void on_start(const gradus::train::run_information& /*run*/) { step_began_ = clock::now(); }
+  void on_step(const gradus::train::step_report& report) {
     const auto number = static_cast<std::size_t>(report.step_in_epoch);
     if (number >= first_) {
       now_.step = between(clock::now());
@@ -124,8 +112,25 @@ class step_watch : public gradus::train::detail::strategy_update, public gradus:
     rule_seconds_before_ = *rule_seconds_;
     step_began_ = clock::now();
   }
-  void on_finish() override {}
+  virtual void on_epoch(gradus::train::epoch_report& report) = 0;
 
+ protected:
+  ~step_watch() = default;
+
+  /// A step that is kept has ended. `step` counts them from 0 in each epoch.
+  virtual void ended(std::size_t step) = 0;
+  /// The steps that are not kept are over: the next one counts.
+  virtual void warmed_up() = 0;
+
+  /// An epoch has ended: waits for the device, and reads its marks of the last step.
+  void read_marks_of_last() {
+    if (marked_ > 0) {
+      read_marks(marked_ - 1);
+      unread_ = false;
+    }
+  }
+
+ private:
   static double seconds(clock::time_point from, clock::time_point to) noexcept {
     return std::chrono::duration<double>(to - from).count();
   }
@@ -158,7 +163,7 @@ class step_watch : public gradus::train::detail::strategy_update, public gradus:
 
   std::size_t first_;
   std::vector<step_times> steps_;
-  strategy_update* inner_ = nullptr;
+  step_end* inner_ = nullptr;
   const double* rule_seconds_ = nullptr;
   device_times device_;
   std::size_t marked_ = 0;  // steps

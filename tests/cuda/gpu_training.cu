@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {
   make(plain);
   make(recorded);
   const gradus::optim::sgd rule{.momentum = 0.9};
-  const auto segments = gradus::train::detail::trained_parameters_of(plain).segments;
+  const auto segments = gradus::train::trained_parameters_of(plain).segments;
   gradus::optim::sgd::state<float, gradus::cuda> state{device, rule,
                                                        static_cast<gradus::index_t>(plain.values().size())};
   gradus::train::captured_step step{recorded, rule};

@@ -16,6 +16,7 @@
 #include "gradus/comm/hierarchical.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 
@@ -91,7 +92,9 @@ void require_one_meaning(Communicator& world, const Strategy& options, std::size
   std::vector<double> values = first_values(worker);
   std::vector<double> gradients(elements);
   typename Strategy::template state<double, Communicator> servers{options, world, {values, gradients, segments()}};
-  servers.use_rule(rule);
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::optim::parameter_update_of<gradus::optim::sgd, double> applied{device, rule, 0};
+  servers.use(applied);
   servers.start();
   for (int step = 0; step < steps; ++step) {
     compute(values, gradients, worker, workers);

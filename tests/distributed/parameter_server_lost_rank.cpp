@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "../support/communicators_mpi.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
 
@@ -71,7 +72,9 @@ void train(comm::mpi& world, const parallel::parameter_server& options, const Ru
   const std::vector<gradus::optim::segment> segments{{.name = "last.weights", .offset = 0, .size = 20},
                                                      {.name = "first.weights", .offset = 20, .size = 10}};
   parallel::parameter_server::state<float, comm::mpi> servers{options, world, {values, gradients, segments}};
-  servers.use_rule(rule);
+  gradus::cpu device{{.intra_op_threads = 1}};
+  gradus::optim::parameter_update_of<Rule, float> applied{device, rule, 0};
+  servers.use(applied);
   servers.start();
   for (int step = 0; step < steps; ++step) {
     for (float& each : gradients) {

@@ -6,6 +6,7 @@
 #include <gradus/comm/collectives.hpp>
 #include <gradus/comm/mpi_shared.hpp>
 #include <gradus/comm/self.hpp>
+#include <gradus/optim/parameter_update.hpp>
 #include <gradus/parallel/compressed_all_reduce.hpp>
 #include <gradus/parallel/sharded_update.hpp>
 #include <stdexcept>
@@ -94,15 +95,13 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
     values[i] = static_cast<float>(i % 17) - 8.0F * static_cast<float>(world.rank());  // start makes them rank 0's
   }
   gradus::cpu device{{.intra_op_threads = 1}};
-  gradus::optim::sgd::state<float> rule{
+  gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{
       device, {.momentum = 0.9, .weight_decay = 0.01}, static_cast<gradus::index_t>(elements)};
   typename Options::template state<float, comm::mpi_shared> strategy{options, world, {values, gradients, segments}};
-  if constexpr (requires { strategy.share_state(rule); }) {
-    strategy.share_state(rule);
-  }
+  strategy.use(rule);
   std::vector<float> result;
   const auto add_velocities = [&] {
-    rule.visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
+    rule.state().visit_buffers([&](std::string_view, const float* data, gradus::index_t count) {
       result.insert(result.end(), data, data + count);
     });
   };
@@ -116,18 +115,14 @@ std::vector<float> values_after_steps(comm::mpi_shared& world, const Options& op
       strategy.gradients_ready(number, 1);
     }
     strategy.finish([&](std::span<const gradus::optim::segment> ready) {
-      rule.update(device, ready, values.data(), gradients.data(), 0.1);
+      rule.update(ready, values.data(), gradients.data(), 0.1);
     });
     if (step == 1 && world.rank() == 0) {  // the others go on
-      if constexpr (requires { strategy.fetch_state(); }) {
-        strategy.fetch_state();
-      }
+      strategy.fetch_state();
       add_velocities();
     }
   }
-  if constexpr (requires { strategy.gather_state(rule); }) {
-    strategy.gather_state(rule);
-  }
+  strategy.gather_state();
   add_velocities();
   result.insert(result.end(), values.begin(), values.end());
   result.insert(result.end(), gradients.begin(), gradients.end());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>  // std::byte
+#include <memory>   // std::unique_ptr
 #include <span>     // std::span
 
 #include "gradus/core/config.hpp"
@@ -27,30 +28,49 @@ template <class Communicator>
   }
 }
 
-/// The result of rule_watch_of without a recorder.
-struct no_rule_watch {
-  template <class Rule>
-  /// Does nothing besides calling the rule.
-  void run(const Rule& rule) const {
-    rule();
-  }
-  /// Covers several calls of the rule.
-  struct whole {
-    ~whole() {}  // so that compilers do not report an unused variable
-  };
-  /// Does nothing.
-  [[nodiscard]] whole pass() const noexcept { return {}; }
+/// Records when the calling thread computes the update rule.
+class rule_watch {
+ public:
+  rule_watch() = default;
+  rule_watch(const rule_watch&) = delete;
+  rule_watch& operator=(const rule_watch&) = delete;
+  virtual ~rule_watch() = default;
+
+  virtual void rule_begins() noexcept = 0;
+  virtual void rule_ends() = 0;
+  /// What runs until pass_ends() is one pass over the parameters, in many small pieces.
+  virtual void pass_begins() noexcept = 0;
+  virtual void pass_ends() = 0;
 };
 
-/// Returns an object that calls the update rule by run(rule) and whose pass() covers an update that comes in many small
-/// pieces. Costs nothing unless the communicator's recorder has watch_rule(), as that of trace::traced does. The
-/// recorder must outlive it.
+/// A pass over the parameters, until it is gone. Without a watch it does nothing.
+class rule_pass {
+ public:
+  explicit rule_pass(rule_watch* watch) noexcept : watch_{watch} {
+    if (watch_ != nullptr) {
+      watch_->pass_begins();
+    }
+  }
+  rule_pass(const rule_pass&) = delete;
+  rule_pass& operator=(const rule_pass&) = delete;
+  ~rule_pass() {
+    if (watch_ != nullptr) {
+      watch_->pass_ends();
+    }
+  }
+
+ private:
+  rule_watch* watch_;
+};
+
+/// What is told when the update rule is computed: of a communicator whose recorder has watch_rule(), as that of
+/// trace::traced has; else null. The recorder must outlive it.
 template <class Communicator>
-[[nodiscard]] auto rule_watch_of([[maybe_unused]] Communicator& communicator) {
+[[nodiscard]] std::unique_ptr<rule_watch> rule_watch_of([[maybe_unused]] Communicator& communicator) {
   if constexpr (requires { communicator.recorder().watch_rule(); }) {
     return communicator.recorder().watch_rule();
   } else {
-    return no_rule_watch{};
+    return nullptr;
   }
 }
 

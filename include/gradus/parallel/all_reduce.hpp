@@ -182,7 +182,7 @@ class gradients_on final : public gradient_channel {
 
 /// What a rank does with its gradients. `Channel` carries a part of them.
 template <class Element, class Communicator, class Channel>
-class all_reduce_state {
+class all_reduce_state final : public strategy<Element> {
  public:
   /// Called by all ranks: gradients travel on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
@@ -195,33 +195,26 @@ class all_reduce_state {
     }
   }
 
-  all_reduce_state(const all_reduce_state&) = delete;  // the exchange refers to the channel
-  all_reduce_state& operator=(const all_reduce_state&) = delete;
-  GRADUS_COLD ~all_reduce_state() = default;
+  GRADUS_COLD ~all_reduce_state() override = default;
 
   /// Makes the values those of rank 0.
-  GRADUS_COLD void start() { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
+  GRADUS_COLD void start() override { comm::broadcast(channel_.communicator(), parameters_.values, 0).wait(); }
 
   /// The buckets that are complete begin to travel.
-  void gradients_ready(std::size_t /*first*/, std::size_t count) {
+  void gradients_ready(std::size_t /*first*/, std::size_t count) override {
     if (exchange_ != nullptr) {
       exchange_->segments_ready(count);
     }
   }
 
   /// Calls update(segments) for each bucket as its sums over the ranks arrive.
-  template <class Update>
-  void finish(const Update& update) {
-    finish_until(0, parameters_.segments.size(), update);
-  }
+  void finish(const update_call& update) override { finish_until(0, parameters_.segments.size(), update); }
 
-  /// Whether finish may be put off, and called by finish_until in parts.
-  [[nodiscard]] bool may_be_late() const noexcept { return exchange_ != nullptr && exchange_->options().late; }
+  [[nodiscard]] bool may_be_late() const noexcept override { return exchange_ != nullptr && exchange_->options().late; }
 
   /// Calls update(segments) for buckets in the order in which they travel, until those of [first, first + count) have
   /// been updated in this step. Returns whether all have been.
-  template <class Update>
-  bool finish_until(std::size_t first, std::size_t count, const Update& update) {
+  bool finish_until(std::size_t first, std::size_t count, const update_call& update) override {
     if (exchange_ == nullptr) {
       update(parameters_.segments);
       return true;
@@ -236,17 +229,19 @@ class all_reduce_state {
 
   [[nodiscard]] const Channel& channel() const noexcept { return channel_; }
 
-  /// Calls visit(number of the bucket, memory that travels) for every part.
-  template <class Visit>
-  void visit_buckets(const Visit& visit) const {
+  /// The parts, by the numbers of their buckets.
+  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+    dynamic_array<travelling_memory> result;
     for (std::size_t i = 0; exchange_ != nullptr && i < exchange_->parts().size(); ++i) {
       const part& one = exchange_->parts()[i];
-      visit(one.bucket, channel_.memory(one.begin, one.end));
+      result.push_back(
+          {.name = gradus::join({"gradients ", one.bucket}), .bytes = channel_.memory(one.begin, one.end)});
     }
+    return result;
   }
 
   /// The plan: the parts of the buckets in the order in which they travel.
-  [[nodiscard]] std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const override {
     return describe_plan(all_reduce::name, channel_.name(), exchange_.get(), parameters_.segments);
   }
 
@@ -258,6 +253,6 @@ class all_reduce_state {
 
 }  // namespace detail
 
-static_assert(strategy<all_reduce>);
+static_assert(gradient_strategy<all_reduce>);
 
 }  // namespace gradus::parallel

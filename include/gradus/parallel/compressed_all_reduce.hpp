@@ -190,6 +190,6 @@ struct compressed_all_reduce : all_reduce {
   using state =
       detail::all_reduce_state<Element, Communicator, detail::rounded_gradients_on<Element, Communicator, Wire>>;
 };
-static_assert(strategy<compressed_all_reduce<>>);
+static_assert(gradient_strategy<compressed_all_reduce<>>);
 
 }  // namespace gradus::parallel

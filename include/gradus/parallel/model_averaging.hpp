@@ -50,19 +50,16 @@ struct model_averaging {
 namespace detail {
 
 template <class Element, class Communicator>
-class model_averaging_state {
+class model_averaging_state final : public strategy<Element> {
  public:
   /// Called by all ranks. @throws configuration_error when options make no sense
   model_averaging_state(const model_averaging& options, Communicator& communicator,
                         const flat_parameters<Element>& parameters)
       : options_{checked(options)}, channel_{communicator.duplicate()}, parameters_{parameters} {}
 
-  void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+  void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
 
-  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
-
-  template <class Update>
-  void finish(const Update& update) {
+  void finish(const update_call& update) override {
     const bool together = steps_ < static_cast<std::uint64_t>(options_.synchronous_steps);
     ++steps_;
     if (channel_.size() == 1) {
@@ -83,7 +80,7 @@ class model_averaging_state {
   }
 
   /// Averages the weights unless they are the same on all ranks. Called by all ranks.
-  GRADUS_NEVER_INLINE void complete() {
+  void complete() override {
     if (!apart_) {
       return;
     }
@@ -96,7 +93,7 @@ class model_averaging_state {
   /// How often the weights have been averaged.
   [[nodiscard]] std::uint64_t averages() const noexcept { return averages_; }
 
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const override {
     std::string text = gradus::join({model_averaging::name, " by ", Communicator::name, ", "});
     if (options_.every_steps > 0) {
       append_text(text, {"every ", options_.every_steps, " steps"});
@@ -132,6 +129,6 @@ class model_averaging_state {
 
 }  // namespace detail
 
-static_assert(strategy<model_averaging>);
+static_assert(gradient_strategy<model_averaging>);
 
 }  // namespace gradus::parallel

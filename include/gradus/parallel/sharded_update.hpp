@@ -17,6 +17,8 @@
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/text.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/bucket.hpp"
@@ -105,10 +107,8 @@ class gradient_blocks_on final : public gradient_channel {
 
 /// A sharded update by messages, bucket by bucket.
 template <class Element, class Communicator>
-class scattered_update {
+class scattered_update final : public partial_strategy<Element> {
  public:
-  static constexpr bool updates_parts = true;
-
   /// Called by all ranks: gradients and values travel on duplicates of the communicator.
   /// @throws configuration_error when options make no sense
   GRADUS_COLD scattered_update(const sharded_update& options, Communicator& communicator,
@@ -138,23 +138,22 @@ class scattered_update {
     gathers_ = dynamic_array<comm::request>(blocks_.size());
   }
 
-  scattered_update(const scattered_update&) = delete;  // the exchange refers to the channel
-  scattered_update& operator=(const scattered_update&) = delete;
-  GRADUS_COLD ~scattered_update() = default;
+  GRADUS_COLD ~scattered_update() override = default;
+
+  GRADUS_COLD void use(optim::parameter_update<Element>& update) override { rule_ = &update; }
 
   /// Makes the values those of rank 0.
-  GRADUS_COLD void start() { comm::broadcast(values_, parameters_.values, 0).wait(); }
+  GRADUS_COLD void start() override { comm::broadcast(values_, parameters_.values, 0).wait(); }
 
   /// The buckets that are complete begin to travel.
-  void gradients_ready(std::size_t /*first*/, std::size_t count) {
+  void gradients_ready(std::size_t /*first*/, std::size_t count) override {
     if (exchange_ != nullptr) {
       exchange_->segments_ready(count);
     }
   }
 
   /// Calls update(segments) for this rank's part of each bucket as its sums arrive, and brings the values together.
-  template <class Update>
-  void finish(const Update& update) {
+  void finish(const update_call& update) override {
     if (exchange_ == nullptr) {
       update(parameters_.segments);
       return;
@@ -185,25 +184,31 @@ class scattered_update {
   }
 
   /// The state of the rule becomes whole on all ranks, if there was a step. Called by all of them.
-  template <class State>
-  GRADUS_COLD void gather_state(State& state) {
-    if (!whole_) {
-      detail::gather_state(values_, {blocks_.data(), blocks_.size()}, static_cast<index_t>(parameters_.values.size()),
-                           state);
+  GRADUS_COLD void gather_state() override {
+    if (!whole_ && rule_ != nullptr) {
+      for (const optim::state_buffer& each : rule_->buffers()) {
+        if (each.elements == static_cast<index_t>(parameters_.values.size())) {
+          for (const parameter_blocks& blocks : blocks_) {
+            gather_blocks(values_, blocks, each);
+          }
+        }
+      }
       whole_ = true;
     }
   }
 
-  /// Calls visit(number of the bucket, memory that travels) for every bucket.
-  template <class Visit>
-  void visit_buckets(const Visit& visit) const {
+  /// The buckets, by their numbers.
+  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+    dynamic_array<travelling_memory> result;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      visit(i, std::as_bytes(channel_.part(blocks_[i].begin, blocks_[i].end)));
+      result.push_back({.name = gradus::join({"gradients ", i}),
+                        .bytes = std::as_bytes(channel_.part(blocks_[i].begin, blocks_[i].end))});
     }
+    return result;
   }
 
   /// The plan: the buckets.
-  [[nodiscard]] std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const override {
     return describe_plan(sharded_update::name, Communicator::name, exchange_.get(), parameters_.segments);
   }
 
@@ -215,6 +220,7 @@ class scattered_update {
   gradient_blocks_on<Element, Communicator> channel_;
   Communicator values_;
   flat_parameters<Element> parameters_;
+  optim::parameter_update<Element>* rule_ = nullptr;
   std::unique_ptr<bucket_exchange> exchange_;
   dynamic_array<parameter_blocks> blocks_;  // of each bucket
   dynamic_array<optim::segment> own_;       // what this rank updates, bucket by bucket
@@ -225,6 +231,6 @@ class scattered_update {
 
 }  // namespace detail
 
-static_assert(strategy<sharded_update>);
+static_assert(gradient_strategy<sharded_update>);
 
 }  // namespace gradus::parallel

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What makes a training step distributed: the policy that brings the ranks' gradients together.
+// What makes a training step distributed: how ranks bring their gradients together.
 #pragma once
 
-#include <concepts>     // std::convertible_to
-#include <cstddef>      // std::size_t
+#include <concepts>     // std::constructible_from, std::convertible_to, std::derived_from, std::invocable, std::same_as
+#include <cstddef>      // std::byte, std::size_t
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
 
+#include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/comm/watch.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel {
@@ -22,63 +26,173 @@ struct flat_parameters {
   std::span<const optim::segment> segments;
 };
 
-namespace detail {
+/// What a strategy calls, as update(segments), for parameters whose gradients have arrived. It refers to a function of
+/// segments, which outlives it.
+class update_call {
+ public:
+  /// @param watch  records when the rule is computed; null: nothing does
+  template <std::invocable<std::span<const optim::segment>> Function>
+  requires(!std::same_as<Function, update_call>)
+      update_call(const Function& function, comm::rule_watch* watch = nullptr)
+  noexcept
+      : function_{&function},
+        call_{[](const void* erased, std::span<const optim::segment> ready) {
+          (*static_cast<const Function*>(erased))(ready);
+        }},
+        watch_{watch} {}
 
-struct ignore_update {
-  void operator()(std::span<const optim::segment> /*segments*/) const {}
+  void operator()(std::span<const optim::segment> ready) const { call_(function_, ready); }
+
+  /// Until the result is gone, calls are pieces of one pass over the parameters: a trace shows one span for all.
+  [[nodiscard]] comm::rule_pass pass() const noexcept { return comm::rule_pass{watch_}; }
+
+ private:
+  const void* function_;
+  void (*call_)(const void* function, std::span<const optim::segment> ready);
+  comm::rule_watch* watch_;
 };
 
-}  // namespace detail
+/// Memory that a strategy sends or receives, and what traces call it.
+struct travelling_memory {
+  std::string name;
+  std::span<const std::byte> bytes;
+};
+
+/// Where the parameters of a strategy are updated.
+enum class update_scope : unsigned char {
+  all,       ///< every rank updates all of them
+  parts,     ///< a rank updates parts of parameters: the rule has to be elementwise
+  elsewhere  ///< another rank does: this one keeps no state of the rule
+};
+
+/// How one rank brings its gradients together with those of the others: the base class of all strategies' states.
+///
+/// A trainer calls `use`, then `start`, and in each step
+///   1. `gradients_ready` during backward, in the same order on all ranks: last layer first, every segment once;
+///   2. `end_of_step`;
+///   3. `finish`, or where updates may be late `finish_until`, for one layer after another of the next forward pass.
+/// It calls `complete` before it evaluates, and `complete` and `gather_state` at the end of epochs.
+///
+/// Gradients are those of (sum of local losses) / (examples of the step over all ranks), so the sum over ranks is the
+/// gradient of the mean loss over the global batch.
+///
+/// A strategy whose ranks update parts of parameters derives from partial_strategy, one whose servers update derives
+/// from server_strategy.
+template <class Element>
+class strategy {
+ public:
+  strategy() = default;
+  strategy(const strategy&) = delete;  // the trainer refers to it
+  strategy& operator=(const strategy&) = delete;
+  virtual ~strategy() = default;
+
+  /// The plan as text: ranks whose texts differ cannot work together, and are told so.
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+  /// Makes the parameters' values those of rank 0 on every rank. Called by all ranks, once.
+  virtual void start() = 0;
+
+  /// Brings the sums of the gradients over the ranks to where parameters are updated, calls update(segments) for
+  /// parameters that have arrived, each once, and returns when the values are those of the next step.
+  virtual void finish(const update_call& update) = 0;
+
+  /// The gradients of segments [first, first + count) are complete.
+  virtual void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) {}
+
+  /// All gradients of a step are complete.
+  virtual void end_of_step(double /*learning_rate*/) {}
+
+  /// Whether finish may be put off, and made in parts by finish_until.
+  [[nodiscard]] virtual bool may_be_late() const noexcept { return false; }
+
+  /// As finish, until the values of segments [first, first + count) are those of the next step. Returns whether all
+  /// are.
+  virtual bool finish_until(std::size_t /*first*/, std::size_t /*count*/, const update_call& update) {
+    finish(update);
+    return true;
+  }
+
+  /// Makes the values those that are evaluated. Called by all ranks that train.
+  virtual void complete() {}
+
+  /// The rule and its state that update(segments) works with; it outlives the strategy. Called by all ranks, once,
+  /// before start.
+  virtual void use(optim::parameter_update<Element>& /*update*/) {}
+
+  /// The state of the rule becomes whole on all ranks. Called by all ranks.
+  virtual void gather_state() {}
+  /// The state of the rule becomes whole on this rank, where that takes no other rank's help. Between steps.
+  virtual void fetch_state() {}
+
+  [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }
+
+  /// The ranks that train; null: all ranks of the communicator.
+  [[nodiscard]] virtual comm::any_communicator* group() noexcept { return nullptr; }
+
+  /// What travels in a step: traces call transfers of this memory by these names.
+  [[nodiscard]] virtual dynamic_array<travelling_memory> travelling() const { return {}; }
+};
+
+/// A strategy whose ranks each update parts of the parameters. Only elementwise rules can be used with it.
+template <class Element>
+class partial_strategy : public strategy<Element> {
+ public:
+  void gather_state() override = 0;
+  [[nodiscard]] update_scope scope() const noexcept final { return update_scope::parts; }
+};
+
+/// A strategy whose parameters are updated by servers. The rule that it is given by `use` has no state on this rank;
+/// servers make one of the same rule (parameter_update::with_state_on). update(segments) is never called.
+template <class Element>
+class server_strategy : public strategy<Element> {
+ public:
+  void use(optim::parameter_update<Element>& update) override = 0;
+  void end_of_step(double learning_rate) override = 0;
+  [[nodiscard]] update_scope scope() const noexcept final { return update_scope::elsewhere; }
+};
 
 template <class S>
 concept has_strategy_name = requires {
   { S::name } -> std::convertible_to<std::string_view>;
 };
 
-template <class S>
-concept has_strategy_state = requires(S options, comm::self& communicator, const flat_parameters<float>& parameters,
-                                      typename S::template state<float, comm::self> state, std::size_t index,
-                                      detail::ignore_update update) {
-  typename S::template state<float, comm::self>;
-  state.start();
-  state.gradients_ready(index, index);
-  state.finish(update);
-  { state.describe() } -> std::convertible_to<std::string>;
-};
+/// What a strategy keeps on a rank.
+template <class S, class Element, class Communicator>
+using strategy_state = typename S::template state<Element, Communicator>;
+
+template <class S, class Element = float, class Communicator = comm::self>
+concept has_strategy_state = requires {
+  typename strategy_state<S, Element, Communicator>;
+}
+&&std::constructible_from<strategy_state<S, Element, Communicator>, const S&, Communicator&,
+                          const flat_parameters<Element>&>;
+
+template <class S, class Element = float, class Communicator = comm::self>
+concept has_strategy_base = has_strategy_state<S, Element, Communicator> &&
+    std::derived_from<strategy_state<S, Element, Communicator>, strategy<Element>>;
 
 /// A way of computing, on several ranks, the update that one process would compute on the batches of all.
 ///
-/// A type S models `strategy` when
-///   1. `S::name` is a constant string used in messages, and an object of S is an aggregate of options;
-///   2. `S::state<Element, Communicator>` is constructed from (S options, Communicator&, flat_parameters<Element>);
-///   3. `state.start()` makes the parameters' values those of rank 0 on every rank;
-///   4. `state.gradients_ready(first, count)` is called during backward when those segments' gradients are complete;
-///   each
-///      rank calls in the same order, last layer first, and every segment once a step;
-///   5. `state.finish(update)` brings the gradients' sum over the ranks to where the update is made, calls
-///      update(segments) for parts that have arrived, and returns when the values are those of the next step;
-///   6. `state.describe()` returns the plan as text; ranks whose texts differ cannot work together.
-/// It may offer more: `may_be_late()` and `finish_until(first, count, update)` to finish behind the next forward pass;
-/// `use_rule(rule)` and `end_of_step(learning_rate)` when it updates elsewhere, so that update(segments) is never
-/// called; `group()`, the ranks that train, as comm::any_communicator; `complete()`, called before evaluation and at
-/// the end of epochs; `updates_parts`, a constant, where each rank updates other parts of the parameters, with
-/// `gather_state(rule's state)`, called by all ranks at the end of epochs, and where ranks reach each other's state
-/// `share_state(rule's state)`, called by all before the first step, and `fetch_state()`, called by one at any time
-/// between steps. `update.device()` is the device on which update(segments) works.
-/// Gradients are those of (sum of local losses) / (examples of the step over all ranks), so the sum over ranks is the
-/// gradient of the mean loss over the global batch. Semantics: tests/conformance/parallel.
-template <class S>
-concept strategy = has_strategy_name<S> && has_strategy_state<S>;
+/// A type S models `gradient_strategy` when it is an aggregate of options, and
+///   1. `S::name` is a constant string used in messages;
+///   2. `S::state<Element, Communicator>` is constructible from (const S&, Communicator&, flat_parameters<Element>)
+///      and derives from `strategy<Element>`, which says what it does. All ranks construct it.
+/// Semantics: tests/conformance/parallel.
+template <class S, class Element = float, class Communicator = comm::self>
+concept gradient_strategy = has_strategy_name<S> && has_strategy_base<S, Element, Communicator>;
 
-/// Says which requirement of `strategy` the type S misses. Always true when it compiles.
-template <class S>
+/// Says which requirement of `gradient_strategy` the type S misses. Always true when it compiles.
+template <class S, class Element = float, class Communicator = comm::self>
 consteval bool explain_strategy() {
   static_assert(has_strategy_name<S>,
                 "gradus: not a strategy: give it a name, e.g. "
                 "static constexpr std::string_view name = \"all_reduce\";");
-  static_assert(has_strategy_state<S>,
-                "gradus: not a strategy: give it template <class Element, class Communicator> class state with "
-                "start(), gradients_ready(first, count), finish(update) and describe()");
+  static_assert(has_strategy_state<S, Element, Communicator>,
+                "gradus: not a strategy: give it template <class Element, class Communicator> class state with a "
+                "constructor state(const options&, Communicator&, const gradus::parallel::flat_parameters<Element>&)");
+  static_assert(!has_strategy_state<S, Element, Communicator> || has_strategy_base<S, Element, Communicator>,
+                "gradus: not a strategy: derive its state publicly from gradus::parallel::strategy<Element> and write "
+                "override after its functions");
   return true;
 }
 

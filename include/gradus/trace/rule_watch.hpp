@@ -5,15 +5,16 @@
 
 #include <cstdint>  // std::int64_t
 
+#include "gradus/comm/watch.hpp"
 #include "gradus/trace/recorder.hpp"
 #include "gradus/trace/span.hpp"
 
 namespace gradus::trace {
 
-/// Records the update rule as spans of category::update. A pass that computes it in pieces, between sums and copies of
-/// a few microseconds each, is recorded as one span at its end, as long as all pieces together. One span per piece
-/// would push earlier steps out of the recorder.
-class rule_watch {
+/// The update rule as spans of category::update. Where a pass computes it piece by piece, between sums and copies of a
+/// few microseconds each, the pass becomes one span at its end, as long as all pieces together: a span for each would
+/// push earlier steps out of the recorder.
+class rule_watch final : public comm::rule_watch {
  public:
   /// Records to `to`, which must outlive it.
   explicit rule_watch(recorder& to) noexcept : recorder_{&to} {}
@@ -21,39 +22,37 @@ class rule_watch {
   /// Calls rule() on the calling thread and records it.
   template <class Rule>
   void run(const Rule& rule) {
-    if (!recorder_->enabled()) {
-      rule();
+    rule_begins();
+    rule();
+    rule_ends();
+  }
+
+  void rule_begins() noexcept override { began_ = recorder_->enabled() ? recorder_->now() : nothing; }
+  void rule_ends() override {
+    if (began_ == nothing) {
       return;
     }
-    const std::int64_t began = recorder_->now();
-    rule();
     const std::int64_t ended = recorder_->now();
     if (in_pass_) {
-      pieces_ += ended - began;
+      pieces_ += ended - began_;
     } else {
-      put(began, ended);
+      put(began_, ended);
     }
   }
 
-  /// Begins a pass, which ends when the result is destroyed.
-  [[nodiscard]] auto pass() noexcept {
-    struct whole {
-      explicit whole(rule_watch& watch) noexcept : self{watch} {
-        self.in_pass_ = true;
-        self.pieces_ = 0;
-      }
-      whole(const whole&) = delete;
-      whole& operator=(const whole&) = delete;
-      ~whole() {
-        self.in_pass_ = false;
-        if (self.pieces_ > 0) {
-          const std::int64_t ended = self.recorder_->now();
-          self.put(ended - self.pieces_, ended);
-        }
-      }
-      rule_watch& self;
-    };
-    return whole{*this};
+  /// Until the result is gone, what runs is one pass.
+  [[nodiscard]] comm::rule_pass pass() noexcept { return comm::rule_pass{this}; }
+
+  void pass_begins() noexcept override {
+    in_pass_ = true;
+    pieces_ = 0;
+  }
+  void pass_ends() override {
+    in_pass_ = false;
+    if (pieces_ > 0) {
+      const std::int64_t ended = recorder_->now();
+      put(ended - pieces_, ended);
+    }
   }
 
  private:
@@ -62,7 +61,10 @@ class rule_watch {
     recorder_->push_here(one);
   }
 
+  static constexpr std::int64_t nothing = -1;
+
   recorder* recorder_;
+  std::int64_t began_ = nothing;  // while it is not recorded
   bool in_pass_ = false;
   std::int64_t pieces_ = 0;  // duration of the pieces of the pass, in ticks
 };

@@ -5,13 +5,14 @@
 
 #include <cstddef>      // std::byte, std::size_t
 #include <cstdint>      // std::int32_t, std::int64_t, std::uint32_t, std::uint64_t, std::uint8_t
-#include <memory>       // std::make_shared, std::shared_ptr
+#include <memory>       // std::make_shared, std::make_unique, std::shared_ptr, std::unique_ptr
 #include <span>         // std::span
 #include <string_view>  // std::string_view
 #include <utility>      // std::move, std::swap
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/recorded.hpp"
+#include "gradus/comm/watch.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/trace/clock_alignment.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -160,7 +161,9 @@ class transfers {
   void fail(entry& of, std::string_view /*reason*/) const { end(of); }
 
   /// Records the update rule on the calling thread. See comm::rule_watch_of.
-  [[nodiscard]] rule_watch watch_rule() const noexcept { return rule_watch{*recorder_}; }
+  [[nodiscard]] std::unique_ptr<comm::rule_watch> watch_rule() const {
+    return std::make_unique<rule_watch>(*recorder_);
+  }
 
   /// Records that the calling thread copies this memory, until the result is destroyed. See comm::watch_copy.
   [[nodiscard]] scope copying(std::span<const std::byte> memory) const {

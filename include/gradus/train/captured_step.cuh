@@ -16,7 +16,7 @@
 #include "gradus/nn/network.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/train/detail/trainer/step_capture.cuh"
-#include "gradus/train/detail/trainer/step_update.hpp"
+#include "gradus/train/step_end.hpp"
 
 namespace gradus::train {
 
@@ -42,7 +42,7 @@ class captured_step {
   /// @throws configuration_error when the network is not compiled or the rule makes no sense
   captured_step(Network& network, const Update& rule, error_location where = error_location::current()) try
       : network_{&network},
-        segments_{std::move(detail::trained_parameters_of(network).segments)},
+        segments_{std::move(trained_parameters_of(network).segments)},
         state_{network.device(), rule, static_cast<index_t>(network.values().size())},
         recording_{network, where} {
   } catch (error& failure) {

@@ -16,8 +16,8 @@
 #include "gradus/core/extents.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
-#include "gradus/core/text.hpp"
 #include "gradus/nn/phase.hpp"
+#include "gradus/parallel/strategy.hpp"
 #include "gradus/trace/breakdown.hpp"
 #include "gradus/trace/chrome.hpp"
 #include "gradus/trace/recorder.hpp"
@@ -26,24 +26,32 @@
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/report.hpp"
+#include "gradus/train/step_end.hpp"
+#include "gradus/train/step_trainer.hpp"
 
 namespace gradus::train {
+
+/// Gives what travels in a step its names: parts of the gradients, and parameters on their way to and from servers.
+template <class Element>
+GRADUS_COLD void name_travelling(trace::recorder& recorder, const parallel::strategy<Element>& strategy) {
+  for (const parallel::travelling_memory& each : strategy.travelling()) {
+    recorder.name_memory(each.bytes, each.name);
+  }
+}
 
 namespace detail {
 
 /// Records the steps of a training: what the loop does with the loader, the network, the update and the callbacks
 /// passes through here.
-class step_tracer final : public strategy_update {
+class step_tracer final : public step_end {
  public:
-  /// @param late       parameters may be updated when the next forward pass comes to their layer
-  /// @param elsewhere  they are updated by servers: this rank stands still for them
-  /// @param layers     the names of the network's layers
-  step_tracer(trace::recorder& recorder, strategy_update& inner, bool late, bool elsewhere,
-              dynamic_array<trace::name> layers, std::uint64_t first_step) noexcept
+  /// @param layers  the names of the network's layers
+  step_tracer(trace::recorder& recorder, step_end& inner, dynamic_array<trace::name> layers,
+              std::uint64_t first_step) noexcept
       : recorder_{&recorder},
         inner_{&inner},
-        late_{late},
-        elsewhere_{elsewhere},
+        late_{inner.may_be_late()},
+        elsewhere_{inner.elsewhere()},
         layers_{std::move(layers)},
         step_{first_step} {}
 
@@ -124,6 +132,8 @@ class step_tracer final : public strategy_update {
   }
 
   void end_epoch(epoch_report& report) override { inner_->end_epoch(report); }
+  [[nodiscard]] bool may_be_late() const noexcept override { return late_; }
+  [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
 
   void complete_update() override {
     const std::int64_t began = recorder_->now();
@@ -184,7 +194,7 @@ class step_tracer final : public strategy_update {
   }
 
   trace::recorder* recorder_;
-  strategy_update* inner_;
+  step_end* inner_;
   bool late_;
   bool elsewhere_;
   dynamic_array<trace::name> layers_;
@@ -262,18 +272,18 @@ class traced_callbacks final : public any_callback {
   step_tracer* tracer_;
 };
 
-/// Gives the parts of the gradients that travel, and parameters that travel to and from servers, their names.
-template <class State>
-GRADUS_COLD void name_buckets(trace::recorder& recorder, State& strategy) {
-  if constexpr (requires { strategy.visit_buckets([](std::size_t, std::span<const std::byte>) {}); }) {
-    strategy.visit_buckets([&](std::size_t index, std::span<const std::byte> memory) {
-      recorder.name_memory(memory, gradus::join({"gradients ", index}));
-    });
+/// Calls fit(end, loader, callbacks) with parts that record what goes through them.
+template <class Network, class Loader, class Fit>
+GRADUS_COLD void fit_recorded(trace::recorder& recorder, const Network& network, step_end& end, Loader& loader,
+                              std::uint64_t first_step, callback_list callbacks, const Fit& fit) {
+  dynamic_array<trace::name> layers;
+  for (std::size_t i = 0; i < network.layers(); ++i) {
+    layers.push_back(recorder.intern(network.layer_name(i)));
   }
-  if constexpr (requires { strategy.visit_parts([](std::string_view, std::span<const std::byte>) {}); }) {
-    strategy.visit_parts(
-        [&](std::string_view name, std::span<const std::byte> memory) { recorder.name_memory(memory, name); });
-  }
+  step_tracer tracer{recorder, end, std::move(layers), first_step};
+  traced_loader<Loader> traced{loader, tracer};
+  traced_callbacks watched{callbacks, tracer};
+  fit(static_cast<step_end&>(tracer), traced, callback_list{watched.self()});
 }
 
 /// What a trainer does for a communicator of trace::traced.
@@ -282,23 +292,15 @@ class training_watch<trace::transfers> {
  public:
   explicit training_watch(trace::transfers& transfers) noexcept : recorder_{&transfers.spans()} {}
 
-  template <class State>
-  void made(State& strategy) {
-    name_buckets(*recorder_, strategy);
+  template <class Element>
+  void made(const parallel::strategy<Element>& strategy) {
+    name_travelling(*recorder_, strategy);
   }
 
-  /// Calls fit(update, loader, callbacks) with parts that record what goes through them.
-  template <class Network, class Update, class Loader, class Fit>
-  void fit(const Network& network, Update& update, Loader& loader, std::uint64_t first_step, callback_list callbacks,
+  template <class Network, class Loader, class Fit>
+  void fit(const Network& network, step_end& end, Loader& loader, std::uint64_t first_step, callback_list callbacks,
            const Fit& fit) {
-    dynamic_array<trace::name> layers;
-    for (std::size_t i = 0; i < network.layers(); ++i) {
-      layers.push_back(recorder_->intern(network.layer_name(i)));
-    }
-    step_tracer tracer{*recorder_, update, update.may_be_late(), Update::elsewhere, std::move(layers), first_step};
-    traced_loader<Loader> traced{loader, tracer};
-    traced_callbacks watched{callbacks, tracer};
-    fit(static_cast<strategy_update&>(tracer), traced, callback_list{watched.self()});
+    fit_recorded(*recorder_, network, end, loader, first_step, callbacks, fit);
   }
 
   /// A span around an evaluation.
@@ -309,6 +311,19 @@ class training_watch<trace::transfers> {
 };
 
 }  // namespace detail
+
+/// As trainer.fit(loader, options, callbacks...), and records the steps as a training over a communicator of
+/// trace::traced does. The recorder must outlive the call.
+template <class Network, class Loader, class... Callbacks>
+GRADUS_COLD void fit_traced(trace::recorder& recorder, step_trainer<Network>& trainer, Loader& loader,
+                            const fit_options& options, Callbacks&&... callbacks) {
+  detail::watched_fit::run(
+      trainer, loader, options,
+      [&](step_end& end, auto& input, detail::callback_list list, const auto& fit) {
+        detail::fit_recorded(recorder, trainer.network(), end, input, trainer.steps(), list, fit);
+      },
+      callbacks...);
+}
 
 /// A data set whose loader records how its threads prepare batches, as spans of trace::track::input: each batch, and of
 /// data::parallel_loader also what each of its threads reads of it.

@@ -3,25 +3,31 @@
 // The trainer: composes a network, an update rule, a strategy and a loader into epochs of steps.
 #pragma once
 
+#include <concepts>     // std::derived_from, std::same_as
+#include <memory>       // std::unique_ptr
 #include <string>       // std::string
 #include <type_traits>  // std::conditional_t, std::remove_reference_t
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/comm/watch.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/index.hpp"
 #include "gradus/core/reference.hpp"
 #include "gradus/device/device_policy.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/sharded_update.hpp"
 #include "gradus/parallel/strategy.hpp"
 #include "gradus/train/detail/trainer/parts.hpp"
-#include "gradus/train/detail/trainer/step_update.hpp"
 #include "gradus/train/detail/trainer/trainer_base.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
+#include "gradus/train/step_end.hpp"
 
 namespace gradus::train {
 
@@ -31,6 +37,17 @@ namespace detail {
 template <class Network, class Communicator>
 concept shares_memory = has_host_memory<typename Network::device_type> &&
     comm::makes_windows<Communicator, parameter_element_t<typename Network::element_type>>;
+
+/// The communicator of a trainer that is given none: of one process.
+template <class Communicator>
+struct own_communicator {
+  [[nodiscard]] Communicator* choose(Communicator* given) noexcept { return given; }
+};
+template <>
+struct own_communicator<comm::self> {
+  comm::self one_process;
+  [[nodiscard]] comm::self* choose(comm::self* given) noexcept { return given == nullptr ? &one_process : given; }
+};
 
 }  // namespace detail
 
@@ -44,8 +61,8 @@ using default_strategy =
 
 /// Trains a network on one or more ranks.
 ///
-///   comm::self communicator;
-///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, communicator};
+///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}};         // in one process
+///   train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world};  // on the ranks of a communicator
 ///   trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05}, train::progress{});
 ///
 /// Every rank has a network, a loader and a trainer; the ranks first compare what they are about to do and throw if
@@ -71,24 +88,32 @@ class trainer final : public detail::trainer_base<Network> {
   using element = parameter_element_t<typename Network::element_type>;
   using device = typename Network::device_type;
   static_assert(optim::explain_update_rule<Update, element, device>());
-  static_assert(parallel::explain_strategy<Strategy>());
+  static_assert(parallel::explain_strategy<Strategy, element, Communicator>());
+  using strategy_state = parallel::strategy_state<Strategy, element, Communicator>;
+  static constexpr bool elsewhere = std::derived_from<strategy_state, parallel::server_strategy<element>>;
+  static_assert(!(elsewhere && optim::scales_loss<Update>),
+                "gradus: optim::scaled_loss needs the gradients of all parameters on the rank that updates: train with "
+                "parallel::all_reduce, not with parameter servers");
+  static_assert(
+      !std::derived_from<strategy_state, parallel::partial_strategy<element>> || optim::elementwise_update_rule<Update>,
+      "gradus: parallel::sharded_update updates parts of parameters on each rank; this update rule needs whole "
+      "ones or all gradients, as optim::lars and optim::scaled_loss do, or does not say that it does not (static "
+      "constexpr bool elementwise = true): train with parallel::all_reduce");
 
  public:
   /// Compares the ranks' networks and rules, and makes all parameters those of rank 0.
-  /// @throws configuration_error when the network is not compiled, the rule makes no sense, or ranks differ
+  /// @throws configuration_error if the network is not compiled, the rule is invalid, or ranks differ
   GRADUS_COLD trainer(Network& network, const Update& rule, Communicator& communicator, const Strategy& options = {},
                       error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
-                                                                                 !std::is_const_v<Communicator>) try
-      : base{network},
-        step_{network.device(), compared_parameters(network, rule, communicator), rule, communicator, options} {
-    this->require_same(step_.group(), rule.description(), step_.description());
-    if constexpr (watched) {
-      watch().made(step_.strategy());
-    }
-    step_.start();
-  } catch (error& failure) {
-    failure.location_at_call(where);
-  }
+                                                                                 !std::is_const_v<Communicator>)
+      : trainer{&network, rule, &communicator, options, where} {}
+
+  /// Trains in one process: the communicator is a comm::self of the trainer's own.
+  /// @throws configuration_error if the network is not compiled or the rule is invalid
+  GRADUS_COLD trainer(Network& network, const Update& rule,
+                      error_location where = error_location::current()) requires(!std::is_const_v<Network> &&
+                                                                                 std::same_as<Communicator, comm::self>)
+      : trainer{&network, rule, nullptr, {}, where} {}
 
   /// The network and the communicator must outlive the trainer.
   template <class NetworkArgument, class CommunicatorArgument>
@@ -134,17 +159,20 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
-  [[nodiscard]] Communicator& communicator() noexcept { return step_.communicator(); }
+  [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
   /// servers do; whole at the end of epochs alone where ranks update parts and exchange messages (sharded_update).
-  [[nodiscard]] auto& update_state() { return step_.state(); }
-  /// What the strategy keeps: its plan, and what it has counted.
-  [[nodiscard]] auto& strategy() noexcept { return step_.strategy(); }
+  [[nodiscard]] typename Update::template state<element, device>& update_state() {
+    strategy_.fetch_state();
+    return rule_.state();
+  }
+  /// What the strategy keeps, of the type Strategy::state<...>: its plan, and what it has counted.
+  [[nodiscard]] strategy_state& strategy() noexcept { return strategy_; }
 
  private:
   static constexpr bool watched = detail::watched_communicator<Communicator>;
   [[nodiscard]] auto watch() {
-    return detail::training_watch<typename Communicator::recorder_type>{step_.communicator().recorder()};
+    return detail::training_watch<typename Communicator::recorder_type>{communicator_->recorder()};
   }
 
   template <class Loader>
@@ -152,7 +180,7 @@ class trainer final : public detail::trainer_base<Network> {
     this->share_batches(step_.group(), loader, options.where);
     if constexpr (watched) {
       watch().fit(this->network(), step_, loader, this->steps(), callbacks,
-                  [&](detail::strategy_update& update, auto& input, detail::callback_list list) {
+                  [&](step_end& update, auto& input, detail::callback_list list) {
                     this->fit_on(step_.group(), update, input, options, list);
                   });
     } else {
@@ -172,11 +200,35 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
+  /// @param communicator  null: one of its own
+  GRADUS_COLD trainer(Network* network, const Update& rule, Communicator* communicator, const Strategy& options,
+                      error_location where) try
+      : base{*network},
+        communicator_{own_.choose(communicator)},
+        all_{*communicator_},
+        rule_watch_{comm::rule_watch_of(*communicator_)},
+        parameters_{compared_parameters(*network, rule, *communicator_)},
+        rule_{network->device(), rule, elements_of_rule()},
+        strategy_{options, *communicator_, parameters_.flat()},
+        step_{parameters_, rule_, strategy_, all_, rule_watch_.get()} {
+    this->require_same(step_.group(), rule.description(), strategy_.describe());
+    if constexpr (watched) {
+      watch().made(strategy_);
+    }
+    step_.start();
+  } catch (error& failure) {
+    failure.location_at_call(where);
+  }
+
+  [[nodiscard]] index_t elements_of_rule() const noexcept {
+    return elsewhere ? 0 : static_cast<index_t>(parameters_.values.size());
+  }
+
   /// Networks are compared before the strategy shares memory or sends parameters: ranks whose networks differ
   /// would fail there, and say less.
   GRADUS_COLD auto compared_parameters(Network& network, const Update& rule, Communicator& communicator) {
-    auto parameters = detail::trained_parameters_of<typename Network::element_type, device>(network);
-    if constexpr (!decltype(step_)::elsewhere) {  // servers take no part in it
+    auto parameters = trained_parameters_of<typename Network::element_type, device>(network);
+    if constexpr (!elsewhere) {  // servers take no part in it
       comm::any_communicator_of<Communicator> group{communicator};
       this->require_same(group, rule.description(), std::string{Strategy::name});
     }
@@ -189,9 +241,18 @@ class trainer final : public detail::trainer_base<Network> {
       std::remove_reference_t<Callback>,
       std::conditional_t<detail::takes_trainer<std::remove_reference_t<Callback>, trainer>, trainer, void>>;
 
-  detail::step_update<element, device, Update, Communicator, Strategy> step_;
+  [[no_unique_address]] detail::own_communicator<Communicator> own_;
+  Communicator* communicator_;
+  comm::any_communicator_of<Communicator> all_;
+  std::unique_ptr<comm::rule_watch> rule_watch_;
+  trained_parameters<element> parameters_;
+  optim::parameter_update_of<Update, element, device> rule_;
+  strategy_state strategy_;
+  step_end_of<element> step_;
 };
 
+template <class Network, class Update>
+trainer(Network&, const Update&) -> trainer<Network, Update, comm::self>;
 template <class Network, class Update, class Communicator>
 requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&)
 ->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>>;

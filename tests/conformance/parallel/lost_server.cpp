@@ -14,6 +14,7 @@
 
 #include "../../support/waiting.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/update_rule.hpp"
 #include "gradus/parallel/parameter_server/distributed_replicated.hpp"
 #include "gradus/parallel/parameter_server/parameter_server.hpp"
@@ -100,7 +101,9 @@ std::vector<std::string> messages_of_ranks(const Strategy& options, const watche
         std::vector<float> gradients(30, 1.0F);
         typename Strategy::template state<float, gradus::comm::threads> state{
             options, world, {values, gradients, segments}};
-        state.use_rule(rule);
+        gradus::cpu device{{.intra_op_threads = 1}};
+        gradus::optim::parameter_update_of<watched_descent, float> applied{device, rule, 0};
+        state.use(applied);
         state.start();
         for (int step = 0;; ++step) {
           if (world.rank() == silent_worker && step == 2) {

@@ -135,22 +135,20 @@ struct late_gradients {
   static constexpr std::string_view name = "late_gradients";
 
   template <class Element, class Communicator>
-  class state {
+  class state final : public gradus::parallel::strategy<Element> {
    public:
     state(const late_gradients&, Communicator&, const gradus::parallel::flat_parameters<Element>& parameters)
         : parameters_{parameters} {}
-    void start() { newest_.assign(parameters_.values.begin(), parameters_.values.end()); }
-    void gradients_ready(std::size_t, std::size_t) {}
-    template <class Update>
-    void finish(const Update& update) {
+    void start() override { newest_.assign(parameters_.values.begin(), parameters_.values.end()); }
+    void finish(const gradus::parallel::update_call& update) override {
       const std::vector<Element> before = newest_;
       std::copy(before.begin(), before.end(), parameters_.values.begin());
       update(parameters_.segments);
       newest_.assign(parameters_.values.begin(), parameters_.values.end());
       std::copy(before.begin(), before.end(), parameters_.values.begin());
     }
-    void complete() { std::copy(newest_.begin(), newest_.end(), parameters_.values.begin()); }
-    std::string describe() const { return "late_gradients"; }
+    void complete() override { std::copy(newest_.begin(), newest_.end(), parameters_.values.begin()); }
+    std::string describe() const override { return "late_gradients"; }
 
    private:
     gradus::parallel::flat_parameters<Element> parameters_;
@@ -381,7 +379,9 @@ BOOST_AUTO_TEST_CASE(a_step_that_is_not_finished_does_not_count) {
     std::vector<double> values(5, 1.0);
     std::vector<double> gradients(5, 1.0);
     parameter_server::state<double, gradus::comm::threads> state{options, world, {values, gradients, segments}};
-    state.use_rule(plain);
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::optim::parameter_update_of<gradus::optim::sgd, double> applied{device, plain, 0};
+    state.use(applied);
     state.start();
     state.gradients_ready(0, 1);
     std::this_thread::sleep_for(std::chrono::milliseconds{300});  // it is sent; then the program goes another way

@@ -9,6 +9,7 @@
 
 #include "counter.hpp"
 #include "gradus/comm/self.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 
 BOOST_AUTO_TEST_SUITE(allocation)
@@ -23,7 +24,9 @@ BOOST_AUTO_TEST_CASE(a_step_with_a_parameter_server_allocates_nothing) {
     std::vector<float> gradients(30100, 0.5F);
     gradus::parallel::parameter_server::state<float, gradus::comm::self> servers{
         {.colocate = true, .mode = mode, .placed = {.least_part_bytes = 4096}}, alone, {values, gradients, segments}};
-    servers.use_rule(gradus::optim::sgd{});
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::optim::parameter_update_of<gradus::optim::sgd, float> rule{device, {}, 0};
+    servers.use(rule);
     servers.start();
     const auto step = [&] {
       servers.gradients_ready(0, 1);

@@ -12,6 +12,7 @@
 
 #include "gradus/comm/threads.hpp"
 #include "gradus/optim/lars.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/detail/parameter_server/client.hpp"
 #include "gradus/parallel/detail/parameter_server/loop.hpp"
@@ -79,6 +80,18 @@ class noting_channel final : public parallel::detail::message_channel {
 
  private:
   parallel::detail::messages_on<gradus::comm::threads> inner_;
+};
+
+/// A rule that servers make their state of.
+template <class Rule>
+class rule_of {
+ public:
+  rule_of(const Rule& rule) : update_{device_, rule, 0} {}
+  operator const gradus::optim::parameter_update<float>&() const { return update_; }
+
+ private:
+  gradus::cpu device_{{.intra_op_threads = 1}};
+  gradus::optim::parameter_update_of<Rule, float> update_;
 };
 
 }  // namespace
@@ -163,7 +176,7 @@ BOOST_AUTO_TEST_CASE(variables_are_placed_in_the_order_of_creation) {
   BOOST_TEST(contains(message_of([&] { plan(parallel::placement_policy::greedy, {1, 2}); }), "one pull priority"));
   // A rule that needs whole parameters refuses parts of them.
   BOOST_TEST(contains(message_of([&] {
-                        parallel::detail::variables_of<float, gradus::optim::lars>{cut, 0, segments(), 1, {}};
+                        parallel::detail::variables_of<float>{cut, 0, segments(), 1, rule_of<gradus::optim::lars>{{}}};
                       }),
                       "whole parameters for the update rule 'lars', got the part dense1.weights["));
 }
@@ -189,7 +202,7 @@ BOOST_AUTO_TEST_CASE(values_go_out_in_the_order_of_pulls) {
     noting_channel channel{world.duplicate()};
     server_links links{channel, message_tag::count(plan.parts.size())};
     if (world.rank() == 1) {
-      variables_of<float, gradus::optim::sgd> store{plan, 0, segments(), 1, {}};
+      variables_of<float> store{plan, 0, segments(), 1, rule_of<gradus::optim::sgd>{{}}};
       server_loop loop{links, plan, 0, {.window = 1}, store};
       while (!loop.done()) {
         loop.poll();
@@ -272,7 +285,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_some_workers_counts_for_all) {
     messages_on<gradus::comm::threads> channel{world.duplicate()};
     server_links links{channel, message_tag::count(plan.parts.size())};
     if (world.rank() == 2) {
-      variables_of<float, gradus::optim::sgd> store{plan, 0, one, 2, {.momentum = 0, .weight_decay = 0}};
+      variables_of<float> store{plan, 0, one, 2, rule_of<gradus::optim::sgd>{{.momentum = 0, .weight_decay = 0}}};
       server_loop loop{links, plan, 0, {.backup_workers = 1}, store};
       while (!loop.done()) {
         loop.poll();

@@ -7,6 +7,7 @@
 #include <atomic>     // std::atomic
 #include <chrono>     // std::chrono
 #include <cmath>      // std::sin
+#include <memory>     // std::unique_ptr
 #include <stdexcept>  // std::runtime_error
 #include <string>     // std::string
 #include <thread>     // std::this_thread
@@ -17,6 +18,7 @@
 #include "gradus/comm/collectives.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/comm/threads.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/sgd.hpp"
 #include "gradus/parallel/all_reduce.hpp"
 #include "gradus/parallel/sharded_update.hpp"
@@ -40,16 +42,27 @@ const std::vector<optim::segment>& uneven_parameters() {
 }
 constexpr std::size_t uneven_elements = 101200;
 
-/// The same update as the trainer makes, with or without a device for the rest of the work.
-template <bool HasDevice>
-struct sgd_update {
-  optim::sgd::state<float>* rule;
-  gradus::cpu* on;
-  float* values;
-  const float* gradients;
+using sgd_update = optim::parameter_update_of<optim::sgd, float>;
 
-  void operator()(std::span<const optim::segment> ready) const { rule->update(*on, ready, values, gradients, 0.1); }
-  [[nodiscard]] gradus::cpu& device() const noexcept requires HasDevice { return *on; }
+/// A rule whose device has no threads for the rest of the work.
+class without_threads final : public optim::parameter_update<float> {
+ public:
+  explicit without_threads(sgd_update& rule) : rule_{&rule} {}
+  [[nodiscard]] std::string_view name() const noexcept override { return rule_->name(); }
+  [[nodiscard]] std::string description() const override { return rule_->description(); }
+  [[nodiscard]] bool elementwise() const noexcept override { return true; }
+  void update(std::span<const optim::segment> ready, float* values, const float* gradients,
+              const optim::update_step& step) override {
+    rule_->update(ready, values, gradients, step);
+  }
+  [[nodiscard]] gradus::dynamic_array<optim::state_buffer> buffers() override { return rule_->buffers(); }
+  [[nodiscard]] std::unique_ptr<optim::parameter_update<float>> with_state_on(gradus::cpu& device,
+                                                                              index_t elements) const override {
+    return rule_->with_state_on(device, elements);
+  }
+
+ private:
+  sgd_update* rule_;
 };
 
 struct trained_rank {
@@ -59,25 +72,25 @@ struct trained_rank {
   std::vector<float> on_the_way;  // after the second step, where the strategy fetches them
 };
 
-std::vector<float> velocities_of(optim::sgd::state<float>& rule) {
+std::vector<float> velocities_of(sgd_update& rule) {
   std::vector<float> result;
-  rule.visit_buffers([&](std::string_view, const float* data, index_t count) { result.assign(data, data + count); });
+  rule.state().visit_buffers(
+      [&](std::string_view, const float* data, index_t count) { result.assign(data, data + count); });
   return result;
 }
 
 /// Some steps with gradients that are different on all ranks.
-template <bool HasDevice = true, class Strategy, class Communicator>
+template <bool HasThreads = true, class Strategy, class Communicator>
 trained_rank train_uneven(Communicator& world, const Strategy& options, int threads = 1) {
   gradus::cpu device{{.intra_op_threads = threads}};
   std::vector<float> values(uneven_elements, static_cast<float>(world.rank()));  // start makes them those of rank 0
   std::vector<float> gradients(uneven_elements);
-  optim::sgd::state<float> rule{
+  sgd_update rule{
       device, {.momentum = 0.9, .nesterov = true, .weight_decay = 0.01}, static_cast<index_t>(uneven_elements)};
+  without_threads slow{rule};
   typename Strategy::template state<float, Communicator> strategy{
       options, world, {values, gradients, uneven_parameters()}};
-  if constexpr (requires { strategy.share_state(rule); }) {
-    strategy.share_state(rule);
-  }
+  strategy.use(HasThreads ? static_cast<optim::parameter_update<float>&>(rule) : slow);
   trained_rank result;
   strategy.start();
   for (int step = 0; step < 3; ++step) {
@@ -88,18 +101,17 @@ trained_rank train_uneven(Communicator& world, const Strategy& options, int thre
       }
       strategy.gradients_ready(0, 1);
     }
-    strategy.finish(sgd_update<HasDevice>{&rule, &device, values.data(), gradients.data()});
+    const auto update = [&](std::span<const optim::segment> ready) {
+      rule.update(ready, values.data(), gradients.data(), 0.1);
+    };
+    strategy.finish(update);
     if (step == 1 && world.rank() == world.size() - 1) {  // the others go on
-      if constexpr (requires { strategy.fetch_state(); }) {
-        strategy.fetch_state();
-      }
+      strategy.fetch_state();
       result.on_the_way = velocities_of(rule);
     }
   }
-  if constexpr (requires { strategy.gather_state(rule); }) {
-    strategy.gather_state(rule);
-    strategy.gather_state(rule);  // nothing is left to do
-  }
+  strategy.gather_state();
+  strategy.gather_state();  // nothing is left to do
   result.values = values;
   result.gradients = gradients;
   result.velocities = velocities_of(rule);
@@ -152,11 +164,11 @@ BOOST_AUTO_TEST_CASE(in_shared_memory_all_that_ranks_have_is_that_of_all_reduce)
     for (const int threads : {1, 3}) {
       require_uneven_ranks(
           ranks, [](auto& world, int of_rank) { return train_uneven(world, parallel::sharded_update{}, of_rank); },
-          "with a device", true, threads);
+          "with threads", true, threads);
     }
     require_uneven_ranks(
         ranks, [](auto& world, int) { return train_uneven<false>(world, parallel::sharded_update{}); },
-        "without a device", true);
+        "without threads", true);
   }
 }
 

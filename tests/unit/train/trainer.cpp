@@ -98,6 +98,30 @@ struct damaged_set {
 
 BOOST_AUTO_TEST_SUITE(trainer)
 
+BOOST_AUTO_TEST_CASE(a_trainer_without_a_communicator_trains_in_one_process) {
+  const auto values_after = [](const auto& train) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::data::loader<float, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.global_batch_size = 8}};
+    network net{device, {2, 9, 8}};
+    net.loss(nn::softmax_cross_entropy{}, net.add("scores", nn::dense{.out_features = 4}, net.input()));
+    net.compile({.max_batch_size = 8, .seed = 1});
+    train(net, loader);
+    return std::vector<float>(net.values().begin(), net.values().end());
+  };
+  const std::vector<float> alone = values_after([](network& net, auto& loader) {
+    train::trainer trainer{net, optim::sgd{.momentum = 0.9}};
+    BOOST_TEST(trainer.communicator().size() == 1);
+    trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
+    BOOST_TEST(trainer.evaluate(loader).examples > 0);
+  });
+  const std::vector<float> with_self = values_after([](network& net, auto& loader) {
+    gradus::comm::self world;
+    train::trainer trainer{net, optim::sgd{.momentum = 0.9}, world};
+    trainer.fit(loader, {.epochs = 2, .learning_rate = 0.05});
+  });
+  BOOST_TEST(alone == with_self, boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_an_evaluation_tells_the_others) {
   const auto messages = gradus::comm::run_ranks(2, [](gradus::comm::threads& world) -> std::string {
     world.set_time_limit(std::chrono::minutes{10});

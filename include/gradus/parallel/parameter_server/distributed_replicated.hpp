@@ -12,8 +12,10 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/parallel/detail/parameter_server/links.hpp"
 #include "gradus/parallel/detail/parameter_server/node_exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/worker_group.hpp"
@@ -149,7 +151,7 @@ template <class Communicator>
 }
 
 template <class Element, class Communicator>
-class distributed_replicated_state {
+class distributed_replicated_state final : public server_strategy<Element> {
   using whole = whole_type<Communicator>;
 
  public:
@@ -165,12 +167,9 @@ class distributed_replicated_state {
         group_{group_channel_, who_},
         master_{options_.of_nodes(communicator.size()), whole_of(communicator), parameters, true} {}
 
-  template <class Rule>
-  void use_rule(const Rule& rule) {
-    master_.use_rule(rule);
-  }
+  void use(optim::parameter_update<Element>& rule) override { master_.use(rule); }
 
-  void start() {
+  GRADUS_COLD void start() override {
     master_.start();
     hand_out_values();
     if (options_.master.settings().survives_lost_workers()) {
@@ -178,21 +177,17 @@ class distributed_replicated_state {
     }
   }
 
-  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
-
   /// The node's gradients are added and go to the servers.
-  GRADUS_NEVER_INLINE void end_of_step(double learning_rate,
-                                       std::source_location where = std::source_location::current()) {
-    node_.add(parameters_.gradients, where);
+  void end_of_step(double learning_rate) override {
+    node_.add(parameters_.gradients, std::source_location::current());
     if (node_.leads()) {
       master_.gradients_ready(0, parameters_.segments.size());
-      master_.end_of_step(learning_rate, where);
+      master_.end_of_step(learning_rate);
     }
   }
 
   /// Waits for the values; the update has been made elsewhere.
-  template <class Update>
-  void finish(const Update& update) {
+  void finish(const update_call& update) override {
     if (node_.leads()) {
       master_.finish(update);
     }
@@ -200,7 +195,7 @@ class distributed_replicated_state {
   }
 
   /// The values become the newest that were asked for. Called by all workers.
-  void complete() {
+  void complete() override {
     if (options_.master.staged && stale_) {
       if (node_.leads()) {
         master_.complete();
@@ -211,19 +206,18 @@ class distributed_replicated_state {
   }
 
   /// All workers.
-  [[nodiscard]] comm::any_communicator& group() noexcept { return group_; }
+  [[nodiscard]] comm::any_communicator* group() noexcept override { return &group_; }
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return master_.plan(); }
 
   /// As parameter_server: what the first worker of a node sends and receives.
-  template <class Visit>
-  void visit_parts(const Visit& visit) const {
-    master_.visit_parts(visit);
+  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+    return master_.travelling();
   }
 
   /// What each server has done so far. For a worker that is the first of its node, between steps.
   [[nodiscard]] std::vector<server_summary> summary() { return master_.summary(); }
 
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const override {
     std::string text = gradus::join({distributed_replicated::name, " by ", Communicator::name, ", nodes of workers:"});
     for (const int each : who_.workers) {
       append_text(text, {" ", options_.node_of(each)});
@@ -250,7 +244,7 @@ class distributed_replicated_state {
 
 }  // namespace detail
 
-static_assert(strategy<distributed_replicated>);
+static_assert(gradient_strategy<distributed_replicated>);
 
 /// As serve of parameter_server, for a rank that is a server alone.
 template <class Element, class Communicator, class Rule>

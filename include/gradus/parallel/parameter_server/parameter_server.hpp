@@ -3,7 +3,8 @@
 // Data parallelism with parameter servers: variables and optimizer state live on them.
 #pragma once
 
-#include <cstddef>          // std::size_t
+#include <concepts>         // std::derived_from
+#include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint8_t
 #include <memory>           // std::make_unique, std::unique_ptr
 #include <source_location>  // std::source_location
@@ -17,10 +18,13 @@
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/parallel/detail/parameter_server/exchange.hpp"
 #include "gradus/parallel/detail/parameter_server/links.hpp"
@@ -152,15 +156,6 @@ struct parameter_server {
 
 namespace detail {
 
-template <class Rule>
-[[nodiscard]] std::string description_of_rule(const Rule& rule) {
-  if constexpr (requires { std::string{rule.description()}; }) {
-    return std::string{rule.description()};
-  } else {
-    return std::string{Rule::name};
-  }
-}
-
 /// @throws configuration_error when options make no sense
 [[nodiscard]] GRADUS_COLD inline parameter_server_plan checked_plan(const parameter_server& options, const roles& who,
                                                                     std::span<const optim::segment> segments,
@@ -191,7 +186,7 @@ GRADUS_COLD void require_same_plan(Communicator& communicator, const std::string
 
 /// What a worker does with its gradients; the rank may be a server too.
 template <class Element, class Communicator>
-class parameter_server_state {
+class parameter_server_state final : public server_strategy<Element> {
  public:
   /// Called by all ranks: workers here, servers of their own in `serve`.
   /// @param may_stand_by  the rank may be neither: then it compares the plan in `start`, and does nothing else
@@ -211,22 +206,18 @@ class parameter_server_state {
     static_cast<void>(broadcast_text(all_, pack(parameters.segments, options.pull_priorities), who_.workers.front()));
   }
 
-  parameter_server_state(const parameter_server_state&) = delete;  // its parts refer to each other
-  parameter_server_state& operator=(const parameter_server_state&) = delete;
   /// Tells the servers that this worker leaves. A rank that is a server too goes on until the others have left.
-  GRADUS_NEVER_INLINE ~parameter_server_state() = default;
+  GRADUS_COLD ~parameter_server_state() override = default;
 
   /// The rule that servers apply. Once, before start.
-  template <class Rule>
-  void use_rule(const Rule& rule) {
-    rule_ = description_of_rule(rule);
+  GRADUS_COLD void use(optim::parameter_update<Element>& rule) override {
+    rule_ = rule.description();
     if (who_.worker_index(channel_.rank()) < 0) {
       return;
     }
     const int server = who_.server_index(channel_.rank());
     if (server >= 0) {
-      store_ =
-          std::make_unique<variables_of<Element, Rule>>(plan_, server, parameters_.segments, who_.workers.size(), rule);
+      store_ = std::make_unique<variables_of<Element>>(plan_, server, parameters_.segments, who_.workers.size(), rule);
       loop_ = std::make_unique<server_loop>(links_, plan_, server, options_.settings(), *store_);
     }
     exchange_ =
@@ -234,7 +225,7 @@ class parameter_server_state {
   }
 
   /// Makes the values those of worker 0, on servers and workers.
-  void start() {
+  GRADUS_COLD void start() override {
     require_same_plan<Element>(all_, describe(), rule_);
     if (group_.rank() < 0) {
       return;
@@ -246,41 +237,39 @@ class parameter_server_state {
     }
   }
 
-  void gradients_ready(std::size_t /*first*/, std::size_t count) { exchange_->segments_ready(count); }
+  void gradients_ready(std::size_t /*first*/, std::size_t count) override { exchange_->segments_ready(count); }
 
   /// All gradients are there; servers apply them at this learning rate.
-  void end_of_step(double learning_rate, std::source_location where = std::source_location::current()) {
+  void end_of_step(double learning_rate) override {
     require_rule();
-    exchange_->finish(learning_rate, where);
+    exchange_->finish(learning_rate, std::source_location::current());
   }
 
   /// Waits for the values; the update has been made elsewhere.
-  template <class Update>
-  void finish(const Update& update) {
-    finish_until(0, parameters_.segments.size(), update);
-  }
+  void finish(const update_call& update) override { finish_until(0, parameters_.segments.size(), update); }
 
-  [[nodiscard]] bool may_be_late() const noexcept { return options_.overlap_forward; }
+  [[nodiscard]] bool may_be_late() const noexcept override { return options_.overlap_forward; }
 
   /// Waits for the values of segments [first, first + count). Returns whether all are there.
-  template <class Update>
-  bool finish_until(std::size_t first, std::size_t count, const Update& /*update*/) {
+  bool finish_until(std::size_t first, std::size_t count, const update_call& /*update*/) override {
     return options_.staged || exchange_->wait_for_values(first, count, std::source_location::current());
   }
 
   /// The values become the newest that were asked for.
-  void complete() { exchange_->complete(std::source_location::current()); }
+  void complete() override { exchange_->complete(std::source_location::current()); }
 
   /// The workers.
-  [[nodiscard]] comm::any_communicator& group() noexcept { return group_; }
+  [[nodiscard]] comm::any_communicator* group() noexcept override { return &group_; }
 
   [[nodiscard]] const parameter_server_plan& plan() const noexcept { return plan_; }
 
-  /// Calls visit(name of the parameter or its part, memory) for the gradients and for the values of every part that
-  /// travels.
-  template <class Visit>
-  void visit_parts(const Visit& visit) const {
-    worker_.visit_parts(visit);
+  /// The gradients and the values of every part, by the name of the parameter or its part.
+  [[nodiscard]] GRADUS_COLD dynamic_array<travelling_memory> travelling() const override {
+    dynamic_array<travelling_memory> result;
+    worker_.visit_parts([&](std::string_view name, std::span<const std::byte> memory) {
+      result.push_back({.name = std::string{name}, .bytes = memory});
+    });
+    return result;
   }
 
   /// What each server has done so far, by its index. Asks the servers; for any worker, between steps.
@@ -289,7 +278,9 @@ class parameter_server_state {
     return {worker_.summaries().begin(), worker_.summaries().end()};
   }
 
-  [[nodiscard]] std::string describe() const { return detail::describe(options_, Communicator::name, plan_); }
+  [[nodiscard]] GRADUS_COLD std::string describe() const override {
+    return detail::describe(options_, Communicator::name, plan_);
+  }
 
  private:
   static roles worker_roles(const parameter_server& options, const Communicator& communicator, bool may_stand_by) {
@@ -311,7 +302,7 @@ class parameter_server_state {
 
   void require_rule() const {
     if (exchange_ == nullptr) {
-      raise<configuration_error>("parallel::parameter_server", "use_rule before start", "no update rule",
+      raise<configuration_error>("parallel::parameter_server", "use(rule) before start", "no update rule",
                                  "train::trainer calls it");
     }
   }
@@ -334,12 +325,13 @@ class parameter_server_state {
 
 }  // namespace detail
 
-static_assert(strategy<parameter_server>);
+static_assert(gradient_strategy<parameter_server>);
 
 /// Serves until all workers have left or are lost: for a rank that is a server alone, while the others train. It learns
 /// from worker 0 which parameters there are, and compares plan and rule with all ranks.
 ///
 /// @tparam Element  of the network's parameters
+/// @param rule  an update rule, or an optim::parameter_update<Element> whose rule is known when the program runs
 /// @return  what the server has done
 /// @throws configuration_error when options make no sense, or ranks differ
 /// @throws communication_error when a rank fails, does not come and cannot be done without, or nobody is heard of
@@ -363,12 +355,20 @@ GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, c
     const parameter_server_plan plan = detail::checked_plan(
         options, who, segments, {variables.pull_priorities.data(), variables.pull_priorities.size()}, sizeof(Element));
     detail::server_links links{channel, detail::message_tag::count(plan.parts.size())};
-    detail::variables_of<Element, Rule> store{plan, server, segments, who.workers.size(), rule};
-    detail::server_loop loop{links, plan, server, options.settings(), store};
-    detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
-                                       detail::description_of_rule(rule));
-    detail::serve_to_the_end(loop, channel);
-    return loop.summary();
+    const auto serve_by = [&](const optim::parameter_update<Element>& applied) {
+      detail::variables_of<Element> store{plan, server, segments, who.workers.size(), applied};
+      detail::server_loop loop{links, plan, server, options.settings(), store};
+      detail::require_same_plan<Element>(all, detail::describe(options, Communicator::name, plan),
+                                         applied.description());
+      detail::serve_to_the_end(loop, channel);
+      return loop.summary();
+    };
+    if constexpr (std::derived_from<Rule, optim::parameter_update<Element>>) {
+      return serve_by(rule);
+    } else {
+      cpu device{{.intra_op_threads = 1}};
+      return serve_by(optim::parameter_update_of<Rule, Element>{device, rule, 0});
+    }
   });
 }
 

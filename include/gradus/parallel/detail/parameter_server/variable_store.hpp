@@ -13,12 +13,13 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/reduction.hpp"
+#include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
-#include "gradus/optim/update_rule.hpp"
 #include "gradus/parallel/parameter_server/plan.hpp"
 
 namespace gradus::parallel::detail {
@@ -36,29 +37,28 @@ class variable_store {
   virtual void update(std::size_t part, std::span<const std::uint8_t> contributes, double scale, double rate) = 0;
 };
 
-/// @param element  of values, gradients and optimizer state
-template <class Element, class Rule>
+/// @tparam Element  of values and gradients
+template <class Element>
 class variables_of final : public variable_store {
  public:
-  variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
-               std::size_t workers, const Rule& rule)
+  /// @param rule  of which the server makes its own state
+  GRADUS_COLD variables_of(const parameter_server_plan& plan, int server, std::span<const optim::segment> segments,
+                           std::size_t workers, const optim::parameter_update<Element>& rule)
       : device_{{.intra_op_threads = 1}},
         elements_{plan.elements_of(server)},
         values_(static_cast<std::size_t>(elements_)),
         sum_(static_cast<std::size_t>(elements_)),
         incoming_(workers * static_cast<std::size_t>(elements_)),
-        rule_{device_, rule, elements_} {
+        rule_{rule.with_state_on(device_, elements_)} {
     for (std::size_t i = 0; i < plan.parts.size(); ++i) {
       const server_part& part = plan.parts[i];
       if (part.server != server) {
         continue;
       }
-      if constexpr (!optim::elementwise_update_rule<Rule>) {
-        if (part.size != segments[part.segment].size) {
-          raise<configuration_error>("parallel::parameter_server",
-                                     {"whole parameters for the update rule '", Rule::name, "'"},
-                                     {"the part ", plan.names[i]}, "choose another placement than partitioned");
-        }
+      if (!rule.elementwise() && part.size != segments[part.segment].size) {
+        raise<configuration_error>("parallel::parameter_server",
+                                   {"whole parameters for the update rule '", rule.name(), "'"},
+                                   {"the part ", plan.names[i]}, "choose another placement than partitioned");
       }
       parts_.push_back({.name = plan.names[i],
                         .offset = part.server_offset,
@@ -95,7 +95,7 @@ class variables_of final : public variable_store {
         sum[i] = static_cast<Element>(static_cast<double>(sum[i]) * scale);
       }
     }
-    rule_.update(device_, std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
+    rule_->update(std::span{&own, 1}, values_.data(), sum_.data(), {rate, updates_[part]++});
   }
 
  private:
@@ -114,7 +114,7 @@ class variables_of final : public variable_store {
   dynamic_array<Element> incoming_;  // (workers, elements)
   dynamic_array<optim::segment> parts_;
   dynamic_array<std::uint64_t> updates_;  // of each part
-  typename Rule::template state<Element, cpu> rule_;
+  std::unique_ptr<optim::parameter_update<Element>> rule_;
 };
 
 }  // namespace gradus::parallel::detail

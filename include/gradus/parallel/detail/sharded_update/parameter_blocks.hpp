@@ -3,15 +3,16 @@
 // Runs of the flat buffers in equal blocks, one for each rank.
 #pragma once
 
-#include <algorithm>    // std::max, std::min
-#include <cstddef>      // std::size_t
-#include <span>         // std::span
-#include <string_view>  // std::string_view
+#include <algorithm>  // std::max, std::min
+#include <cstddef>    // std::byte, std::size_t
+#include <cstdint>    // std::uint8_t
+#include <span>       // std::span
 
 #include "gradus/comm/communicator.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 
 namespace gradus::parallel::detail {
@@ -51,32 +52,24 @@ GRADUS_COLD inline void append_pieces(dynamic_array<optim::segment>& pieces, std
   }
 }
 
-/// Every rank gets the blocks of all, and what is behind them from the last. Called by all ranks.
-template <class Communicator, class Element>
-GRADUS_COLD void gather_blocks(Communicator& communicator, const parameter_blocks& blocks, std::span<Element> data) {
+/// Every rank gets the blocks of all of a buffer that has an element for each parameter, and what is behind the blocks
+/// from the last rank. Called by all ranks.
+template <class Communicator>
+GRADUS_COLD void gather_blocks(Communicator& communicator, const parameter_blocks& blocks,
+                               const optim::state_buffer& buffer) {
+  const std::size_t element_bytes = buffer.bytes.size() / as_size(buffer.elements);
+  const auto elements = [&](index_t begin, index_t end) {
+    const std::span<std::byte> bytes =
+        buffer.bytes.subspan(as_size(begin) * element_bytes, as_size(end - begin) * element_bytes);
+    return std::span{reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+  };
   const int rank = communicator.rank();
-  comm::all_gather(communicator, data.subspan(as_size(blocks.first_of(rank)), as_size(blocks.block)),
-                   data.subspan(as_size(blocks.begin), as_size(blocks.rest - blocks.begin)))
+  comm::all_gather(communicator, elements(blocks.first_of(rank), blocks.first_of(rank + 1)),
+                   elements(blocks.begin, blocks.rest))
       .wait();
   if (blocks.rest < blocks.end) {
-    comm::broadcast(communicator, data.subspan(as_size(blocks.rest), as_size(blocks.end - blocks.rest)),
-                    communicator.size() - 1)
-        .wait();
+    comm::broadcast(communicator, elements(blocks.rest, blocks.end), communicator.size() - 1).wait();
   }
-}
-
-/// Those buffers of a rule's state that have an element for each parameter become whole on all ranks.
-/// @param elements  of the flat buffers
-template <class Communicator, class State>
-GRADUS_COLD void gather_state(Communicator& communicator, std::span<const parameter_blocks> blocks, index_t elements,
-                              State& state) {
-  state.visit_buffers([&]<class Element>(std::string_view /*name*/, Element* data, index_t count) {
-    if (count == elements) {
-      for (const parameter_blocks& each : blocks) {
-        gather_blocks(communicator, each, std::span{data, as_size(count)});
-      }
-    }
-  });
 }
 
 }  // namespace gradus::parallel::detail

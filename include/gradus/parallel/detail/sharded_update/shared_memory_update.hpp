@@ -5,23 +5,24 @@
 
 #include <algorithm>        // std::max, std::min
 #include <array>            // std::array
-#include <cstddef>          // std::size_t
+#include <cstddef>          // std::byte, std::size_t
 #include <cstdint>          // std::uint8_t
 #include <cstring>          // std::memcpy
 #include <source_location>  // std::source_location
-#include <span>             // std::span
+#include <span>             // std::as_writable_bytes, std::span
 #include <string>           // std::string
-#include <string_view>      // std::string_view
 #include <utility>          // std::declval, std::pair
 
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
+#include "gradus/comm/watch.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
 #include "gradus/core/text.hpp"
+#include "gradus/optim/parameter_update.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/parallel/detail/sharded_update/parameter_blocks.hpp"
 #include "gradus/parallel/strategy.hpp"
@@ -36,10 +37,8 @@ namespace gradus::parallel::detail {
 /// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
 /// all-reduces and every rank updates all.
 template <class Element, class Communicator, class Options>
-class shared_memory_update {
+class shared_memory_update final : public partial_strategy<Element> {
  public:
-  static constexpr bool updates_parts = true;
-
   /// Called by all ranks: they meet on a duplicate of the communicator.
   /// @throws configuration_error when options make no sense
   GRADUS_COLD shared_memory_update(const Options& options, Communicator& communicator,
@@ -47,7 +46,7 @@ class shared_memory_update {
       : channel_{communicator.duplicate()},
         parameters_{parameters},
         elements_{static_cast<index_t>(parameters.values.size())},
-        values_{shared(parameters.values.data())},
+        values_{shared(std::as_writable_bytes(parameters.values))},
         gradients_{channel_.make_window(parameters.gradients)} {
     options.check();
     make_plan();
@@ -55,24 +54,21 @@ class shared_memory_update {
 
   /// What this rank will update of the rule's state can be fetched by the others. Called by all ranks, before the first
   /// step. The state outlives this object.
-  template <class State>
-  GRADUS_COLD void share_state(State& state) {
-    state.visit_buffers([this]<class Buffer>(std::string_view /*name*/, Buffer* data, index_t count) {
-      if (count == elements_) {
-        state_.push_back(shared(data));
+  GRADUS_COLD void use(optim::parameter_update<Element>& update) override {
+    rule_ = &update;
+    for (const optim::state_buffer& each : update.buffers()) {
+      if (each.elements == elements_) {
+        state_.push_back(shared(each.bytes));
       }
-    });
+    }
     make_plan();
   }
 
   /// Makes the values those of rank 0.
-  GRADUS_COLD void start() { comm::broadcast(channel_, parameters_.values, 0).wait(); }
-
-  void gradients_ready(std::size_t /*first*/, std::size_t /*count*/) noexcept {}
+  GRADUS_COLD void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
 
   /// Calls update(segments) for this rank's parts of the parameters, and brings the values together.
-  template <class Update>
-  void finish(const Update& update) {
+  void finish(const update_call& update) override {
     if (channel_.size() == 1) {
       update(parameters_.segments);
       return;
@@ -99,7 +95,7 @@ class shared_memory_update {
   /// The shared state becomes whole on this rank: what the others have updated is copied from them. They may be on the
   /// way to their next update, for which they need this rank.
   /// @throws communication_error if a rank has failed
-  GRADUS_COLD void fetch_state() {
+  GRADUS_COLD void fetch_state() override {
     if (newest_ == newest_state::everywhere) {
       return;
     }
@@ -121,14 +117,13 @@ class shared_memory_update {
   }
 
   /// As fetch_state, on all ranks, before any of them goes on. Called by all of them.
-  template <class State>
-  GRADUS_COLD void gather_state(State& /*state*/) {
+  GRADUS_COLD void gather_state() override {
     fetch_state();
     waiting_for("the state of the rule", [this] { comm::barrier(channel_).wait(); });
   }
 
   /// The plan.
-  [[nodiscard]] GRADUS_COLD std::string describe() const {
+  [[nodiscard]] GRADUS_COLD std::string describe() const override {
     std::string result = gradus::join({"sharded_update by ", Communicator::name, " in shared memory, ", blocks_.block,
                                        " of ", elements_, " elements on each rank"});
     if (!beside_.empty()) {
@@ -149,10 +144,9 @@ class shared_memory_update {
   };
 
   /// Called by all ranks.
-  template <class Data>
-  [[nodiscard]] GRADUS_COLD shared_array shared(Data* data) {
-    const std::span bytes{reinterpret_cast<std::uint8_t*>(data), as_size(elements_) * sizeof(Data)};
-    return {sizeof(Data), channel_.make_window(bytes)};
+  [[nodiscard]] GRADUS_COLD shared_array shared(std::span<std::byte> data) {
+    const std::span bytes{reinterpret_cast<std::uint8_t*>(data.data()), data.size()};
+    return {elements_ == 0 ? index_t{1} : static_cast<index_t>(data.size()) / elements_, channel_.make_window(bytes)};
   }
 
   /// Where what the last step has made of the rule's state is.
@@ -207,14 +201,13 @@ class shared_memory_update {
                : comm::all_reduce(channel_, parameters_.gradients.subspan(as_size(begin), as_size(end - begin)));
   }
 
-  template <class Update>
-  void update_own(const Update& update) {
+  void update_own(const update_call& update) {
     const auto in_use = gradients_.use();  // of the windows of a rank this one is the first to go
     if (!in_use) {
       return;  // a rank has left this step: why is known when the values are waited for
     }
-    [[maybe_unused]] const auto seen = pass_of(update);
-    const index_t most = piece_elements * threads_of(update);
+    const comm::rule_pass seen = update.pass();
+    const index_t most = piece_elements * (rule_ == nullptr ? 1 : rule_->threads());
     for (std::size_t first = 0; first < pieces_.size();) {
       std::size_t last = first;
       index_t elements = 0;
@@ -223,9 +216,9 @@ class shared_memory_update {
       } while (last < pieces_.size() && elements + pieces_[last].size <= most);
       const index_t begin = pieces_[first].offset;
       const index_t end = pieces_[last - 1].offset + pieces_[last - 1].size;
-      in_parallel(update, begin, end, [this](index_t from, index_t to) { sum(from, to); });
+      in_parallel(begin, end, [this](index_t from, index_t to) { sum(from, to); });
       update(std::span<const optim::segment>{pieces_.data() + first, last - first});
-      in_parallel(update, begin, end, [this](index_t from, index_t to) { hand_out(from, to); });
+      in_parallel(begin, end, [this](index_t from, index_t to) { hand_out(from, to); });
       first = last;
     }
   }
@@ -261,31 +254,12 @@ class shared_memory_update {
                 as_size((end - begin) * array.element_bytes));
   }
 
-  template <class Update>
-  static index_t threads_of(const Update& update) noexcept {
-    if constexpr (requires { update.device().threads(); }) {
-      return update.device().threads();
-    } else {
-      return 1;
-    }
-  }
-
-  /// Where the rule's time is recorded, its pieces are one.
-  template <class Update>
-  static auto pass_of(const Update& update) noexcept {
-    if constexpr (requires { update.pass(); }) {
-      return update.pass();
-    } else {
-      return 0;
-    }
-  }
-
-  /// Calls body(from, to) for parts of [begin, end), on the threads of the update if it has a device.
-  template <class Update, class Body>
-  static void in_parallel(const Update& update, index_t begin, index_t end, const Body& body) {
-    if constexpr (requires { update.device().threads(); }) {
-      update.device().parallel_for(end - begin, piece_elements,
-                                   [&](index_t from, index_t to) { body(begin + from, begin + to); });
+  /// Calls body(from, to) for parts of [begin, end), on the threads of the rule's device.
+  template <class Body>
+  void in_parallel(index_t begin, index_t end, const Body& body) {
+    if (rule_ != nullptr) {
+      rule_->parallel_for(end - begin, piece_elements,
+                          [&](index_t from, index_t to) { body(begin + from, begin + to); });
     } else {
       body(begin, end);
     }
@@ -294,6 +268,7 @@ class shared_memory_update {
   Communicator channel_;
   flat_parameters<Element> parameters_;
   index_t elements_;
+  optim::parameter_update<Element>* rule_ = nullptr;
   parameter_blocks blocks_{0, 0, 1, sizeof(Element)};  // where all windows reach
   dynamic_array<optim::segment> pieces_;               // of this rank
   dynamic_array<optim::segment> beside_;               // the blocks, of all ranks

@@ -18,7 +18,6 @@
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
-#include "gradus/core/loss_scale.hpp"
 #include "gradus/core/text.hpp"
 #include "gradus/data/sampler.hpp"
 #include "gradus/kernels/softmax.hpp"
@@ -27,6 +26,7 @@
 #include "gradus/optim/schedule.hpp"
 #include "gradus/optim/update_step.hpp"
 #include "gradus/train/report.hpp"
+#include "gradus/train/step_end.hpp"
 
 namespace gradus::train::detail {
 
@@ -60,21 +60,6 @@ class batches {
 
  protected:
   ~batches() = default;
-};
-
-/// Brings gradients together as backward completes them, and updates the parameters.
-class strategy_update : public nn::step_hooks {
- public:
-  /// What the loss of the next step is to be multiplied by.
-  [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
-  virtual void update(const optim::update_step& step) = 0;
-  /// Makes the values those of the next step, if update has put that off.
-  virtual void complete_update() = 0;
-  /// Completes the state of the rule, on all ranks, and adds what the update knows of the epoch.
-  virtual void end_epoch(epoch_report& report) = 0;
-
- protected:
-  ~strategy_update() = default;
 };
 
 /// A callback; members that its type lacks do nothing.
@@ -180,7 +165,7 @@ class loop {
 
   /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
   /// @throws configuration_error when options make no sense or ranks differ
-  GRADUS_COLD void fit(batches& data, strategy_update& update, comm::any_communicator& group, const fit_facts& fit,
+  GRADUS_COLD void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
                        callback_list callbacks) {
     require_same_fit(group, fit);
     try {
@@ -192,8 +177,8 @@ class loop {
   }
 
  private:
-  GRADUS_COLD void run_epochs(batches& data, strategy_update& update, comm::any_communicator& group,
-                              const fit_facts& fit, callback_list callbacks) {
+  GRADUS_COLD void run_epochs(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
+                              callback_list callbacks) {
     for (any_callback* const each : callbacks) {
       each->on_start(fit.run);
     }
@@ -213,7 +198,7 @@ class loop {
     }
   }
 
-  GRADUS_COLD epoch_report run_epoch(batches& data, strategy_update& update, comm::any_communicator& group,
+  GRADUS_COLD epoch_report run_epoch(batches& data, step_end& update, comm::any_communicator& group,
                                      const fit_facts& fit, int epoch, callback_list callbacks) {
     const auto began = clock::now();
     const run_information& run = fit.run;

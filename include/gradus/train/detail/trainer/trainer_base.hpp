@@ -17,6 +17,7 @@
 #include "gradus/train/detail/trainer/parts.hpp"
 #include "gradus/train/fit_options.hpp"
 #include "gradus/train/report.hpp"
+#include "gradus/train/step_end.hpp"
 
 namespace gradus::train::detail {
 
@@ -27,7 +28,7 @@ template <class First, class... Others>
 inline constexpr bool first_is_fit_options<First, Others...> = std::is_convertible_v<First, const fit_options&>;
 
 /// What a trainer does when its communicator has a recorder that watches trainings: a class with
-///   made(state)                                                   when the strategy is ready;
+///   made(strategy)                                                when the strategy is ready;
 ///   fit(network, update, loader, first_step, callbacks, fit)      which calls fit(update, loader, callbacks);
 ///   evaluation()                                                  the result lives as long as an evaluation takes.
 template <class Recorder>
@@ -76,8 +77,8 @@ class trainer_base {
   }
 
   template <class Loader>
-  GRADUS_COLD void fit_on(comm::any_communicator& group, strategy_update& update, Loader& loader,
-                          const fit_options& options, callback_list callbacks) {
+  GRADUS_COLD void fit_on(comm::any_communicator& group, step_end& update, Loader& loader, const fit_options& options,
+                          callback_list callbacks) {
     batches_of<Network, Loader> data{*network_, loader};
     loop_.fit(data, update, group,
               {.run = {.rank = group.rank(),

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// An update rule with its state and its device, without their types: what gradient strategies work with.
+#pragma once
+
+#include <cstddef>      // std::byte, std::size_t
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <optional>     // std::nullopt, std::optional
+#include <span>         // std::as_writable_bytes, std::span
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <type_traits>  // std::is_same_v
+
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/device/cpu.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_rule.hpp"
+#include "gradus/optim/update_step.hpp"
+
+namespace gradus::optim {
+
+/// A buffer of a rule's state, in the memory of the device.
+struct state_buffer {
+  std::string name;
+  std::span<std::byte> bytes;
+  index_t elements = 0;
+};
+
+/// An update rule with its state for the parameters of a flat buffer. Its functions are called a few times a step,
+/// never once an element.
+///
+/// parameter_update_of makes one of any update rule. Derive from it to write one by hand, for example to pass calls on
+/// to another one and count them.
+/// @tparam Element  of values and gradients
+template <class Element>
+class parameter_update {
+ public:
+  parameter_update() = default;
+  parameter_update(const parameter_update&) = delete;
+  parameter_update& operator=(const parameter_update&) = delete;
+  virtual ~parameter_update() = default;
+
+  /// The name of the rule.
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// The rule's name and hyperparameters: ranks compare it.
+  [[nodiscard]] virtual std::string description() const = 0;
+  /// Whether the rule takes parts of parameters: see update_rule.
+  [[nodiscard]] virtual bool elementwise() const noexcept = 0;
+
+  /// The step for the parameters of `segments`, any subset of all. It allocates nothing.
+  /// @param values  the flat buffer, in the memory of the device; so is `gradients`
+  virtual void update(std::span<const segment> segments, Element* values, const Element* gradients,
+                      const update_step& step) = 0;
+
+  /// The buffers of the state that a checkpoint must hold.
+  [[nodiscard]] virtual dynamic_array<state_buffer> buffers() = 0;
+
+  /// The same rule with a new state for `elements` parameters on another device, which must outlive it.
+  [[nodiscard]] virtual std::unique_ptr<parameter_update> with_state_on(cpu& device, index_t elements) const = 0;
+
+  /// Whether the loss is multiplied by scale(): then a step is test() of all segments, in parts, and finish().
+  [[nodiscard]] virtual bool scales_loss() const noexcept { return false; }
+  /// What the loss of the next step is to be multiplied by.
+  [[nodiscard]] virtual loss_scale scale() const noexcept { return {}; }
+  /// Looks for gradients that are infinite or NaN.
+  virtual void test(std::span<const segment> /*segments*/, const Element* /*gradients*/) {}
+  /// The step for `segments`, which are all parameters, unless test() has found something.
+  virtual void finish(std::span<const segment> segments, Element* values, const Element* gradients,
+                      const update_step& step) {
+    update(segments, values, gradients, step);
+  }
+  /// What is known of the scale, if the loss is scaled. On a GPU it waits for the device.
+  [[nodiscard]] virtual std::optional<loss_scale_report> report() { return std::nullopt; }
+
+  /// Threads of the device that share the work of parallel_for.
+  [[nodiscard]] virtual int threads() const { return 1; }
+
+  /// Calls body(begin, end) on consecutive pieces of [0, count) of `grain` indices, on the threads of the device.
+  /// @pre grain > 0
+  template <class Body>
+  void parallel_for(index_t count, index_t grain, const Body& body) {
+    run_pieces(count, grain, &body,
+               [](const void* erased, index_t begin, index_t end) { (*static_cast<const Body*>(erased))(begin, end); });
+  }
+
+ protected:
+  /// A function and the object that it is called with.
+  using piece_function = void (*)(const void* body, index_t begin, index_t end);
+
+  /// What parallel_for does. Override it together with threads().
+  virtual void run_pieces(index_t count, index_t /*grain*/, const void* body, piece_function call) {
+    if (count > 0) {
+      call(body, 0, count);
+    }
+  }
+};
+
+/// An update rule of a known type.
+template <class Rule, class Element, class Device = cpu>
+class parameter_update_of final : public parameter_update<Element> {
+  static_assert(explain_update_rule<Rule, Element, Device>());
+
+ public:
+  using state_type = typename Rule::template state<Element, Device>;
+
+  /// @param device    outlives it
+  /// @param elements  of the flat buffers
+  /// @throws configuration_error when a hyperparameter makes no sense
+  GRADUS_COLD parameter_update_of(Device& device, const Rule& rule, index_t elements)
+      : device_{&device}, rule_{rule}, state_{device, rule, elements} {}
+
+  /// The rule's state.
+  [[nodiscard]] state_type& state() noexcept { return state_; }
+
+  [[nodiscard]] std::string_view name() const noexcept override { return Rule::name; }
+  [[nodiscard]] GRADUS_COLD std::string description() const override { return std::string{rule_.description()}; }
+  [[nodiscard]] bool elementwise() const noexcept override { return elementwise_update_rule<Rule>; }
+
+  void update(std::span<const segment> segments, Element* values, const Element* gradients,
+              const update_step& step) override {
+    state_.update(*device_, segments, values, gradients, step);
+  }
+
+  [[nodiscard]] GRADUS_COLD dynamic_array<state_buffer> buffers() override {
+    dynamic_array<state_buffer> result;
+    state_.visit_buffers([&]<class Buffer>(std::string_view name, Buffer* data, index_t count) {
+      result.push_back({.name = std::string{name},
+                        .bytes = std::as_writable_bytes(std::span{data, static_cast<std::size_t>(count)}),
+                        .elements = count});
+    });
+    return result;
+  }
+
+  [[nodiscard]] GRADUS_COLD std::unique_ptr<parameter_update<Element>> with_state_on(cpu& device,
+                                                                                     index_t elements) const override {
+    return std::make_unique<parameter_update_of<Rule, Element, cpu>>(device, rule_, elements);
+  }
+
+  [[nodiscard]] bool scales_loss() const noexcept override { return optim::scales_loss<Rule>; }
+  [[nodiscard]] loss_scale scale() const noexcept override {
+    if constexpr (optim::scales_loss<Rule>) {
+      return state_.scale();
+    } else {
+      return {};
+    }
+  }
+  void test([[maybe_unused]] std::span<const segment> segments, [[maybe_unused]] const Element* gradients) override {
+    if constexpr (optim::scales_loss<Rule>) {
+      state_.test(*device_, segments, gradients);
+    }
+  }
+  void finish(std::span<const segment> segments, Element* values, const Element* gradients,
+              const update_step& step) override {
+    if constexpr (optim::scales_loss<Rule>) {
+      state_.finish(*device_, segments, values, gradients, step);
+    } else {
+      update(segments, values, gradients, step);
+    }
+  }
+  [[nodiscard]] GRADUS_COLD std::optional<loss_scale_report> report() override {
+    if constexpr (optim::scales_loss<Rule>) {
+      return state_.report();
+    } else {
+      return std::nullopt;
+    }
+  }
+
+  [[nodiscard]] int threads() const override {
+    if constexpr (std::is_same_v<Device, cpu>) {
+      return device_->threads();
+    } else {
+      return 1;
+    }
+  }
+
+ private:
+  using typename parameter_update<Element>::piece_function;
+
+  void run_pieces(index_t count, index_t grain, const void* body, piece_function call) override {
+    if constexpr (std::is_same_v<Device, cpu>) {
+      device_->parallel_for(count, grain, [=](index_t begin, index_t end) { call(body, begin, end); });
+    } else {
+      parameter_update<Element>::run_pieces(count, grain, body, call);
+    }
+  }
+
+  Device* device_;
+  Rule rule_;
+  state_type state_;
+};
+
+}  // namespace gradus::optim

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What ends a training step: gradients brought together and parameters updated. It knows neither the network nor the
+// types of rule, strategy and communicator, so that it is compiled once for each element type.
+#pragma once
+
+#include <cstddef>  // std::size_t
+#include <span>     // std::span
+
+#include "gradus/comm/any_communicator.hpp"
+#include "gradus/comm/watch.hpp"
+#include "gradus/core/config.hpp"
+#include "gradus/core/dynamic_array.hpp"
+#include "gradus/core/element.hpp"
+#include "gradus/core/error.hpp"
+#include "gradus/core/loss_scale.hpp"
+#include "gradus/nn/network_base.hpp"
+#include "gradus/nn/phase.hpp"
+#include "gradus/nn/step_hooks.hpp"
+#include "gradus/optim/parameter_update.hpp"
+#include "gradus/optim/segment.hpp"
+#include "gradus/optim/update_step.hpp"
+#include "gradus/parallel/network_segments.hpp"
+#include "gradus/parallel/strategy.hpp"
+#include "gradus/train/report.hpp"
+
+namespace gradus::train {
+
+/// Brings gradients together as backward completes them, and updates the parameters. step_end_of is the library's;
+/// derive from it to stand between a training and another one, for example to measure it, and pass all calls on.
+class step_end : public nn::step_hooks {
+ public:
+  /// What the loss of the next step is to be multiplied by.
+  [[nodiscard]] virtual loss_scale scale_of_loss() = 0;
+  /// Ends a step: backward is over.
+  virtual void update(const optim::update_step& step) = 0;
+  /// Makes the values those of the next step, if update has put that off.
+  virtual void complete_update() = 0;
+  /// Completes the state of the rule, on all ranks, and adds what the update knows of the epoch.
+  virtual void end_epoch(epoch_report& report) = 0;
+
+  /// Whether updates are put off until the next forward pass comes to their layer.
+  [[nodiscard]] virtual bool may_be_late() const noexcept = 0;
+  /// Whether servers update the parameters.
+  [[nodiscard]] virtual bool elsewhere() const noexcept = 0;
+
+ protected:
+  ~step_end() = default;
+};
+
+/// The flat buffers of a network, which parameters are where, and which belong to which layer.
+template <class Element>
+struct trained_parameters {
+  std::span<Element> values;
+  std::span<Element> gradients;
+  parallel::segment_list segments;
+  dynamic_array<nn::parameter_range> of_layer;
+
+  /// They must outlive the result.
+  [[nodiscard]] parallel::flat_parameters<Element> flat() const noexcept {
+    return {values, gradients, {segments.data(), segments.size()}};
+  }
+};
+
+/// @throws configuration_error when the network is not compiled
+template <class Element, class Device>
+[[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE trained_parameters<parameter_element_t<Element>> trained_parameters_of(
+    nn::network_base<Element, Device>& network) {
+  if (!network.compiled()) {
+    raise<configuration_error>("trainer", "a compiled network", "one that is still being built",
+                               "call compile({.max_batch_size = ...}) first");
+  }
+  trained_parameters<parameter_element_t<Element>> result{.values = network.values(),
+                                                          .gradients = network.gradients(),
+                                                          .segments = parallel::segments_of(network.structure()),
+                                                          .of_layer = {}};
+  for (std::size_t layer = 0; layer < network.layers(); ++layer) {
+    result.of_layer.push_back(network.parameters_of(layer));
+  }
+  return result;
+}
+
+/// The end of a step of a strategy and an update rule whose types are known when the program runs.
+template <class Element>
+class step_end_of final : public step_end {
+ public:
+  /// All that it is given must outlive it. Called by all ranks that have the strategy.
+  /// @param rule      with a state for all parameters; for none where the strategy's scope is update_scope::elsewhere
+  /// @param strategy  of parameters.flat()
+  /// @param all       the ranks of the strategy's communicator
+  /// @param watch     records when the rule is computed; null: nothing does
+  /// @throws configuration_error when strategy and rule do not go together
+  GRADUS_COLD step_end_of(const trained_parameters<Element>& parameters, optim::parameter_update<Element>& rule,
+                          parallel::strategy<Element>& strategy, comm::any_communicator& all,
+                          comm::rule_watch* watch = nullptr)
+      : parameters_{&parameters},
+        rule_{&rule},
+        strategy_{&strategy},
+        group_{strategy.group() != nullptr ? strategy.group() : &all},
+        watch_{watch},
+        scales_{rule.scales_loss()},
+        elsewhere_{strategy.scope() == parallel::update_scope::elsewhere} {
+    if (scales_ && elsewhere_) {
+      raise<configuration_error>("step_end", "a strategy that brings all gradients to the rank that updates",
+                                 {"parameter servers and the update rule '", rule.name(), "', which scales the loss"},
+                                 "train with parallel::all_reduce");
+    }
+    if (strategy.scope() == parallel::update_scope::parts && !rule.elementwise()) {
+      raise<configuration_error>("step_end", "an elementwise rule for ranks that update parts of parameters",
+                                 {"the update rule '", rule.name(), "', which needs whole ones or all gradients"},
+                                 "train with parallel::all_reduce");
+    }
+    strategy.use(rule);
+  }
+
+  /// The ranks that train.
+  [[nodiscard]] comm::any_communicator& group() noexcept { return *group_; }
+
+  /// Makes the values those of rank 0. Called by all ranks, when they have compared what they train.
+  void start() { strategy_->start(); }
+
+  /// Not where the loss is scaled: the next step needs the scale of this one.
+  [[nodiscard]] bool may_be_late() const noexcept override { return !scales_ && strategy_->may_be_late(); }
+  [[nodiscard]] bool elsewhere() const noexcept override { return elsewhere_; }
+
+  void gradients_ready(std::size_t first, std::size_t count) override { strategy_->gradients_ready(first, count); }
+
+  void before_layer(std::size_t layer, nn::phase which) override {
+    if (late_ && which == nn::phase::forward) {
+      const nn::parameter_range own = parameters_->of_layer[layer];
+      update_until(own.first, own.count);
+    }
+  }
+
+  [[nodiscard]] loss_scale scale_of_loss() override { return rule_->scale(); }
+
+  void update(const optim::update_step& step) override {
+    step_ = step;
+    late_ = true;
+    strategy_->end_of_step(step.learning_rate);
+    if (!may_be_late()) {  // else before_layer goes on
+      update_rest();
+    }
+  }
+
+  void complete_update() override {
+    update_rest();
+    strategy_->complete();
+  }
+
+  GRADUS_COLD void end_epoch(epoch_report& report) override {
+    strategy_->gather_state();
+    report.loss_scale = rule_->report();
+  }
+
+ private:
+  void update_rest() {
+    if (late_) {
+      update_until(0, parameters_->segments.size());
+    }
+  }
+
+  void update_until(std::size_t first, std::size_t count) {
+    const auto apply = [this](std::span<const optim::segment> ready) { update_arrived(ready); };
+    const parallel::update_call call{apply, watch_};
+    if (may_be_late()) {
+      late_ = !strategy_->finish_until(first, count, call);
+    } else {
+      late_ = false;
+      strategy_->finish(call);
+    }
+  }
+
+  void update_arrived(std::span<const optim::segment> ready) {
+    if (watch_ != nullptr) {
+      watch_->rule_begins();
+    }
+    if (scales_) {
+      test(ready);
+    } else {
+      rule_->update(ready, parameters_->values.data(), parameters_->gradients.data(), step_);
+    }
+    if (watch_ != nullptr) {
+      watch_->rule_ends();
+    }
+  }
+
+  /// Tests gradients that have arrived; with the last ones makes the step, or skips it.
+  void test(std::span<const optim::segment> ready) {
+    const std::span<const optim::segment> all = parameters_->flat().segments;
+    rule_->test(ready, parameters_->gradients.data());
+    tested_ += ready.size();
+    if (tested_ == all.size()) {
+      tested_ = 0;
+      rule_->finish(all, parameters_->values.data(), parameters_->gradients.data(), step_);
+    }
+  }
+
+  const trained_parameters<Element>* parameters_;
+  optim::parameter_update<Element>* rule_;
+  parallel::strategy<Element>* strategy_;
+  comm::any_communicator* group_;
+  comm::rule_watch* watch_;
+  bool scales_;
+  bool elsewhere_;
+  bool late_ = false;           // the last update has not been completed
+  std::size_t tested_ = 0;      // segments whose gradients have arrived and been tested, where the loss is scaled
+  optim::update_step step_{0};  // of the last update
+};
+
+}  // namespace gradus::train

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// A strategy that a user writes, a rule of the user's that wraps another one, and a trainer of parts that are chosen
+// when the program runs.
+#include <boost/test/unit_test.hpp>
+
+#include <memory>       // std::make_unique, std::unique_ptr
+#include <span>         // std::span
+#include <stdexcept>    // std::runtime_error
+#include <string>       // std::string
+#include <string_view>  // std::string_view
+#include <vector>       // std::vector
+
+#include "../../support/training_runs.hpp"
+#include "gradus/comm/self.hpp"
+#include "gradus/comm/threads.hpp"
+#include "gradus/nn/network.hpp"
+#include "gradus/optim/lars.hpp"
+#include "gradus/optim/scaled_loss.hpp"
+#include "gradus/parallel/parameter_server/parameter_server.hpp"
+#include "gradus/parallel/sharded_update.hpp"
+#include "gradus/parallel/strategy.hpp"
+#include "gradus/train/step_end.hpp"
+#include "gradus/train/step_trainer.hpp"
+
+namespace {
+
+namespace comm = gradus::comm;
+namespace optim = gradus::optim;
+namespace parallel = gradus::parallel;
+namespace train = gradus::train;
+
+/// All gradients at once, after backward.
+struct plain_all_reduce {
+  static constexpr std::string_view name = "plain_all_reduce";
+
+  template <class Element, class Communicator>
+  class state final : public parallel::strategy<Element> {
+   public:
+    state(const plain_all_reduce&, Communicator& world, const parallel::flat_parameters<Element>& parameters)
+        : channel_{world.duplicate()}, parameters_{parameters} {}
+    [[nodiscard]] std::string describe() const override { return std::string{name}; }
+    void start() override { comm::broadcast(channel_, parameters_.values, 0).wait(); }
+    void finish(const parallel::update_call& update) override {
+      comm::all_reduce(channel_, parameters_.gradients).wait();
+      update(parameters_.segments);
+    }
+
+   private:
+    Communicator channel_;
+    parallel::flat_parameters<Element> parameters_;
+  };
+};
+static_assert(parallel::gradient_strategy<plain_all_reduce>);
+
+/// A check on a rank: Boost.Test is for one thread at a time.
+void require(bool holds) {
+  if (!holds) {
+    throw std::runtime_error{"a check on a rank"};
+  }
+}
+
+template <class Function>
+std::string refusal(const Function& function) {
+  try {
+    function();
+  } catch (const gradus::configuration_error& failure) {
+    return failure.what();
+  }
+  return "no exception";
+}
+
+using network = gradus::nn::network<float, gradus::nhwc>;
+
+/// Makes the end of a step of a rule and a strategy that do not go together.
+template <class Strategy, class Rule>
+std::string end_of(const Strategy& options, const Rule& rule, gradus::index_t elements) {
+  return refusal([&] {
+    comm::self alone;
+    gradus::cpu device{{.intra_op_threads = 1}};
+    network net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.compile({.max_batch_size = 8, .seed = 1});
+    const auto parameters = train::trained_parameters_of(net);
+    optim::parameter_update_of<Rule, float> updates{
+        device, rule, elements < 0 ? static_cast<gradus::index_t>(parameters.values.size()) : elements};
+    typename Strategy::template state<float, comm::self> strategy{options, alone, parameters.flat()};
+    comm::any_communicator_of all{alone};
+    const train::step_end_of<float> end{parameters, updates, strategy, all};
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(user_strategy)
+
+BOOST_AUTO_TEST_CASE(a_strategy_of_a_user_reaches_the_weights_of_one_process) {
+  comm::self alone;
+  const auto want = gradus_test::run_training<gradus::nhwc>(alone);
+  for (const int ranks : {1, 2, 3}) {
+    const auto results = comm::run_ranks(ranks, [](comm::threads& world) {
+      return gradus_test::run_training_with<gradus::nhwc>(
+          world, gradus_test::training_setup{}, plain_all_reduce{}, {.rank = world.rank(), .ranks = world.size()},
+          [](auto& trainer) { require(trainer.strategy().describe() == "plain_all_reduce"); });
+    });
+    for (const auto& each : results) {
+      BOOST_TEST_CONTEXT(ranks << " ranks") {
+        BOOST_TEST(gradus_test::largest_difference(each.weights, want.weights) < 1e-9);
+        BOOST_TEST((each.weights == results.front().weights));
+      }
+    }
+  }
+}
+
+// The parts of a trainer behind their base classes: every strategy gives the weights of the trainer that knows it.
+BOOST_AUTO_TEST_CASE(parts_that_are_chosen_at_run_time_train_as_a_trainer_does) {
+  const auto weights_of = [](comm::threads& world, const auto& train_it) {
+    gradus::cpu device{{.intra_op_threads = 1}};
+    gradus::data::loader<float, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.global_batch_size = 8}};
+    network net{device, {2, 9, 8}};
+    gradus_test::build_training_network(net);
+    net.compile({.max_batch_size = 8, .seed = 1});
+    train_it(world, device, net, loader);
+    return std::vector<float>{net.values().begin(), net.values().end()};
+  };
+  const train::fit_options options{.epochs = 2, .learning_rate = 0.05};
+  const auto want = comm::run_ranks(2, [&](comm::threads& world) {
+    return weights_of(world, [&](auto& ranks, auto&, auto& net, auto& loader) {
+      train::trainer trainer{net, optim::sgd{.momentum = 0.9}, ranks};
+      trainer.fit(loader, options);
+    });
+  });
+  for (const bool sharded : {false, true}) {
+    const auto have = comm::run_ranks(2, [&](comm::threads& world) {
+      return weights_of(world, [&](comm::threads& ranks, auto& device, auto& net, auto& loader) {
+        const auto parameters = train::trained_parameters_of(net);
+        const std::unique_ptr<optim::parameter_update<float>> rule =
+            std::make_unique<optim::parameter_update_of<optim::sgd, float>>(
+                device, optim::sgd{.momentum = 0.9}, static_cast<gradus::index_t>(parameters.values.size()));
+        std::unique_ptr<parallel::strategy<float>> strategy;
+        if (sharded) {
+          strategy = std::make_unique<parallel::sharded_update::state<float, comm::threads>>(parallel::sharded_update{},
+                                                                                             ranks, parameters.flat());
+        } else {
+          strategy = std::make_unique<plain_all_reduce::state<float, comm::threads>>(plain_all_reduce{}, ranks,
+                                                                                     parameters.flat());
+        }
+        comm::any_communicator_of all{ranks};
+        train::step_end_of<float> end{parameters, *rule, *strategy, all};
+        end.start();
+        train::step_trainer trainer{net, end, end.group()};
+        int epochs = 0;
+        trainer.fit(loader, options, [&](const train::epoch_report&) { ++epochs; });
+        require(epochs == 2);
+        require(trainer.evaluate(loader).examples == 53);
+        require(trainer.steps() == 14U);
+      });
+    });
+    BOOST_TEST((have == want));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rules_and_strategies_that_do_not_go_together_are_refused_at_run_time_too) {
+  const auto contains = [](const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string parts = end_of(parallel::sharded_update{}, optim::lars{}, -1);
+  BOOST_TEST(contains(parts, "an elementwise rule for ranks that update parts of parameters"), parts);
+  BOOST_TEST(contains(parts, "'lars'"), parts);
+  const std::string servers = end_of(parallel::parameter_server{.colocate = true}, optim::scaled_loss<optim::sgd>{}, 0);
+  BOOST_TEST(contains(servers, "'scaled_loss', which scales the loss"), servers);
+  BOOST_TEST(end_of(parallel::sharded_update{}, optim::sgd{}, -1) == "no exception");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
