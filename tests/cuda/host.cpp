@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(a_machine_without_a_gpu) {
     } else {
       BOOST_TEST(text.starts_with("cuda: expected a device from 0 to "));
     }
-    BOOST_TEST(text.find("[cuda.cuh:") != std::string::npos);
+    BOOST_TEST(text.find("[host.cpp:") != std::string::npos);
   }
 }
 

@@ -55,6 +55,7 @@ struct run_spec {
   run.instructions =
       sets[static_cast<std::size_t>(draw.chance(40) ? static_cast<index_t>(sets.size()) - 1
                                                     : draw.between(0, static_cast<index_t>(sets.size()) - 1))];
+  run.winograd = !draw.chance(20);
   return run;
 }
 
