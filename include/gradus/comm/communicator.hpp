@@ -127,12 +127,12 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///   8. `barrier()` returns a `request` that completes when every rank has called barrier();
 ///   9. `duplicate()`, called by all ranks, returns a communicator of the same ranks and the same time limit, whose
 ///      messages and collectives are separate from those of this one;
-///  10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a later wait takes at most; 2 minutes
+///   10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a later wait takes at most; 2 minutes
 ///      by default;
-///  11. `fail(reason)` does not throw and reports to every other rank that this one has failed. Pending and later waits
+///   11. `fail(reason)` does not throw and reports to every other rank that this one has failed. Pending and later waits
 ///      of all ranks on this communicator and its duplicates throw communication_error with the rank and the reason. An
 ///      operation that can complete may complete;
-///  12. when a rank destroys its communicator, other ranks that wait for its part in a collective or a message throw
+///   12. when a rank destroys its communicator, other ranks that wait for its part in a collective or a message throw
 ///      communication_error with that rank; messages that it has sent before can still be received.
 /// It may have `register_memory(std::span<Element>)`, see the function with that name, and, if ranks can access each
 /// other's memory, `make_window(std::span<Element>)`, see makes_windows.

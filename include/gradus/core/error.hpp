@@ -86,7 +86,7 @@ GRADUS_COLD inline std::string error_message(message_part operation, message_par
 ///
 /// what() reads "operation: expected E, got A. Hint: H. [file:line]". With an empty `expected`, `actual` describes the
 /// error. Each of the four is a text, or pieces in braces: {"a batch of at least ", 1}. The message is complete in
-/// release builds too, and safe for a terminal: control characters in file names are written as \x1b.
+/// release builds too, and safe for a terminal: control characters in file names are written as `\x1b`.
 class error : public std::runtime_error {
  public:
   /// Builds the message from its parts; `where` is the location.
