@@ -63,8 +63,8 @@ class rule_pass {
   rule_watch* watch_;
 };
 
-/// The object that records when the update rule is computed, if the communicator's recorder has watch_rule(), as that of
-/// trace::traced has; otherwise null. The recorder must outlive it.
+/// The object that records when the update rule is computed, if the communicator's recorder has watch_rule(), as that
+/// of trace::traced has; otherwise null. The recorder must outlive it.
 template <class Communicator>
 [[nodiscard]] std::unique_ptr<rule_watch> rule_watch_of([[maybe_unused]] Communicator& communicator) {
   if constexpr (requires { communicator.recorder().watch_rule(); }) {

@@ -128,8 +128,8 @@ class message_part {
   return joined;
 }
 
-/// A text that is safe for a terminal: control characters except newlines and tabs are written as `\x1b`. File names can
-/// contain control characters, and a terminal obeys them.
+/// A text that is safe for a terminal: control characters except newlines and tabs are written as `\x1b`. File names
+/// can contain control characters, and a terminal obeys them.
 [[nodiscard]] GRADUS_COLD inline std::string printable(std::string_view from) {
   std::string result;
   result.reserve(from.size());
