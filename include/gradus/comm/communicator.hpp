@@ -130,8 +130,8 @@ concept has_failure = requires(C& communicator, std::string_view reason) {
 ///   10. `time_limit()` and `set_time_limit(std::chrono::milliseconds)`: how long a later wait takes at most; 2 minutes
 ///      by default;
 ///   11. `fail(reason)` does not throw and reports to every other rank that this one has failed. Pending and later
-///      waits of all ranks on this communicator and its duplicates throw communication_error with the rank and the reason. An
-///      operation that can complete may complete;
+///      waits of all ranks on this communicator and its duplicates throw communication_error with the rank and the
+///      reason. An operation that can complete may complete;
 ///   12. when a rank destroys its communicator, other ranks that wait for its part in a collective or a message throw
 ///      communication_error with that rank; messages that it has sent before can still be received.
 /// It may have `register_memory(std::span<Element>)`, see the function with that name, and, if ranks can access each
