@@ -251,7 +251,7 @@ void check_own_loss() {
     }
   };
   BOOST_CHECK_EXCEPTION(record(), gradus::device_error, [](const gradus::device_error& failure) {
-    return std::string_view{failure.what()}.find("recorded") != std::string_view::npos;
+    return std::string_view{failure.what()}.find("captured") != std::string_view::npos;
   });
 }
 

@@ -262,7 +262,7 @@ void no_rank_leaves_a_barrier_before_all_have_entered(Communicator& world) {
       std::this_thread::sleep_for(3ms);
     }
     // All ranks of a machine share the steady clock.
-    std::array came{static_cast<std::int64_t>(std::chrono::steady_clock::now().time_since_epoch().count())};
+    std::array<std::int64_t, 1> came{std::chrono::steady_clock::now().time_since_epoch().count()};
     comm::barrier(world).wait();
     const std::int64_t left = std::chrono::steady_clock::now().time_since_epoch().count();
     comm::all_reduce(world, came, comm::reduction::maximum).wait();

@@ -104,7 +104,7 @@ class contract_check {
     const auto spread = [](auto& values, const std::string& name) {
       const random_stream stream{18, name};
       for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = static_cast<Element>(stream.normal(static_cast<std::uint64_t>(i)));
+        values[i] = static_cast<Element>(stream.normal(i));
       }
     };
     for (std::size_t k = 0; k < inputs_.size(); ++k) {

@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(when_a_trainer_trains) {
   require_place(__LINE__, "part of evaluate", [&] { static_cast<void>(trainer.evaluate(of_rank_1)); });
   require_place(__LINE__, "evaluate_every", [&] { train::evaluate_every(loader, 0); });
   gradus::comm::self again;
-  train::trainer hasty{net, optim::sgd{.momentum = 0.9}, again};
+  train::trainer hasty{net, optim::sgd{.momentum = 0.9, .weight_decay = 1e-4}, again};
   require_place(__LINE__, "infinite loss", [&] { hasty.fit(loader, {.epochs = 9, .learning_rate = 1e30}); });
 }
 
