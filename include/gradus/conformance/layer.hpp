@@ -37,12 +37,16 @@ class device_array {
   }
 
   void set(const std::vector<Element>& elements) {
-    device_->copy_from_host(memory_.data(), elements.data(), elements.size() * sizeof(Element));
+    if (!elements.empty()) {  // a device need not take null pointers
+      device_->copy_from_host(memory_.data(), elements.data(), elements.size() * sizeof(Element));
+    }
   }
   [[nodiscard]] Element* data() { return reinterpret_cast<Element*>(memory_.data()); }
   [[nodiscard]] std::vector<Element> get() const {
     std::vector<Element> elements(static_cast<std::size_t>(memory_.size()) / sizeof(Element));
-    device_->copy_to_host(elements.data(), memory_.data(), elements.size() * sizeof(Element));
+    if (!elements.empty()) {
+      device_->copy_to_host(elements.data(), memory_.data(), elements.size() * sizeof(Element));
+    }
     return elements;
   }
 
