@@ -176,7 +176,7 @@ void require_same_options(const settings& chosen, gradus::comm::any_communicator
                                       {"device", chosen.device},
                                       {"precision", chosen.precision},
                                       {"winograd", number(int{chosen.winograd})},
-                                      {"recorded step", number(int{chosen.capture_step})},
+                                      {"captured step", number(int{chosen.capture_step})},
                                       {"optimizer", chosen.optimizer},
                                       {"warm-up batches", number(chosen.warmup_batches)},
                                       {"batches", number(chosen.batches)},

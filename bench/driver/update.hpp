@@ -93,7 +93,7 @@ class ranks {
   [[nodiscard]] virtual gradus::comm::any_communicator& group() = 0;
   /// Where this rank stands among those that train.
   [[nodiscard]] virtual gradus::data::shard place() const = 0;
-  /// If this rank is a server alone, serves until the others have left. Returns whether it is.
+  /// If this rank is only a server, serves until the others have left. Returns whether it is.
   virtual bool serve() = 0;
   /// A training on this rank's device. Input and recorder outlive it.
   [[nodiscard]] virtual std::unique_ptr<training> make_training(const settings& chosen, const input_set& input,

@@ -39,21 +39,21 @@ class all_reduce_state;
 /// communicator: comm::mpi asks the MPI library, comm::threads adds in shared memory, comm::collectives<...> follows
 /// the algorithm of your choice.
 ///
-/// The plan is made once, from the parameters alone, and is the same on all ranks: a rank whose next bucket is not
-/// complete lets the others wait for that bucket, and nothing has to be negotiated in a step.
+/// The plan is made once, from the parameters only, and is the same on all ranks: the other ranks wait for a rank whose
+/// next bucket is not complete, and a step needs no negotiation.
 struct all_reduce {
   static constexpr std::string_view name = "all_reduce";
 
-  /// A bucket is closed when it has so many bytes. 0: all gradients travel at once.
+  /// The size at which a bucket is closed, in bytes. 0: all gradients travel at once.
   index_t bucket_bytes = 25 * 1024 * 1024;
   /// The same for the bucket that is complete first.
   index_t first_bucket_bytes = 1024 * 1024;
   /// A thread moves the communication forward during backward. Without it buckets travel after backward.
   bool overlap = true;
-  /// Longer buckets travel in parts of at most so many bytes, which those that are more urgent overtake. 0: a bucket is
+  /// Longer buckets travel in parts of at most this many bytes, which more urgent parts overtake. 0: a bucket is
   /// one part.
   index_t partition_bytes = 0;
-  /// A part begins to travel when at most so many bytes of gradients are then under way, or none but its own: little
+  /// A part begins to travel if at most this many bytes of gradients are then under way, or only its own: little
   /// credit lets `order` decide more, much keeps the network busy.
   index_t credit_bytes = 64 * 1024 * 1024;
   /// The next forward pass waits for a layer's parameters when it comes to the layer, not for all of them: transfers go

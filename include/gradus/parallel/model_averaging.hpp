@@ -26,7 +26,7 @@ class model_averaging_state;
 }  // namespace detail
 
 /// Local SGD: every rank makes its own steps with the mean gradient of its own examples, and the ranks average their
-/// weights every so many steps, or once an epoch. NOT the algorithm of the synchronous strategies: between averages the
+/// weights every few steps, or once an epoch. NOT the algorithm of the synchronous strategies: between averages the
 /// ranks have different weights, and the result depends on the number of ranks. With an average after every step it is
 /// the update of one process, if the rule is linear in the gradients (sgd).
 ///
@@ -40,7 +40,7 @@ struct model_averaging {
   /// Steps between averages; 0: once an epoch. The end of an epoch averages too, so that what is evaluated is one
   /// model.
   int every_steps = 0;
-  /// So many steps are synchronous first: the ranks' gradients are summed and all make the same update.
+  /// Number of synchronous steps at the beginning: the ranks' gradients are summed and all make the same update.
   int synchronous_steps = 0;
 
   template <class Element, class Communicator>

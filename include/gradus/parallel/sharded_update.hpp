@@ -36,7 +36,7 @@ class scattered_update;
 
 }  // namespace detail
 
-/// As all_reduce, but each rank sums and updates a block of the parameters alone, and hands the new values to the
+/// As all_reduce, but each rank sums and updates only its shard of the parameters, and sends the new values to the
 /// others (S. Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, stage 1;
 /// Y. Xu et al., Automatic cross-replica sharding of weight update in data-parallel training, 2020). The weights are
 /// those of all_reduce.
@@ -49,7 +49,7 @@ class scattered_update;
 ///
 /// With other communicators a bucket's gradients are reduced and scattered behind backward, and its values gathered
 /// after the update: the same bytes travel as in an all-reduce by a ring, but half of them are not hidden, and
-/// all_reduce is faster over a network. After a step gradients are sums in this rank's block alone. So is the state of
+/// all_reduce is faster over a network. After a step gradients are sums only in this rank's shard. So is the state of
 /// the rule, until the end of the epoch, when all ranks get the state of all: callbacks of epochs may write
 /// checkpoints.
 ///

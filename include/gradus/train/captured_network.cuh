@@ -27,12 +27,12 @@ namespace gradus::train {
 ///   train::captured_network recorded{net};
 ///   train::trainer trainer{recorded, optim::sgd{.momentum = 0.9}, communicator};
 ///
-/// The first full batch is trained on as ever, the second is recorded, and later ones are launched; they are copied to
-/// memory of this object. Smaller batches, and those that are taken in parts, are trained on as ever. The results are
+/// The first full batch runs eagerly, the second is captured into a CUDA graph, and later ones replay it; they are
+/// copied to memory of this object. Smaller batches, and those that run in micro-batches, run eagerly. The results are
 /// those of the network.
 ///
-/// Strategy and update come after the graph, so any of them will do; what they do while backward goes on, they
-/// do when it has been launched. An observer is told of all layers before the launch, and of the whole step as the
+/// Strategy and update come after the graph, so any of them can be used. Their work during backward runs after
+/// the launch. Hooks are called for all layers before the launch, and for the whole step as the
 /// forward pass of the last one. The network must outlive it, and is the one to ask for anything else.
 template <class Network>
 class captured_network {

@@ -25,7 +25,7 @@ struct run_information {
   index_t parameters = 0;
 };
 
-/// One step. The loss is that of this rank alone: a step costs no communication for its report.
+/// One step. The loss is that of this rank only: a report needs no communication.
 struct step_report {
   int epoch = 0;              ///< from 0
   index_t step_in_epoch = 0;  ///< from 0

@@ -164,7 +164,7 @@ class step_tracer final : public step_end {
       last_ = now;
     }
   }
-  /// What of it is the update rule, or a wait, is recorded inside.
+  /// The update rule and waits are recorded inside it.
   void put_exchange(std::int64_t began, std::int64_t least) {
     if (elsewhere_) {
       put_if_long("wait", began, trace::category::wait, "servers", least);
@@ -360,7 +360,7 @@ class traced_set {
   [[nodiscard]] trace::scope watch_batch() const { return watch("batch"); }
   /// Called by each thread that reads examples of a batch; the result lives until it has read its part.
   [[nodiscard]] trace::scope watch_reader() const { return watch("read"); }
-  /// Called by a thread that waits for so many bytes of a batch on their way to a device.
+  /// Called by a thread that waits for `bytes` bytes of a batch that are copied to a device.
   [[nodiscard]] trace::scope watch_copy(std::size_t bytes) const {
     return {*recorder_, trace::category::copy, "batch to the device", {}, static_cast<std::int64_t>(bytes)};
   }

@@ -161,7 +161,7 @@ class trainer final : public detail::trainer_base<Network> {
 
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
-  /// servers do; whole at the end of epochs alone where ranks update parts and exchange messages (sharded_update).
+  /// servers do. Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
   [[nodiscard]] typename Update::template state<element, device>& update_state() {
     strategy_.fetch_state();
     return rule_.state();

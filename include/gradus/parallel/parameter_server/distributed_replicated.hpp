@@ -34,8 +34,8 @@ class distributed_replicated_state;
 }  // namespace detail
 
 /// Every worker keeps a copy of the variables, servers hold the master and the optimizer's state. The gradients of the
-/// workers of a node are added by the first of them, which alone speaks with the servers, and hands their values to the
-/// others: a node's gradients and values cross the network once, however many workers it has.
+/// workers of a node are added by the first of them. Only this one exchanges messages with the servers, and it gives
+/// the values to the others: a node's gradients and values cross the network once, however many workers it has.
 ///
 /// A communicator that knows its nodes, comm::hierarchical, adds and hands out by its local one, e.g. in shared memory;
 /// servers on ranks of their own are then nodes of their own. With any other a node's ranks exchange messages.
@@ -45,7 +45,7 @@ class distributed_replicated_state;
 /// survive lost workers a node is lost as a whole, and a push is the mean over a node's examples if all nodes have as
 /// many workers. Synchronous, it is the update of one process.
 ///
-/// A rank that is a server alone calls `serve`, as with parameter_server.
+/// A rank that is only a server calls `serve`, as with parameter_server.
 struct distributed_replicated {
   static constexpr std::string_view name = "distributed_replicated";
 
@@ -246,7 +246,7 @@ class distributed_replicated_state final : public server_strategy<Element> {
 
 static_assert(gradient_strategy<distributed_replicated>);
 
-/// As serve of parameter_server, for a rank that is a server alone.
+/// As serve of parameter_server, for a rank that is only a server.
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const distributed_replicated& options,
                                  error_location where = error_location::current()) {

@@ -16,7 +16,7 @@ namespace gradus::parallel {
 enum class server_mode : unsigned char {
   /// One optimizer step with the mean over the workers: the update that one process would make of the whole batch.
   synchronous,
-  /// Each push is applied at once, as a step of its own with the mean over the worker's own examples; nobody waits for
+  /// Each push is applied at once, as a step of its own with the mean over the worker's own examples; no rank waits for
   /// others. The result depends on the order in which pushes come.
   asynchronous,
   /// As asynchronous, but a worker waits while it is more than `staleness_bound` steps ahead of the slowest one (the

@@ -54,7 +54,7 @@ class parameter_server_state;
 /// time: gradients behind backward, values as servers have made them.
 ///
 /// Servers are ranks of their own, the last ones, or stand beside workers on the first ranks (`colocate`), in the
-/// thread that carries the rank's messages. A rank that is a server alone calls `serve`; all others make a trainer:
+/// thread that carries the rank's messages. A rank that is only a server calls `serve`; all others make a trainer:
 ///
 /// @code
 ///   const parallel::parameter_server servers{.servers = 1};
@@ -70,7 +70,7 @@ class parameter_server_state;
 /// `synchronous` computes the update that one process would compute on the batches of all workers, to rounding, with
 /// any rule, number of servers and placement; server_mode has the others. The trainer's reports are those of all
 /// workers, but in modes in which a worker may be lost (asynchronous, bounded staleness, backup workers) they are each
-/// worker's own, because nobody waits for the others.
+/// worker's own, because no worker waits for the others.
 ///
 /// A server adds what comes in the order of the workers, one optimizer step a part. It keeps a buffer of its variables
 /// for each worker. The optimizer's state is not in trainer.update_state().
@@ -78,7 +78,7 @@ class parameter_server_state;
 /// Who is missing: a rank that has not come within the time limit of the communicator is named on all ranks, with the
 /// operation and the variable. With backup workers, bounded staleness or asynchronous pushes a worker that is silent
 /// for three quarters of the limit is counted as lost, and the others go on; a server must not be lost. Under MPI a job
-/// that has lost a process cannot be finalised: it ends by MPI_Abort when all is done, see mpi_environment.
+/// that has lost a process cannot finalize MPI: it ends by MPI_Abort when all is done, see mpi_environment.
 struct parameter_server {
   static constexpr std::string_view name = "parameter_server";
 
@@ -91,7 +91,7 @@ struct parameter_server {
   /// When servers apply gradients and hand out values.
   server_mode mode = server_mode::synchronous;
   /// Of synchronous: a step takes the first (workers - backup_workers) gradients and goes on; later ones are dropped
-  /// (Chen et al., "Revisiting distributed synchronous SGD", 2016). So many workers may die.
+  /// (Chen et al., "Revisiting distributed synchronous SGD", 2016). This many workers may die.
   int backup_workers = 0;
   /// Of bounded_staleness: steps that a worker may be ahead of the slowest.
   int staleness_bound = 0;
@@ -112,7 +112,7 @@ struct parameter_server {
   /// priorities_of_parameters(net.structure(), tic(...)). Those of worker 0 count on servers.
   std::vector<std::size_t> pull_priorities{};
 
-  /// Who is what among so many ranks. @throws configuration_error when it does not fit
+  /// The roles of `ranks` ranks. @throws configuration_error if the options need another number
   [[nodiscard]] GRADUS_COLD roles roles_among(int ranks) const {
     if (who.workers.empty() && who.servers.empty()) {
       return roles_of(ranks, servers, colocate);
@@ -288,7 +288,7 @@ class parameter_server_state final : public server_strategy<Element> {
     if (who.worker_index(communicator.rank()) < 0 && !may_stand_by) {
       raise<configuration_error>("parallel::parameter_server", {"a worker, of ", who.describe()},
                                  {"rank ", communicator.rank()},
-                                 "a rank that is a server alone calls parallel::serve and makes no trainer");
+                                 "a rank that is only a server calls parallel::serve and makes no trainer");
     }
     return who;
   }
@@ -327,14 +327,14 @@ class parameter_server_state final : public server_strategy<Element> {
 
 static_assert(gradient_strategy<parameter_server>);
 
-/// Serves until all workers have left or are lost: for a rank that is a server alone, while the others train. It learns
+/// Serves until all workers have left or are lost: for a rank that is only a server, while the others train. It learns
 /// from worker 0 which parameters there are, and compares plan and rule with all ranks.
 ///
 /// @tparam Element  of the network's parameters
 /// @param rule  an update rule, or an optim::parameter_update<Element> whose rule is known when the program runs
 /// @return  what the server has done
 /// @throws configuration_error when options make no sense, or ranks differ
-/// @throws communication_error when a rank fails, does not come and cannot be done without, or nobody is heard of
+/// @throws communication_error if a rank fails, a rank that is needed does not come, or no rank sends anything
 ///         within twice the time limit
 template <class Element, class Communicator, class Rule>
 GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, const parameter_server& options,
@@ -343,7 +343,7 @@ GRADUS_COLD server_summary serve(Communicator& communicator, const Rule& rule, c
     const roles who = options.roles_among(communicator.size());
     const int server = who.server_index(communicator.rank());
     if (server < 0 || who.worker_index(communicator.rank()) >= 0) {
-      raise<configuration_error>("parallel::serve", {"a server alone, of ", who.describe()},
+      raise<configuration_error>("parallel::serve", {"a rank that is only a server, of ", who.describe()},
                                  {"rank ", communicator.rank()}, "workers make a trainer");
     }
     detail::messages_on<Communicator> channel{communicator.duplicate()};

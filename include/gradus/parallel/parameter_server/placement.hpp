@@ -82,7 +82,7 @@ struct placement {
     return static_cast<double>(total_bytes()) / static_cast<double>(server_bytes.size());
   }
   /// Seconds that a step takes at least: the busiest server receives its gradients from every worker while it sends its
-  /// values to every worker, over a link of so many bytes a second in each direction; and every worker sends and
+  /// values to every worker, over a link of the given bytes per second in each direction; and every worker sends and
   /// receives all of them.
   [[nodiscard]] double step_seconds(int workers, double bytes_per_second) const noexcept {
     return std::max(static_cast<double>(workers) * static_cast<double>(busiest_bytes()),
@@ -95,7 +95,7 @@ struct placement_options {
   placement_policy policy = placement_policy::partitioned;
   /// Of `partitioned`: no part is cut smaller.
   index_t least_part_bytes = 64 * 1024;
-  /// Of `partitioned`: about so many parts a server.
+  /// Of `partitioned`: the approximate number of parts per server.
   int parts_per_server = 8;
 };
 

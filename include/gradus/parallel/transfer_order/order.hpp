@@ -34,7 +34,7 @@ inline constexpr ticks never = std::numeric_limits<ticks>::max();
 
 /// What TAC compares, lexicographically.
 ///
-/// With P the time of the computations that a transfer alone unlocks, M its own time, and M+ the least communication
+/// With P the time of the computations that only this transfer unlocks, M its own time, and M+ the least communication
 /// that unlocks a computation which waits for it and others, the paper puts A before B if min(P_B, M_A) < min(P_A,
 /// M_B), and if these are equal the one with the smaller M+. That is no strict weak order: ties are not transitive. The
 /// inequality is Johnson's rule for two machines ("Optimal two- and three-stage production schedules with setup times

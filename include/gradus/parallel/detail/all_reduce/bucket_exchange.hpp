@@ -44,9 +44,9 @@ class bucket_exchange {
   struct settings {
     bool overlap = true;       ///< with a thread
     bool late = false;         ///< buckets may still be taken when the next step has begun
-    index_t credit_bytes = 0;  ///< under way at most; a part alone may be longer
+    index_t credit_bytes = 0;  ///< under way at most; a single part may be longer
     index_t element_bytes = 1;
-    std::chrono::microseconds longest_pause{2000};  ///< of the thread, between looks at what is under way
+    std::chrono::microseconds longest_pause{2000};  ///< of the thread, between two polls
   };
 
   /// @param parts  of all buckets, in the order in which they travel
@@ -81,7 +81,7 @@ class bucket_exchange {
   [[nodiscard]] std::span<const part> parts() const noexcept { return {parts_.data(), parts_.size()}; }
   [[nodiscard]] const settings& options() const noexcept { return options_; }
 
-  /// The gradients of so many more segments are complete, in their order.
+  /// The gradients of `count` more segments are complete, in their order.
   GRADUS_COLD void segments_ready(std::size_t count) {
     all_taken_ = false;
     const std::size_t ready = ready_.load(std::memory_order_relaxed) + count;
@@ -202,9 +202,8 @@ class bucket_exchange {
     }
   }
 
-  /// One look moves a few kilobytes of a message that comes through a socket. So it looks again as long as a look takes
-  /// long enough to have moved something: looks at nothing are most of what the thread costs. True if a part is under
-  /// way.
+  /// One poll moves a few kilobytes of a message that comes through a socket. So it polls again as long as a poll takes
+  /// long enough to have moved something: empty polls dominate the thread's cost. True if a part is under way.
   bool move_while_data_flows() noexcept {
     constexpr std::chrono::microseconds look_at_nothing{10};
     constexpr std::chrono::microseconds shortest_pause{200};
@@ -224,7 +223,7 @@ class bucket_exchange {
     return true;
   }
 
-  /// True if a part is under way that has to be looked at again. What goes wrong is thrown by wait_next.
+  /// True if a part is under way that has to be polled again. What goes wrong is thrown by wait_next.
   /// @pre the mutex is held
   GRADUS_COLD bool move_forward() noexcept {
     if (failure_ != nullptr) {

@@ -28,8 +28,8 @@
 
 namespace gradus::parallel::detail {
 
-/// Pauses of a thread that polls. A look moves a few kilobytes of what comes through a socket, and completes nothing
-/// for many looks: so at first the thread only gives its processor away, and sleeps when nothing has come for a while.
+/// Pauses of a thread that polls. A poll moves a few kilobytes of a message that comes through a socket, and many polls
+/// complete nothing. So the thread first only yields its processor, and sleeps when nothing has come for a while.
 class polling_pause {
  public:
   void moved() noexcept { idle_ = 0; }
@@ -46,8 +46,8 @@ class polling_pause {
   int idle_ = 0;
 };
 
-/// Serves until all workers have left or are lost: what a rank does that is a server alone.
-/// @throws communication_error when a rank fails or no worker is heard of within the time limit
+/// Serves until all workers have left or are lost: the work of a rank that is only a server.
+/// @throws communication_error if a rank fails or no worker sends anything within the time limit
 GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& channel) {
   try {
     polling_pause rest;
@@ -74,7 +74,7 @@ GRADUS_COLD inline void serve_to_the_end(server_loop& loop, message_channel& cha
 /// program computes.
 class server_exchange {
  public:
-  /// @param server  none: the rank is a worker alone
+  /// @param server  null: the rank is only a worker
   /// @pre what is referred to outlives it
   server_exchange(server_links& links, worker_side& worker, server_loop* server, std::size_t segments, bool staged)
       : links_{&links},
@@ -112,7 +112,7 @@ class server_exchange {
     }
   }
 
-  /// So many more segments have their gradients.
+  /// The gradients of `count` more segments are complete.
   void segments_ready(std::size_t count) noexcept {
     ready_.fetch_add(count, std::memory_order_release);
     if (server_ == nullptr) {

@@ -265,7 +265,7 @@ class server_loop {
     return moved;
   }
 
-  /// A step with the first so many whole pushes; those that come later are dropped.
+  /// A step with the first whole pushes that a step needs; later ones are dropped.
   bool update_with_the_first() {
     bool moved = false;
     std::size_t complete = 0;
@@ -433,7 +433,7 @@ class server_loop {
     return moved;
   }
 
-  /// Nothing has moved: is somebody missing?
+  /// Nothing has moved: checks whether a rank is missing.
   void look_at_time() {
     if (settings_.survives_lost_workers()) {
       for (server_client& each : clients_) {

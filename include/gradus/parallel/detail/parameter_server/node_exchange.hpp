@@ -57,9 +57,9 @@ template <has_nodes Communicator>
   return nodes;
 }
 
-/// The workers of one node, of which the first leads. Who waits for another's help waits longer than the other does, so
-/// that all are told what is really missing: the leader waits for its node for half the time limit, the others for
-/// twice.
+/// The workers of one node, of which the first leads. A rank that needs another one waits longer than that one does, so
+/// that all ranks report the rank that is missing: the leader waits for its node for half the time limit, the others
+/// for twice the limit.
 /// Messages between any two: the leader adds the gradients in the order of the workers.
 template <class Element, class Communicator>
 class node_exchange {

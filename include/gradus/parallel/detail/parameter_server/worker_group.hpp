@@ -21,7 +21,7 @@ namespace gradus::parallel::detail {
 /// A star around worker 0: for few bytes, seldom. Sums are added in the order of the workers.
 class worker_group final : public comm::any_communicator {
  public:
-  /// @pre the channel outlives it and is used by nobody else
+  /// @pre the channel outlives it and has no other user
   worker_group(message_channel& channel, const roles& who)
       : any_communicator{who.worker_index(channel.rank()), static_cast<int>(who.workers.size())}, channel_{&channel} {
     for (const int each : who.workers) {

@@ -31,8 +31,8 @@ namespace gradus::parallel::detail {
 
 /// When the gradients of all ranks are complete, each rank goes through its block of the parameters piece by piece: it
 /// sums the gradients of all and updates its values, and writes both to the other ranks. What a piece takes stays in
-/// the cache, and the state of the rule is read and written by one rank alone; the others fetch it when it is asked
-/// for.
+/// the cache, and only one rank reads and writes the state of the rule; the others fetch it when it is
+/// needed.
 ///
 /// Where windows do not reach, as on the pages at the ends of arrays of MPI processes, gradients are summed by
 /// all-reduces and every rank updates all.

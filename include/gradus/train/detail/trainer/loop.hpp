@@ -103,7 +103,7 @@ GRADUS_COLD inline void take_shard(comm::any_communicator& group, void (*take)(v
   try {
     at_call(where, [&] { take(loader, {.rank = group.rank(), .ranks = group.size()}); });
   } catch (const std::exception& failure) {
-    group.fail(failure.what());  // nobody shall wait for this rank
+    group.fail(failure.what());  // so that no rank waits for this one
     throw;
   }
 }
@@ -163,7 +163,7 @@ class loop {
  public:
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_done_; }
 
-  /// The epochs of one call of fit. If one ends in an exception, the other ranks are told.
+  /// The epochs of one call of fit. If one ends in an exception, the other ranks get its message.
   /// @throws configuration_error when options make no sense or ranks differ
   GRADUS_COLD void fit(batches& data, step_end& update, comm::any_communicator& group, const fit_facts& fit,
                        callback_list callbacks) {
@@ -171,7 +171,7 @@ class loop {
     try {
       at_call(fit.where, [&] { run_epochs(data, update, group, fit, callbacks); });
     } catch (const std::exception& failure) {
-      group.fail(failure.what());  // nobody shall wait for this rank
+      group.fail(failure.what());  // so that no rank waits for this one
       throw;
     }
   }

@@ -172,7 +172,7 @@ concept takes_finish = requires(Callback& callback) {
   callback.on_finish();
 };
 
-// Members of these names, if there is one of the name alone.
+// Members of these names, if there is exactly one of the name.
 template <class Callback>
 concept names_on_start = requires {
   &Callback::on_start;

@@ -40,9 +40,9 @@ class step_capture {
         in_parts_{network.structure().examples_at_once() < network.max_batch_size()} {}
 
   /// Whether the batch is one for launch. The first full batch is not: when it is done, memory is taken and algorithms
-  /// are chosen. Smaller batches are not, nor are those with another number of global examples than was recorded, nor
-  /// with another loss scale (the object, not the number, which lies on the device), nor any of a network that takes
-  /// them in parts (compile_options::micro_batch_size), whose losses the host adds.
+  /// are chosen. Smaller batches are not, nor are those with another number of global examples than was captured, nor
+  /// with another loss scale (the object, not the number, which is stored on the device), nor any of a network with
+  /// micro-batches (compile_options::micro_batch_size), whose losses the host adds.
   [[nodiscard]] bool takes(const const_view& images, label_list labels, const nn::step_options& place) noexcept {
     if (in_parts_ || images.extents() != images_.extents() || static_cast<index_t>(labels.size()) != images.extent(0)) {
       return false;
@@ -83,7 +83,7 @@ class step_capture {
  private:
   static Network& checked(Network& network, error_location where) {
     if (!network.compiled()) {
-      raise<configuration_error>("recorded step", "a compiled network", "one that is still being built",
+      raise<configuration_error>("captured step", "a compiled network", "one that is still being built",
                                  "call compile({.max_batch_size = ...}) first", where);
     }
     return network;

@@ -67,7 +67,7 @@ class trainer_base {
                                      .strategy = strategy});
   }
 
-  /// Gives the loader this rank's part of each batch. If it is another one, the other ranks hear of it.
+  /// Gives the loader this rank's part of each batch. If it has another one, the other ranks get the error too.
   /// @throws configuration_error when the loader was made for another part
   template <class Loader>
   GRADUS_COLD static void share_batches(comm::any_communicator& group, Loader& loader, error_location where) {
