@@ -101,7 +101,10 @@ class recorded_operation final : public operation {
 ///   2. a type `entry` of what it keeps of an operation, and `entry begin(channel&, const call_description&,
 ///      std::span<const std::byte> memory)`, where the memory is the larger one of the operation's;
 ///   3. `end(entry&)` and `fail(entry&, std::string_view reason)`, which do not throw, one of which is called once;
-///   4. perhaps `wait_begins(entry&)`: from now on a thread stands still until the operation ends.
+///   4. perhaps `wait_begins(entry&)`: from now on a thread stands still until the operation ends;
+///   5. perhaps `copying(memory)` and `watch_rule()`, see comm/watch.hpp, and the constant `watches_training`, with
+///   which
+///      a trainer records its steps by train::detail::training_watch<Recorder>.
 template <class Communicator, class Recorder = flight_recorder>
 class recorded {
   static_assert(explain_communicator<Communicator>());

@@ -7,11 +7,13 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::bool_constant
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
@@ -98,6 +100,36 @@ concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
   state.update(device, segments, values, gradients, step);
 };
 
+/// What the state of a rule with scales_loss offers: see optim::scaled_loss.
+template <class U, class Element, class Device>
+concept has_scaled_update = has_update_rule_state<U, Element, Device> &&
+    requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
+             Element* values, const Element* gradients, const update_step& step) {
+  { state.scale() } -> std::convertible_to<loss_scale>;
+  state.test(device, segments, gradients);
+  state.finish(device, segments, values, gradients, step);
+  { state.report() } -> std::convertible_to<loss_scale_report>;
+};
+
+// Constants of these names, whatever they are.
+template <class U>
+concept names_elementwise = requires {
+  U::elementwise;
+};
+template <class U>
+concept names_scales_loss = requires {
+  U::scales_loss;
+};
+
+template <class U>
+concept has_constant_elementwise = requires {
+  typename std::bool_constant<U::elementwise>;
+};
+template <class U>
+concept has_constant_scales_loss = requires {
+  typename std::bool_constant<U::scales_loss>;
+};
+
 template <class U, class Element, class Device>
 concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
     requires(typename U::template state<Element, Device>& state) {
@@ -117,12 +149,12 @@ concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
 ///      subset of all: it may be called several times a step, for other parameters each time, with the same
 ///      update_step; it allocates nothing;
 ///   6. `state.visit_buffers(visitor)` calls visitor(name, data, count) for every buffer that a checkpoint must hold.
-/// With `static constexpr bool elementwise = true` it says that an element's update depends on nothing but that
-/// element, its gradient and state: then ranks may update other parts of a parameter each, and parameter servers hold
-/// parts of it. Without, the segments that it is given are whole parameters. Where `update` takes a `const loss_scale&`
-/// as one more argument and divides gradients by it, scaled_loss takes the rule. Semantics (tests/property/optim): what
-/// a step does to a parameter does not depend on which other parameters are in the same call, nor on the number of
-/// threads.
+/// Optional constants, which explain_update_rule checks: with `static constexpr bool elementwise = true` it says that
+/// an element's update depends on nothing but that element, its gradient and state: then ranks may update other parts
+/// of a parameter each, and parameter servers hold parts of it. Without, the segments that it is given are whole
+/// parameters. Where `update` takes a `const loss_scale&` as one more argument and divides gradients by it, scaled_loss
+/// takes the rule. Semantics (tests/property/optim): what a step does to a parameter does not depend on which other
+/// parameters are in the same call, nor on the number of threads.
 template <class U, class Element = float, class Device = cpu>
 concept update_rule =
     std::copyable<U> && has_update_rule_name<U> && has_update_rule_check<U> && has_update_rule_description<U> &&
@@ -152,6 +184,18 @@ consteval bool explain_update_rule() {
   static_assert(has_update_rule_buffers<U, Element, Device>,
                 "gradus: not an update rule: give its state template <class Visitor> void visit_buffers(Visitor&&); "
                 "that calls visitor(name, data, count) for every buffer");
+  static_assert(!names_elementwise<U> || has_constant_elementwise<U>,
+                "gradus: elementwise of the update rule is not a constant: write static constexpr bool elementwise = "
+                "true;");
+  static_assert(!names_scales_loss<U> || has_constant_scales_loss<U>,
+                "gradus: scales_loss of the update rule is not a constant: write static constexpr bool scales_loss = "
+                "true;");
+  static_assert(!scales_loss<U> || has_scaled_update<U, Element, Device>,
+                "gradus: the update rule scales the loss: give its state scale(), test(device, segments, gradients), "
+                "finish(device, segments, values, gradients, step) and report(), as optim::scaled_loss does");
+  static_assert(names_scales_loss<U> || !has_scaled_update<U, Element, Device>,
+                "gradus: the scale of the update rule's state would never be asked for: write static constexpr bool "
+                "scales_loss = true; in the rule");
   return true;
 }
 

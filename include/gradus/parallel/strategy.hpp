@@ -86,7 +86,7 @@ class strategy {
   strategy& operator=(const strategy&) = delete;
   virtual ~strategy() = default;
 
-  /// The plan as text: ranks whose texts differ cannot work together, and are told so.
+  /// The plan as text: ranks compare it, and those whose texts differ are refused.
   [[nodiscard]] virtual std::string describe() const = 0;
 
   /// Makes the parameters' values those of rank 0 on every rank. Called by all ranks, once.

@@ -82,7 +82,7 @@ class step_trainer final : public detail::trainer_base<Network> {
 
 namespace detail {
 
-/// A fit of which somebody records the parts.
+/// A fit whose parts are recorded.
 struct watched_fit {
   /// Calls watch(end, loader, callbacks, fit), which calls fit(end, loader, callbacks) with what it puts in their
   /// places.
