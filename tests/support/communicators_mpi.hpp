@@ -21,6 +21,8 @@
 
 namespace communicator_tests {
 
+namespace comm = gradus::comm;
+
 /// What follows `name` on the command line; empty if nothing does.
 inline std::string argument_of(const char* name, int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {

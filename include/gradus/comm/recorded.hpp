@@ -101,7 +101,9 @@ class recorded_operation final : public operation {
 ///   2. a type `entry`, its state for an operation, and `entry begin(channel&, const call_description&,
 ///      std::span<const std::byte> memory)`, where `memory` is the larger buffer of the operation;
 ///   3. `end(entry&)` and `fail(entry&, std::string_view reason)`, which do not throw; one of them is called once;
-///   4. optionally `wait_begins(entry&)`: from now on a thread waits until the operation ends.
+///   4. optionally `wait_begins(entry&)`: from now on a thread waits until the operation ends;
+///   5. optionally `copying(memory)` and `watch_rule()`, see comm/watch.hpp, and the constant `watches_training`, with
+///      which a trainer records its steps.
 template <class Communicator, class Recorder = flight_recorder>
 class recorded {
   static_assert(explain_communicator<Communicator>());

@@ -51,14 +51,44 @@ struct constant {
 ///
 /// A type S models `learning_rate_schedule` when it is copy constructible and, for a `const S& schedule`,
 ///   1. `schedule(epoch)` returns the learning rate as a double; `epoch` is the number of passes over the training set
-///   so
-///      far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
+///      so far, with its fraction: 2.5 is the middle of the third epoch. Equal epochs give equal rates.
 /// Optional: `schedule.check()` throws configuration_error for invalid values; `schedule.description()` returns a text
-/// that identifies the schedule, which ranks compare before the first step.
+/// that identifies the schedule, which ranks compare before the first step. An optional
+/// member that cannot be called for a `const S&` does not compile.
 template <class S>
 concept learning_rate_schedule = std::copy_constructible<S> && requires(const S& schedule, double epoch) {
   { schedule(epoch) } -> std::convertible_to<double>;
 };
+
+template <class S>
+concept has_schedule_check = requires(const S& schedule) {
+  schedule.check();
+};
+template <class S>
+concept has_schedule_description = requires(const S& schedule) {
+  std::string{schedule.description()};
+};
+
+// Members of these names, if there is one of the name only.
+template <class S>
+concept names_schedule_check = requires {
+  &S::check;
+};
+template <class S>
+concept names_schedule_description = requires {
+  &S::description;
+};
+
+/// Says which optional member of a schedule would never be called. Always true when it compiles.
+template <class S>
+consteval bool explain_learning_rate_schedule() {
+  static_assert(!names_schedule_check<S> || has_schedule_check<S>,
+                "gradus: the check of the learning-rate schedule would never be called: write void check() const;");
+  static_assert(!names_schedule_description<S> || has_schedule_description<S>,
+                "gradus: the description of the learning-rate schedule would never be called: write std::string "
+                "description() const;");
+  return true;
+}
 
 /// A value that stores any learning-rate schedule: `schedule rate = cosine{.initial = 0.1, .epochs = 90};`
 class schedule {
@@ -93,7 +123,7 @@ class schedule {
     explicit holder(S rates) : rates_{std::move(rates)} {}
     [[nodiscard]] double rate(double epoch) const override { return static_cast<double>(rates_(epoch)); }
     [[nodiscard]] GRADUS_COLD std::string description() const override {
-      if constexpr (requires { std::string{rates_.description()}; }) {
+      if constexpr (has_schedule_description<S>) {
         return std::string{rates_.description()};
       } else {
         return "user-defined";
@@ -104,10 +134,12 @@ class schedule {
 
   template <class S>
   static std::shared_ptr<const base> make(S&& rates) {
-    if constexpr (requires { rates.check(); }) {
+    using kept = std::remove_cvref_t<S>;
+    static_assert(explain_learning_rate_schedule<kept>());
+    if constexpr (has_schedule_check<kept>) {
       rates.check();
     }
-    return std::make_shared<const holder<std::remove_cvref_t<S>>>(std::forward<S>(rates));
+    return std::make_shared<const holder<kept>>(std::forward<S>(rates));
   }
 
   std::shared_ptr<const base> self_;  // immutable, so copies share it

@@ -7,12 +7,15 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::bool_constant
 
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/finite.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/loss_scale.hpp"
 #include "gradus/device/cpu.hpp"
+#include "gradus/optim/loss_scale_report.hpp"
 #include "gradus/optim/segment.hpp"
 #include "gradus/optim/update_step.hpp"
 
@@ -103,6 +106,36 @@ concept has_update_rule_update = has_update_rule_state<U, Element, Device> &&
   state.update(device, segments, values, gradients, step);
 };
 
+/// What the state of a rule with scales_loss offers: see optim::scaled_loss.
+template <class U, class Element, class Device>
+concept has_scaled_update = has_update_rule_state<U, Element, Device> &&
+    requires(typename U::template state<Element, Device>& state, Device& device, std::span<const segment> segments,
+             Element* values, const Element* gradients, const update_step& step) {
+  { state.scale() } -> std::convertible_to<loss_scale>;
+  state.test(device, segments, gradients);
+  state.finish(device, segments, values, gradients, step);
+  { state.report() } -> std::convertible_to<loss_scale_report>;
+};
+
+// Constants of these names, whatever they are.
+template <class U>
+concept names_elementwise = requires {
+  U::elementwise;
+};
+template <class U>
+concept names_scales_loss = requires {
+  U::scales_loss;
+};
+
+template <class U>
+concept has_constant_elementwise = requires {
+  typename std::bool_constant<U::elementwise>;
+};
+template <class U>
+concept has_constant_scales_loss = requires {
+  typename std::bool_constant<U::scales_loss>;
+};
+
 /// A requirement of `update_rule`: U has a state with visit_buffers(visitor).
 template <class U, class Element, class Device>
 concept has_update_rule_buffers = has_update_rule_state<U, Element, Device> &&
@@ -158,6 +191,18 @@ consteval bool explain_update_rule() {
   static_assert(has_update_rule_buffers<U, Element, Device>,
                 "gradus: not an update rule: give its state template <class Visitor> void visit_buffers(Visitor&&); "
                 "that calls visitor(name, data, count) for every buffer");
+  static_assert(!names_elementwise<U> || has_constant_elementwise<U>,
+                "gradus: elementwise of the update rule is not a constant: write static constexpr bool elementwise = "
+                "true;");
+  static_assert(!names_scales_loss<U> || has_constant_scales_loss<U>,
+                "gradus: scales_loss of the update rule is not a constant: write static constexpr bool scales_loss = "
+                "true;");
+  static_assert(!scales_loss<U> || has_scaled_update<U, Element, Device>,
+                "gradus: the update rule scales the loss: give its state scale(), test(device, segments, gradients), "
+                "finish(device, segments, values, gradients, step) and report(), as optim::scaled_loss does");
+  static_assert(names_scales_loss<U> || !has_scaled_update<U, Element, Device>,
+                "gradus: the scale of the update rule's state would never be asked for: write static constexpr bool "
+                "scales_loss = true; in the rule");
   return true;
 }
 

@@ -12,9 +12,11 @@
 #include <span>         // std::span
 #include <string>       // std::string
 #include <string_view>  // std::string_view
+#include <type_traits>  // std::is_same_v
 #include <utility>      // std::move
 
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/reduction.hpp"
 #include "gradus/comm/watch.hpp"
 #include "gradus/core/bfloat16.hpp"
 #include "gradus/core/config.hpp"
@@ -92,7 +94,7 @@ class rounded_gradients_on final : public gradient_channel {
   static constexpr index_t block = 256;
 
   static void to_wire(const float* source, Wire* target, std::size_t count) noexcept {
-    if constexpr (requires { narrow(source, target, count); }) {
+    if constexpr (std::is_same_v<Wire, float16>) {  // by instructions, where there are some
       narrow(source, target, count);
     } else {
       for (std::size_t i = 0; i < count; ++i) {
@@ -102,7 +104,7 @@ class rounded_gradients_on final : public gradient_channel {
   }
 
   static void to_float(const Wire* source, float* target, std::size_t count) noexcept {
-    if constexpr (requires { widen(source, target, count); }) {
+    if constexpr (std::is_same_v<Wire, float16>) {
       widen(source, target, count);
     } else {
       std::copy(source, source + count, target);

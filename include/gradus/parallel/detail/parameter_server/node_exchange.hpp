@@ -28,9 +28,20 @@ concept has_nodes = requires(Communicator& communicator) {
   communicator.whole().rank();
 };
 
+template <class Communicator>
+concept names_nodes = requires {
+  &Communicator::local;
+}
+|| requires {
+  &Communicator::whole;
+};
+
 /// The communicator among all ranks.
 template <class Communicator>
 [[nodiscard]] auto& whole_of(Communicator& communicator) noexcept {
+  static_assert(!names_nodes<Communicator> || has_nodes<Communicator>,
+                "gradus: the nodes of this communicator would not be used: give it both local(), the communicator of "
+                "this rank's node, and whole(), that of all ranks");
   if constexpr (has_nodes<Communicator>) {
     return communicator.whole();
   } else {
