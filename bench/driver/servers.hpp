@@ -30,7 +30,7 @@ step_end make_server_end(Communicator& communicator, const settings& chosen, con
                          gradus::cpu& device, trained_parameters trained, const any_rule& rule,
                          const transfer_plan& plan);
 
-/// Called by all ranks that are servers alone.
+/// Called by all ranks that are only servers.
 template <class Communicator>
 void serve_to_the_end(Communicator& communicator, const settings& chosen, const std::vector<int>& node_of_rank,
                       const any_rule& rule);

@@ -71,7 +71,7 @@ struct settings {
   int threads = 0;                 // of a rank; 0: the processors divided by the ranks of this machine
   std::string device = "cpu";      // or cuda
   std::string precision = "fp32";  // of the values between layers and of products: also tf32, bf16 or fp16
-  bool winograd = true;            // of a CPU: convolutions by minimal filtering where that is faster
+  bool winograd = true;            // of a CPU: Winograd convolutions where they are faster
   bool capture_step = false;       // forward, loss and backward are launched as one graph
   // Input and output
   std::string data_dir;   // empty: synthetic images

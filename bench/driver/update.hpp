@@ -37,7 +37,7 @@ struct any_rule {
   static constexpr bool elementwise = true;  // lars is refused where parameters are parted: see plan.cpp
 
   const settings* chosen = nullptr;
-  double* seconds = nullptr;  // null: nobody asks
+  double* seconds = nullptr;  // null: not measured
 
   /// The optimizer's name and hyper-parameters in one text.
   [[nodiscard]] std::string description() const;
@@ -139,7 +139,7 @@ class ranks {
   [[nodiscard]] virtual gradus::comm::any_communicator& group() = 0;
   /// Where this rank stands among those that train.
   [[nodiscard]] virtual gradus::data::shard place() const = 0;
-  /// If this rank is a server alone, serves until the others have left. Returns whether it is.
+  /// If this rank is only a server, serves until the other ranks have left. Returns whether it is only a server.
   virtual bool serve(const any_rule& rule) = 0;
   /// A training on this rank's device. Input and recorder outlive it.
   [[nodiscard]] virtual std::unique_ptr<training> make_training(const settings& chosen, const input_set& input,
@@ -172,7 +172,7 @@ step_end make_end_of(Communicator& communicator, Device& device, trained_paramet
 }
 
 /// A step's end of a strategy over a communicator. Both outlive it. Training in float16 scales its loss.
-/// @param recorder  is told what the parts of the gradients are called; null: nobody is
+/// @param recorder  receives the names of the gradient buckets; null: they are not recorded
 template <class Communicator, class Device, class Strategy>
 step_end make_end(Communicator& communicator, Device& device, trained_parameters trained, const any_rule& rule,
                   const Strategy& options, gradus::trace::recorder* recorder = nullptr) {
