@@ -51,7 +51,7 @@ struct training {
         net{bench::make_network(device, what.model)} {}
 };
 
-/// Returns when all ranks have arrived. Ranks sleep between polls: a processor that polls without pause slows the other.
+/// Returns when all ranks have arrived. They sleep between polls: a processor that polls without pause slows the other.
 template <class Communicator>
 void meet_asleep(Communicator& ranks) {
   gradus::comm::request all = gradus::comm::barrier(ranks);
