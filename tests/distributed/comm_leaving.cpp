@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that have done their part may leave at any time: what they have sent still arrives, and nobody fails.
+// Ranks that have done their part may leave at any time: their messages still arrive, and no rank fails.
 #include <algorithm>
 #include <chrono>
 #include <numeric>

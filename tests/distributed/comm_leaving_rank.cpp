@@ -74,7 +74,7 @@ void train(comm::mpi_environment& environment) {
   }
 }
 
-/// The exception is caught where the communicator was made, and nobody says why it was thrown.
+/// The exception is caught where the communicator was made, and no rank reports why it was thrown.
 template <class Communicator>
 void leave_by_exception(const comm::mpi_environment& environment, Communicator first) {
   try {
