@@ -4,7 +4,7 @@
 # gradus::gradus; its headers are installed in any case. The consumer decides: this file is read by the source tree and
 # by the installed package.
 
-# Modules for find_package that CMake does not have lie beside this file.
+# Modules for find_package that CMake does not have are in the folder of this file.
 set(gradus_find_modules "${CMAKE_CURRENT_LIST_DIR}")
 
 # gradus_add_component(<name> [GLOBAL])

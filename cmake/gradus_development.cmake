@@ -25,7 +25,7 @@ function(gradus_optimize_for_tests target)
   endif()
 endfunction()
 
-# gradus_mpi_command(<variable> <ranks>): the words that start a program on so many ranks, here and as root too.
+# gradus_mpi_command(<variable> <ranks>): the words that start a program on <ranks> ranks, here and as root too.
 function(gradus_mpi_command variable ranks)
   set(${variable}
       ${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

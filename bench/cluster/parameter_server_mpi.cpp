@@ -102,7 +102,7 @@ void add_options(CLI::App& app, settings& chosen) {
   add_number("--time-limit", chosen.time_limit, 1, 86'400, "of lost_worker: seconds until a rank counts as lost");
 }
 
-/// @throws configuration_error when the options do not fit to so many ranks
+/// @throws configuration_error when the options do not fit the number of ranks
 void check(const settings& chosen, int ranks) {
   bench::require_network(chosen.model);
   const parallel::parameter_server options = chosen.options(parallel::placement_policy::partitioned);

@@ -51,7 +51,7 @@ struct training {
         net{bench::make_network(device, what.model)} {}
 };
 
-/// Returns when all ranks have come. Those that wait sleep: a processor that looks all the time slows the other.
+/// Returns when all ranks have arrived. They sleep between polls: a processor that polls without pause slows the other.
 template <class Communicator>
 void meet_asleep(Communicator& ranks) {
   gradus::comm::request all = gradus::comm::barrier(ranks);
@@ -74,12 +74,13 @@ double print(Communicator& ranks, const char* name, const std::vector<double>& s
   return found.median;
 }
 
-/// Called by all ranks. Medians of all steps: of one rank alone; of all at the same time without communication, which
-/// is what the machine itself costs; and of all together. The efficiency is the first over each.
+/// Called by all ranks. Prints the medians of all steps: of one rank by itself; of all ranks at the same time without
+/// communication, which shows the cost of sharing the machine; and of all ranks that train together. The efficiency is
+/// the first median divided by each.
 template <class Communicator>
 void measure(Communicator& world, const settings& what) {
   namespace parallel = gradus::parallel;
-  // One epoch of all ranks is `steps` steps, and one of a rank alone as many times longer as there are ranks.
+  // An epoch of all ranks has `steps` steps; an epoch of one rank by itself has `steps` times the number of ranks.
   const gradus::data::image_dataset images =
       bench::make_images(what.model, what.steps * what.model.batch_size_per_rank * world.size());
   gradus::cpu device{{.intra_op_threads = 1}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What the umbrella header alone costs.
+// The compile time of the umbrella header by itself.
 #include <gradus/gradus.hpp>
 
 int main() {}

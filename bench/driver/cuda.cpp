@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What of the measurements on GPUs does not depend on how ranks communicate.
+// The part of the measurements on GPUs that does not depend on how ranks communicate.
 #include "cuda.hpp"
 
 #include <stdexcept>

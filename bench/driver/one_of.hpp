@@ -12,7 +12,7 @@ namespace driver {
 template <class Value>
 using names = std::map<std::string, Value>;
 
-/// Takes a name of the list and nothing else; help and errors show the names alone.
+/// Accepts only names of the list; help and errors show only the names.
 template <class Value>
 CLI::Validator one_of(const names<Value>& all) {
   std::string text;

@@ -11,8 +11,8 @@ namespace driver {
 /// Measures on chosen.ranks ranks in threads of this process.
 void measure_on_threads(const settings& chosen);
 
-/// Measures on the ranks of the job, or if that has one alone, on chosen.ranks ranks in threads; all ranks end at once
-/// if one of them has a command line that it cannot follow. Returns the exit status.
+/// Measures on the ranks of the job, or, if the job has only one rank, on chosen.ranks ranks in threads. All ranks end
+/// at once if one of them has a command line that it cannot follow. Returns the exit status.
 int run_under_mpi(int& argc, char**& argv, const settings& chosen, gradus::comm::command_line own);
 
 /// A command line that is refused.

@@ -31,7 +31,7 @@ struct input_comparison {
   [[nodiscard]] double overhead() const noexcept { return synthetic > 0 ? (synthetic - real) / synthetic : 0; }
 };
 
-/// Runs this program once more, on so many ranks, with other options at the end, and reads what it found.
+/// Runs this program once more, on the given number of ranks, with other options at the end, and reads its results.
 class runner {
  public:
   runner(const settings& chosen, int argc, char** argv);
@@ -58,7 +58,7 @@ class runner {
   std::vector<std::string> input_options_;  // --data-dir and --data-name
 };
 
-/// What starts so many processes, as many on each node.
+/// The words that start `ranks` processes, the same number on each node.
 [[nodiscard]] std::vector<std::string> mpiexec_words(int ranks, int nodes);
 
 /// A line of a table of results.

@@ -24,7 +24,7 @@
 
 namespace driver {
 
-/// What a rank needs of its device beside what the library asks for.
+/// The functions of a device that a rank needs besides those that the library requires.
 template <class Device>
 struct device_of;
 

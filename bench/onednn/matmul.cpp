@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Matrix products beside oneDNN's, in one run: GFLOP/s, share of the measured peak of the cores, ratio. Arguments:
-// threads, rounds (15).
+// Matrix products compared with oneDNN's in one run: GFLOP/s, share of the measured peak of the cores, ratio.
+// Arguments: threads, rounds (15).
 #include <omp.h>
 
 #include <algorithm>

@@ -45,7 +45,7 @@ inline const char*& program_name() noexcept {
 
 inline void say(const char* text) noexcept {
   if (write(STDERR_FILENO, text, std::strlen(text)) < 0) {
-    return;  // nobody listens
+    return;  // standard error cannot be written
   }
 }
 
@@ -89,11 +89,11 @@ inline void end_on_signals(const char* name) {
   }
 }
 
-/// While it lives, signals wait until `wait_for` looks for them: for a program of one thread that starts children.
+/// While it lives, signals stay pending until `wait_for` takes them: for a program of one thread that starts children.
 class held_signals {
  public:
   held_signals() {
-    ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody learns how children end
+    ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the exit status of children is lost
     sigemptyset(&held_);
     sigaddset(&held_, SIGCHLD);
     for (const int each : ending_signals) {

@@ -72,7 +72,7 @@ void add_up_rank(const trace& from, int rank, const activity_line& line, rank_fi
   }
 }
 
-/// Both sides may have recorded a message: each link is told by the side that recorded more.
+/// Both sides may have recorded a message: the figures of a link are those of the side that recorded more bytes.
 void add_up_links(const trace& from, analysis& result) {
   struct side {
     std::int64_t messages = 0, bytes = 0;

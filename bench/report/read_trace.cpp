@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The reader of trace files: events come one after another from the parser, and what is wrong is told by event and
-// field.
+// The reader of trace files: the parser passes events one after another, and errors name the event and the field.
 #include <algorithm>      // std::sort
 #include <cmath>          // std::floor
 #include <optional>       // std::optional

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Trace files as they lie on disk: as text, or compressed.
+// Trace files as they are stored on disk: as text, or compressed.
 #include <algorithm>  // std::max, std::min
 #include <span>       // std::span
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Who waits for whom: when all ranks had arrived at a transfer, and what the last one did while the others stood still.
+// Waiting between ranks: when all ranks had arrived at a transfer, and what the last one did while the others waited.
 #include <algorithm>  // std::sort, std::max, std::min, std::upper_bound
 #include <cmath>      // std::isnan
 #include <map>        // std::map
@@ -45,12 +45,12 @@ struct delay {
   std::size_t cause = 0;
 };
 
-/// Transfers are carried out in their order, so a rank that is late for the first collective delays all that follow.
-/// What it costs is found by comparing with the same transfers, had all ranks arrived when this one did: each begins
-/// when the one before is done and takes as long as it took from then on. A receive waits for its own message alone.
+/// Transfers run in order, so a rank that is late for the first collective delays all that follow. The delay is the
+/// difference from the same transfers if all ranks had arrived when this one did: each then begins when the one before
+/// is done, and takes as long as it took once all had arrived. A receive waits only for its own message.
 std::vector<delay> find_delays(const trace& from, const std::vector<span>& spans, const std::vector<arrival>& arrived) {
   std::vector<delay> result(spans.size());
-  double last_end = 0, last_end_if = 0;  // of the collective before: as it was, and if nobody had been late
+  double last_end = 0, last_end_if = 0;  // of the collective before: as it was, and if no rank had been late
   delay last;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const label& kind = from.labels[spans[i].label];
@@ -206,7 +206,7 @@ arrivals find_arrivals(const trace& from, bool& inferred) {
         }
       } else if (its.what == category::communicate && from.ranks > 1) {
         const meeting& all = meetings[places[r][i]];
-        if (all.ranks == from.ranks && its.operation != "broadcast") {  // of that the root alone has to be there
+        if (all.ranks == from.ranks && its.operation != "broadcast") {  // a broadcast waits only for its root
           found = all.last;
         }
         if (!std::isnan(spans[i].all_arrived)) {

@@ -118,7 +118,7 @@ def check_options(options):
     nobody = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
     try:
         if subprocess.run([*nobody, sys.executable, "-c", ""], capture_output=True).returncode != 0:
-            return  # nobody may not run this Python
+            return  # the user nobody may not run this Python
     except FileNotFoundError:
         return
     refused = subprocess.run([*nobody, sys.executable, str(options.launcher), "--", "true"], capture_output=True,

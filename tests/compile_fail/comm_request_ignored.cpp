@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A request that nobody waits for is a mistake; the warning is made an error here.
+// A request without a wait is a mistake; the warning is made an error here.
 // EXPECT_ERROR: nodiscard
 #include <vector>  // std::vector
 

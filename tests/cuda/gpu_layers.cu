@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(batch_norm_keeps_digits_far_from_zero) {
   values_far_from_zero<gradus::nhwc>();
 }
 
-// The scale that lies on the device is one more factor of the gradient of the scores, and of nothing else.
+// The scale is stored on the device. It multiplies the gradient of the scores and nothing else.
 BOOST_AUTO_TEST_CASE(a_loss_scale_on_the_device_multiplies_gradients) {
   gradus::cuda device;
   gradus::tensor<float, 1, gradus::row_major, gradus::cuda> scores{device, {4}};

@@ -30,7 +30,7 @@ void on_gpus(int ranks, const Test& test) {
     gradus::cuda device{{.device = hosts.rank()}};
     comm::nccl gpus{hosts.duplicate(), device};
     test(gpus);
-    comm::barrier(hosts).wait();  // nobody leaves while others need him
+    comm::barrier(hosts).wait();  // no rank leaves while others need it
   });
 }
 

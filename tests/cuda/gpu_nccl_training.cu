@@ -37,7 +37,7 @@ std::vector<training_result> on_cards(int ranks, const Train& train) {
     gradus::cuda device{{.device = hosts.rank()}};
     comm::nccl cards{hosts.duplicate(), device};
     training_result result = train(device, cards);
-    comm::barrier(hosts).wait();  // nobody leaves while others need him
+    comm::barrier(hosts).wait();  // no rank leaves while others need it
     return result;
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What cuDNN is told of a convolution, as far as the host decides it.
+// The parameters of a convolution that cuDNN receives, as far as the host decides them.
 #include <boost/test/unit_test.hpp>
 
 #include <array>
@@ -55,8 +55,8 @@ BOOST_AUTO_TEST_CASE(images_are_padded_before_where_cudnn_cannot) {
   const expectation expected[] = {
       {geometry({28, 28}, {5, 5}, {1, 1}, same), true},
       {geometry({9, 9}, {3, 3}, {2, 2}, same), true},   // one row on each side
-      {geometry({8, 8}, {3, 3}, {2, 2}, same), false},  // one row below alone
-      {geometry({8, 9}, {2, 3}, {1, 1}, same), false},  // one row below alone, columns on both sides
+      {geometry({8, 8}, {3, 3}, {2, 2}, same), false},  // one row below only
+      {geometry({8, 9}, {2, 3}, {1, 1}, same), false},  // one row below only, columns on both sides
       {geometry({224, 224}, {7, 7}, {2, 2}, nn::padding::explicit_padding(3)), true},
       {geometry({8, 8}, {3, 3}, {1, 1}, nn::padding::explicit_padding(2, 0, 1, 1)), false},
       {geometry({5, 5}, {5, 5}, {1, 1}, nn::padding::valid()), true},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Random trees of expressions on a GPU that the host plays. For nvcc they are too many.
+// Random trees of expressions on the host-side CUDA emulation. They are too many to compile with nvcc.
 #include "../property/tensor/trees_check.hpp"
 #include "gradus/tensor/cuda.cuh"
 

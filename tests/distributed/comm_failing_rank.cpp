@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A rank that fails is named on all ranks; the job ends and nobody hangs.
+// A rank that fails is named on all ranks; the job ends and no rank hangs.
 #include "../support/communicators_mpi.hpp"
 
 int main(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Requests under way end when a rank fails; the job ends and nobody hangs.
+// Requests under way end when a rank fails; the job ends and no rank hangs.
 #include "../support/communicators_mpi.hpp"
 
 int main(int argc, char** argv) {

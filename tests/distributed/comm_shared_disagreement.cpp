@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that share memory and begin different collectives: every rank names two calls that differ; nobody hangs.
+// Ranks that share memory and begin different collectives: every rank names two calls that differ; no rank hangs.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/core/bfloat16.hpp"
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     std::vector<gradus::bfloat16> rounded(100003);
     comm::barrier(world).wait();
     if (size == 1) {
-      return;  // nobody to disagree with
+      return;  // no other rank to disagree with
     }
     const std::string message = suite::message_of<gradus::communication_error>([&] {
       if (size == 2) {  // counts: one step against many, and with another collective begun before and one after

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks whose /dev/shm is full are told so; nobody is killed. tests/CMakeLists.txt runs it with a small /dev/shm, which
-// the first rank fills when MPI has begun.
+// Ranks whose /dev/shm is full get an error that says so; no rank is killed. tests/CMakeLists.txt runs it with a small
+// /dev/shm, which the first rank fills when MPI has begun.
 #include <fcntl.h>   // open
 #include <unistd.h>  // close, unlink, write
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A registration that outlives MPI: the memory is this rank's alone again, with its contents.
+// A registration that outlives MPI: the memory is private to this rank again, with its contents.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 

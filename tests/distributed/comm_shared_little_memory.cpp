@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory is registered where /dev/shm has room for it, and where not reduced as ever, on all ranks; nobody is killed.
-// tests/CMakeLists.txt runs it with little room, too.
+// Memory is registered where /dev/shm has room for it. Where it has none, all ranks reduce as without registration. No
+// rank is killed. tests/CMakeLists.txt runs it with little room, too.
 #include <filesystem>
 
 #include "../support/communicators_mpi.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks whose segments do not fit into /dev/shm are told so, all of them; nobody is killed, and smaller segments work.
+// If segments do not fit into /dev/shm, all ranks get an error that says so; no rank is killed, and smaller ones work.
 // tests/CMakeLists.txt runs it with little room, too.
 #include <filesystem>
 

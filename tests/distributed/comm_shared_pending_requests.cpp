@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks that share memory: requests under way end when a rank fails; the job ends and nobody hangs.
+// Ranks that share memory: requests under way end when a rank fails; the job ends and no rank hangs.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Ranks that reduce different parts of registered memory, or one of them none, or that register arrays of different
-// sizes: every rank is told both calls.
+// sizes: the error on every rank names both calls.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 
@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     comm::mpi_shared world{environment};
     world.set_time_limit(std::chrono::seconds{20});
     if (world.size() == 1) {
-      return;  // nobody to disagree with
+      return;  // no other rank to disagree with
     }
     std::vector<float> data(100003, 1.0F);
     std::vector<float> other(50000, 1.0F);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A rank that waits too long says for whom; the job ends and nobody hangs.
+// A rank that waits too long names the rank that it waits for; the job ends and no rank hangs.
 #include "../support/communicators_mpi.hpp"
 
 int main(int argc, char** argv) {

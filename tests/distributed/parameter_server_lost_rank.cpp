@@ -2,7 +2,7 @@
 //
 // A worker process that is killed: asynchronous training and synchronous training with backup workers go on,
 // synchronous training without them ends with a message that names the rank, on all others. A server process that is
-// killed ends any training, with a message that names it. Nobody hangs. The job cannot be finalised without the
+// killed ends any training, with a message that names it. No rank hangs. The job cannot be finalized without the
 // process: it ends by MPI_Abort.
 #include <sys/wait.h>
 #include <unistd.h>

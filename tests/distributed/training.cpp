@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Training over MPI reaches the weights of one process, with the library's all-reduce and around a ring, in both
-// layouts; ranks that disagree are told so.
+// layouts; ranks that disagree get an error that says so.
 #include <cmath>
 #include <gradus/comm/collectives.hpp>
 #include <gradus/comm/mpi_shared.hpp>

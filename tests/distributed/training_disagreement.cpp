@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Ranks whose networks differ are told which and how, before they share memory or send parameters.
+// Ranks whose networks differ get an error that names the rank and the difference, before they share memory or send
+// parameters.
 #include "../support/communicators_mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/nn/layers.hpp"
@@ -15,7 +16,7 @@ int main(int argc, char** argv) {
   comm::mpi_environment environment{argc, argv};
   return suite::run_conformance(environment, argc, argv, [&](comm::mpi& whole) {
     if (whole.size() == 1) {
-      return;  // nobody to differ from
+      return;  // no other rank to differ from
     }
     gradus::cpu device{{.intra_op_threads = 1}};
     nn::network<float, gradus::nhwc> net{device, {1, 64, 64}};

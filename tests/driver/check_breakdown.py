@@ -7,8 +7,8 @@
 --mpiexec: the words that start a program on two ranks. --all: every way of updating by every algorithm over every
 communicator that the driver offers, not each of them once; some two minutes.
 
-Driver and trace look at the same steps, and what is compared are parts of a step: how long steps take does not matter. A
-thread may lose its processor between the looks of the one and of the other, so a measurement that differs is repeated
+Driver and trace measure the same steps. The check compares the shares of a step, so the length of a step does not
+matter. A thread may lose its processor between the clock readings of the two, so a measurement that differs is repeated
 twice before it counts.
 """
 

@@ -284,7 +284,7 @@ class Measurement(unittest.TestCase):
                                   (["--momentum", 2, "--optimizer", "momentum"], "momentum in \\[0, 1\\)")):
             self.assertRegex(run(*SMALL, *options, status=1), expected)
         self.assertIn("--time-limit", run("--time-limit", 0, status=2))
-        # Some rank waits longer for the other than a millisecond in so many steps.
+        # In 1000 steps, one of the ranks waits for the other for more than a millisecond.
         said = run(*SMALL, "--ranks=2", "--num-batches=1000", "--time-limit=0.001", status=1)
         self.assertRegex(said, "rank [01].* within 0.001 s")
         self.assertIn("--batch-size", run("--help"))
@@ -625,7 +625,7 @@ class Images(unittest.TestCase):
 
     def test_tune_and_trace_show_what_input_costs(self):
         file, table = self.path.parent / "a.json", self.path.parent / "a.csv"
-        folder = self.path.rename(self.path.parent / "photo graphs")  # a name that a shell has to be told
+        folder = self.path.rename(self.path.parent / "photo graphs")  # a name that a shell needs in quotes
         text = run("tune", *SMALL, "--effective-batch", 2, "--processors", 1, "--data-dir", folder, "--json", file,
                    "--csv", table)
         best = json.loads(file.read_text())["best"]

@@ -39,7 +39,7 @@ class input_source final : public gradus::data::byte_source {
   std::span<const std::uint8_t> left_;
 };
 
-/// The input as a regular file that lies in memory.
+/// The input as a regular file in memory.
 class input_file {
  public:
   input_file(const std::uint8_t* data, std::size_t size) : file_{memfd_create("input", 0)} {

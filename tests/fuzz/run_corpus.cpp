@@ -4,11 +4,11 @@
 //
 //   fuzz_NAME FOLDER [RUN]
 //
-// Each mutation follows from the seed and its number alone. The number of one that fails is printed; given as RUN, that
-// one is made again. Environment:
+// Each mutation depends only on the seed and its number. The number of a mutation that fails is printed; given as RUN,
+// that mutation is made again. Environment:
 //
-//   GRADUS_FUZZ_SECONDS  mutates for so long; usually GRADUS_FUZZ_RUNS ends it
-//   GRADUS_FUZZ_RUNS     mutations, 1000 unless set
+//   GRADUS_FUZZ_SECONDS  ends the run after this time; without it only GRADUS_FUZZ_RUNS does
+//   GRADUS_FUZZ_RUNS     number of mutations; unless set, 1000, or no limit with GRADUS_FUZZ_SECONDS
 //   GRADUS_FUZZ_SEED     1 unless set
 //
 // With clang (16 or later) a harness is a program of its own: clang++ -fsanitize=fuzzer,address,undefined -Iinclude
@@ -31,7 +31,7 @@
 extern "C" {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
-// Sanitizers end by a signal, so that the number of the input can be told.
+// Sanitizers end the program by a signal, whose handler prints the number of the input.
 const char* __asan_default_options();
 const char* __asan_default_options() {
   return "abort_on_error=1";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Texts that say how ranks work together: all-reduce rules, lists of hosts, the parameters that servers are told of.
-// What is read and written again is read as the same.
+// Texts that say how ranks work together: all-reduce rules, lists of hosts, lists of the parameters that servers hold.
+// A list that is read and written gives the same when it is read again.
 #include <cstddef>  // std::size_t
 #include <cstdint>  // std::uint8_t
 #include <cstdlib>  // std::abort

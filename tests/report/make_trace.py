@@ -45,7 +45,7 @@ class Recording:
 
 
 def buckets_of(layers, most):
-    """Layers in the order of backward, joined to buckets of at most so many bytes."""
+    """Layers in the order of backward, joined to buckets of at most `most` bytes."""
     result = [[]]
     size = 0
     for index in reversed(range(len(layers))):

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(communication_behind_compute_is_hidden, *utf::tolerance(1e-
   BOOST_TEST(ms(figures.ranks[0].communicate) == 12.0);  // from 4 to 16, and not twice where two are under way
   BOOST_TEST(ms(figures.ranks[0].hidden) == 8.0);
   BOOST_TEST(ms(figures.ranks[0].exposed) == 4.0);
-  BOOST_TEST(ms(figures.ranks[0].waits_for_data) == 4.0);  // one rank waits for nobody
+  BOOST_TEST(ms(figures.ranks[0].waits_for_data) == 4.0);  // one rank waits for no other
   BOOST_TEST(ms(figures.ranks[0].waits_for_rank) == 0.0);
   BOOST_TEST(figures.ranks[0].collective_bytes == 16);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Arrays between pages that nobody may touch: a read or a write outside of them ends the program at once.
+// Arrays between inaccessible pages: a read or a write outside of them ends the program at once.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Memory between pages that nobody may touch, in which one array after another is placed at either end.
+// Memory between inaccessible pages, in which one array after another is placed at either end.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,11 +22,11 @@
 
 namespace gradus_test {
 
-/// Which end of an array lies at a guarded page; on the other side are bytes that must stay as they are.
+/// The end of an array that touches a guarded page; the bytes beyond the other end must not change.
 enum class guarded_end : unsigned char { front, back };
 
-/// Holds one array at a time. A read or a write beyond the end that lies at a page ends the program at once; beyond the
-/// other end AddressSanitizer sees it, and without it intact() sees writes, and reads find NaN.
+/// Holds one array at a time. A read or a write beyond the end at the page ends the program at once. Beyond the other
+/// end AddressSanitizer reports it; without AddressSanitizer, intact() detects writes, and reads find NaN.
 class guarded_memory {
  public:
   guarded_memory() = default;

@@ -24,11 +24,11 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// How a sweep is run is said by the environment, for all sweeps of a program (name one with --run_test):
+// Environment variables control all sweeps of a program (name one with --run_test):
 //
-//   GRADUS_SWEEP_CASES=N  so many cases of each sweep in place of the number that the suite runs
+//   GRADUS_SWEEP_CASES=N  N cases of each sweep in place of the number that the suite runs
 //   GRADUS_SWEEP_SEED=N   other cases: the suite's seed is 1
-//   GRADUS_SWEEP_INDEX=N  this case alone, as a failure prints it
+//   GRADUS_SWEEP_INDEX=N  only case N, as a failure prints it
 //   GRADUS_SWEEP_PRINT=1  the number of cases, the seed and the time of each sweep
 
 namespace gradus_test {
@@ -157,7 +157,7 @@ class sweep_case {
   /// and bfloat16 and float16 hold each.
   [[nodiscard]] double value() noexcept { return static_cast<double>(below(65) - 32) / 8; }
 
-  /// `size` elements, all bits set, that begin or end at a page that nobody may touch.
+  /// `size` elements, all bits set, that begin or end at an inaccessible page.
   /// @param alignment  of the first one, in bytes; 0: that of the type
   template <class Element>
   [[nodiscard]] guarded_array<Element> array(index_t size, std::size_t alignment = 0) {

@@ -119,7 +119,7 @@ function histogram(step) {
   }
   picture.append(drawing("text", {x: left - 6, y: y(most) + 4, "text-anchor": "end"}, most));
   picture.append(drawing("text", {x: left - 6, y: height - bottom, "text-anchor": "end"}, 0));
-  // Labels of guides that lie close together go to different heights.
+  // Labels of guides that are close together get different heights.
   let before = -Infinity;
   let level = 0;
   for (const [name, time] of [["median", step.median], ["95 %", step.p95]]) {

@@ -1,7 +1,7 @@
 
 // SPDX-License-Identifier: BSL-1.0
 //
-// What is told in words and tables.
+// The parts of the report that are words and tables.
 
 /** A table that shows the first rows and the others on request. A cell {meter: 0..1} is a bar. */
 function makeTable({caption, columns, rows: lines, most = 12}) {

@@ -1,7 +1,7 @@
 
 // SPDX-License-Identifier: BSL-1.0
 //
-// Drawing the timeline: where rows lie, spans narrower than a pixel together, arrows, the axis and the overview.
+// Drawing the timeline: positions of rows, spans (those narrower than a pixel together), arrows, axis and overview.
 const gutter = 168;       // pixels for names, on the left
 const axisHeight = 26;
 const rowHeight = 17;
@@ -19,8 +19,8 @@ function readPalette() {
           accent: of("accent")};
 }
 
-/** Where rows lie: {entries: [{row, top, height}], ranks: [{rank, top, bottom}], height}. In "normal" mode tracks with many
- * rows have low ones; in "tall" mode all have room for names; "phases" leaves out all but the step's track. */
+/** Positions of rows: {entries: [{row, top, height}], ranks: [{rank, top, bottom}], height}. In "normal" mode tracks with
+ * many rows have low ones; in "tall" mode all have room for names; "phases" leaves out all but the step's track. */
 function layOut(mode, opened) {
   const depths = new Map();
   for (const row of rows) depths.set(`${row.rank} ${row.track}`, row.depth + 1);

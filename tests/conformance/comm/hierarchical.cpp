@@ -17,7 +17,7 @@ namespace suite = communicator_tests;
 using nodes = comm::hierarchical<comm::threads, comm::threads, comm::threads>;
 static_assert(comm::communicator<nodes>);
 
-/// Calls body(communicator) on ranks of nodes with so many ranks each.
+/// Calls body(communicator) on the ranks of nodes; `sizes` holds the number of ranks of each node.
 template <class Body>
 void run_on_nodes(const std::vector<int>& sizes, comm::hierarchical_options options, const Body& body) {
   struct place {
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(parts_of_different_jobs_are_refused) {
   const suite::watchdog guard{std::chrono::seconds{300}};
   const auto results = comm::run_ranks(2, [](comm::threads& world) {
     comm::threads local = std::move(comm::threads::create(1)[0]);
-    comm::threads across = std::move(comm::threads::create(1)[0]);  // two nodes, but nobody speaks for both
+    comm::threads across = std::move(comm::threads::create(1)[0]);  // two nodes, but `across` does not join them
     return suite::failure_of([&] { nodes{std::move(local), std::move(across), world.duplicate()}; });
   });
   for (const std::string& message : results) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The conformance suite of devices, for the CPU, for a device with the required members alone, and for a GPU.
+// The conformance suite of devices, for the CPU, for a device with only the required members, and for a GPU.
 #include <boost/test/unit_test.hpp>
 #include <tuple>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// A parameter server that dies, or a worker of a node: all ranks are told which, by an error that names the operation
-// and the variable, and nobody hangs.
+// A parameter server dies, or a worker of a node: all ranks get an error that names the dead rank, the operation and
+// the variable, and no rank hangs.
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// The CUDA runtime as far as gradus uses it. Work waits in its stream until somebody waits for it: that is as late as a
-// GPU may do it, so that a wait that is missing shows.
+// The part of the CUDA runtime that gradus uses. Work stays in its stream until a caller waits for it: a GPU may run it
+// that late, so a missing wait shows.
 #include <cuda_runtime_api.h>
 #include <ucontext.h>
 

@@ -101,7 +101,7 @@ const std::vector<conv::shape> shapes{
     {.batch = 3, .in = 300, .height = 7, .width = 7, .out = 50},
     padded({.batch = 1, .in = 160, .height = 5, .width = 6, .out = 20}, {3, 3}, {1, 1}),
     padded({.batch = 1, .in = 33, .height = 13, .width = 3, .out = 34}, {7, 1}, {3, 0}),
-    // Kernels of one tap whose results are one column, which is not the source as it lies: strides, padding, a source
+    // Kernels of one tap whose results are one column that differs from the stored source: strides, padding, a source
     // of two columns, results that begin or end inside the source.
     {.batch = 1, .in = 16, .height = 128, .width = 2, .out = 32, .stride_height = 1, .stride_width = 2},
     {.batch = 1, .in = 16, .height = 70, .width = 1, .out = 32, .pad_top = 1},
@@ -188,7 +188,7 @@ const std::vector<conv::shape> shapes{
     padded({.batch = 2, .in = 70, .height = 2, .width = 7, .out = 150}, {7, 1}, {6, 0}),
 };
 
-/// For minimal filtering: whole and cut tiles, many and few of them, blocks that are parts of an image and several
+/// For Winograd convolutions: whole and cut tiles, many and few of them, blocks that are parts of an image and several
 /// images, several panels of results and parts of them, several blocks of input channels.
 const std::vector<conv::shape> filtered_shapes{
     {.batch = 0, .in = 32, .height = 8, .width = 8, .out = 32, .kernel_height = 3, .kernel_width = 3},
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
 
 using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 
-// Its errors are of the size of its results: it adds up what it then takes away again.
+// The errors of Winograd scale with its results: it subtracts terms that it has added before.
 BOOST_AUTO_TEST_CASE_TEMPLATE(minimal_filtering_agrees_with_the_definition, Layout, layouts) {
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu nine{{.intra_op_threads = 9}};

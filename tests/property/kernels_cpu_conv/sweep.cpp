@@ -5,7 +5,7 @@
 // By itself the test runs a part of a walk over all small shapes and some thousand cases by chance. Environment
 // variables make it run others:
 //
-//   GRADUS_CONV_SWEEP=<cases>[:<seed>]   so many cases by chance, of a seed from 1 on
+//   GRADUS_CONV_SWEEP=<cases>[:<seed>]   <cases> random cases, of a seed from 1 on
 //   GRADUS_CONV_SWEEP=walk[:<step>]      every step-th case of the walk, which has 28 million, some without sense
 //   GRADUS_CONV_CASE=<seed>:<index>      one case again, and smaller ones if it fails; seed 0 is the walk
 //
@@ -53,9 +53,9 @@ using gradus::kernels::pass;
 using gradus_test::guarded_end;
 using gradus_test::guarded_memory;
 
-/// Cases at the edges of conditions, which chance seldom meets. Kernels of one tap whose results are one column that is
-/// no run of the source; strides so long that the products cost nothing beside the strip, and a run of one pixel, of
-/// fewer than a tile.
+/// Cases at the edges of conditions, which random cases seldom reach. Kernels of one tap whose results are one column
+/// that is no run of the source; strides so long that products cost nothing compared with the strip, and a run of one
+/// pixel, of fewer than a tile.
 constexpr std::array edge_cases{
     sweep_case{.shape = {.in = 16, .height = 128, .width = 2, .out = 32, .stride_width = 2}, .fronts = 255},
     sweep_case{.shape = {.in = 16, .height = 70, .out = 32, .pad_top = 1}},

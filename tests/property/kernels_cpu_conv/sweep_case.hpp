@@ -41,7 +41,7 @@ struct sweep_case {
   std::uint32_t numbers = 1;   ///< seed of the values
 };
 
-/// Numbers that depend on the seed and the index of a case alone.
+/// Numbers that depend only on the seed and the index of a case.
 class draws {
  public:
   draws(std::uint64_t seed, std::uint64_t index) : state_{mixed(mixed(seed) + index)} {}

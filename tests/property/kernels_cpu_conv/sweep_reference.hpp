@@ -35,7 +35,7 @@ struct sweep_problem {
   numbers x, dy, w, bias, residual, mask;  ///< those that the pass does not read are empty
   numbers before;                          ///< of the result: NaN where nothing is accumulated
   numbers result, dbias;
-  double size = 0;  ///< of the results of sums of so many terms, about
+  double size = 0;  ///< typical magnitude of a result, from the number of terms of its sum
 
   explicit sweep_problem(const sweep_case& c) : geometry{c.shape.geometry()} {
     using gradus::kernels::convolution_algorithm;

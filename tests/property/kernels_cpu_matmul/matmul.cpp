@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(instruction_sets_are_chosen_by_name) {
   BOOST_TEST(gradus::kernels::name_of(gradus::kernels::instruction_set::avx512_bf16) == "avx512_bf16");
 }
 
-// Images and a parameter give images, images and slopes of images give the slope of a parameter.
+// Images and a parameter give images; images and gradients of images give the gradient of a parameter.
 using stored_elements = std::tuple<gradus::bfloat16, gradus::float16>;
 BOOST_AUTO_TEST_CASE_TEMPLATE(products_of_sixteen_bits_agree_with_the_definition, Element, stored_elements) {
   for (const index_t m : {1, 14, 33}) {

@@ -59,13 +59,13 @@ matmul_shape draw_shape(sweep_case& test) {
     case 12:
     case 13:
     case 14:
-    case 15:  // rows that lie multiples of 1024 bytes apart are copied
+    case 15:  // rows that are multiples of 1024 bytes apart are copied
       shape.k = 128 * (1 + test.below(4));
       shape.m = 7 + test.below(40);
       shape.n = 30 + test.below(110);
       break;
     case 16:
-    case 17:  // more columns than a task of a thin product, or a block of tiles, has
+    case 17:  // more columns than a task of a matrix-vector product, or a block of tiles, has
       (test.once_in(2) ? shape.m : shape.n) = (test.once_in(2) ? 2046 : 4094) + test.below(6);
       shape.k = 1 + shape.k % 70;
       (shape.m > 2000 ? shape.n : shape.m) = 1 + test.below(7);
@@ -99,7 +99,7 @@ void check_product(sweep_case& test) {
   const matmul_shape shape = draw_shape(test);
   const auto a = filled<Element>(test, shape.m * shape.k);
   const auto b = filled<Factor>(test, shape.k * shape.n);
-  // A term that is no number makes one of every sum that it is in, and of no other.
+  // A NaN term makes every sum that contains it NaN, and no other.
   if (test.flip("nan", 16) && shape.m * shape.n * shape.k > 0) {
     a[static_cast<std::size_t>(test.below(shape.m * shape.k))] = stored<Element>(std::nan(""));
     b[static_cast<std::size_t>(test.below(shape.k * shape.n))] = stored<Factor>(std::nan(""));

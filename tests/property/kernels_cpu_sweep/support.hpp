@@ -167,7 +167,7 @@ bool agrees(sweep_case& test, std::string_view what, index_t place, Element got,
   return fine;
 }
 
-/// The same for all elements; allowed(i) of each. Nothing beside the array may have been written.
+/// The same for all elements; allowed(i) of each. Nothing outside the array may have been written.
 template <class Element, class Allowed>
 void all_agree(sweep_case& test, std::string_view what, const guarded_array<Element>& got,
                const std::vector<double>& expected, const Allowed& allowed) {

@@ -4,7 +4,7 @@
 // compiled without optimization.
 //
 // GRADUS_TREE_SETS is the number of data sets of a tree (20, the last of them with more elements than a thread's task);
-// GRADUS_TREE and GRADUS_TREE_SET run one tree and one data set alone.
+// GRADUS_TREE and GRADUS_TREE_SET run only one tree and one data set.
 #include "trees_check.hpp"
 
 BOOST_AUTO_TEST_CASE(random_trees_first) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Random trees of expressions against a plain reference, the first third. The tensors are small and the types are many:
+// Random trees of expressions against a plain reference, the last third. The tensors are small and the types are many:
 // compiled without optimization.
 #include "trees_check.hpp"
 

@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(no_more_than_the_ring_is_prepared_and_the_batch_in_use_stay
   for (const int prefetch : {1, 2, 5}) {
     set.reads = 0;
     loader_type loader{device(), set, {.global_batch_size = 2, .seed = 1, .prefetch = prefetch}};
-    BOOST_TEST(reads_after_waiting(set.reads, 0) == 0);  // nobody has asked yet
+    BOOST_TEST(reads_after_waiting(set.reads, 0) == 0);  // no epoch has started yet
     loader.start_epoch(0);
     BOOST_TEST(reads_after_waiting(set.reads, 2 * (prefetch + 1)) == 2 * (prefetch + 1));
     const auto* batch = loader.next();

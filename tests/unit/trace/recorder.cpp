@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(clocks_that_differ_are_aligned) {
     BOOST_TEST((rank == 0) == (clock.error() == 0));
     BOOST_TEST(clock.error() < 5e6);
   }
-  // One offset alone, extrapolated, would be off by the drift.
+  // A single offset, extrapolated, would be off by the drift.
   BOOST_TEST(ranks[2].last.ahead - ranks[2].first.ahead > 80e3 - ranks[2].first.error - ranks[2].last.error);
 }
 

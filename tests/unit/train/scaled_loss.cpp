@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_the_step_on_all) {
   check_that_all_skip(gradus::parallel::model_averaging{.synchronous_steps = 100});
 }
 
-// Steps of its own a rank decides alone; the average is that of the ranks as they are.
+// A rank decides by itself about its own steps; the average is that of the ranks as they are.
 BOOST_AUTO_TEST_CASE(with_model_averaging_a_rank_skips_its_own_step) {
   const auto ranks = gradus::comm::run_ranks(
       2, [](auto& world) { return train_with_overflow(world, 1, gradus::parallel::model_averaging{}); });

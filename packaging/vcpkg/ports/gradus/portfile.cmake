@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# Overlay port of the source tree it lies in: vcpkg install gradus --overlay-ports=packaging/vcpkg/ports
+# Overlay port of the source tree that contains it: vcpkg install gradus --overlay-ports=packaging/vcpkg/ports
 set(VCPKG_BUILD_TYPE release) # header-only
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../../.." ABSOLUTE)
 

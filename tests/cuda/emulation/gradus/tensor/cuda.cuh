@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// gradus/tensor/cuda.cuh, which is for nvcc alone.
+// Makes gradus/tensor/cuda.cuh, which requires nvcc, compile with the C++ compiler.
 #pragma once
 #pragma GCC system_header  // include_next is an extension
 
