@@ -6,7 +6,7 @@
 #include <concepts>     // std::derived_from, std::same_as
 #include <memory>       // std::unique_ptr
 #include <string>       // std::string
-#include <type_traits>  // std::conditional_t, std::remove_reference_t
+#include <type_traits>  // std::conditional_t, std::remove_cvref_t, std::remove_reference_t
 
 #include "gradus/comm/any_communicator.hpp"
 #include "gradus/comm/communicator.hpp"
@@ -121,6 +121,14 @@ class trainer final : public detail::trainer_base<Network> {
       NetworkArgument&& network, const Update& rule, CommunicatorArgument&& communicator, const Strategy& options = {})
       : trainer{const_cast<Network&>(network), rule, const_cast<Communicator&>(communicator), options} {
     static_assert(detail::explain_kept_by_trainer<NetworkArgument, CommunicatorArgument>());
+  }
+
+  /// The network must outlive the trainer.
+  template <class NetworkArgument>
+  requires(detail::not_kept_by_trainer<NetworkArgument, comm::self&>&& std::same_as<Communicator, comm::self>)
+      trainer(NetworkArgument&& network, const Update& rule)
+      : trainer{const_cast<Network&>(network), rule} {
+    static_assert(detail::explain_kept_by_trainer<NetworkArgument, comm::self&>());
   }
 
   /// Trains for some epochs. May be called again: steps and epochs go on counting.
@@ -252,7 +260,7 @@ class trainer final : public detail::trainer_base<Network> {
 };
 
 template <class Network, class Update>
-trainer(Network&, const Update&) -> trainer<Network, Update, comm::self>;
+trainer(Network&&, const Update&) -> trainer<std::remove_cvref_t<Network>, Update, comm::self>;
 template <class Network, class Update, class Communicator>
 requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, const Update&, Communicator&&)
 ->trainer<std::remove_cvref_t<Network>, Update, std::remove_cvref_t<Communicator>>;
