@@ -19,6 +19,8 @@ struct half_squares {
 
 template <class Element, class Layout, class Device>
 class half_squares::loss final : public gradus::nn::loss_function<Element, Layout, Device> {
+  using base = gradus::nn::loss_function<Element, Layout, Device>;
+
  public:
   explicit loss(const half_squares& /*options*/) {}
 
@@ -26,14 +28,14 @@ class half_squares::loss final : public gradus::nn::loss_function<Element, Layou
 
   void infer(const gradus::nn::value_shape& /*scores*/) override {}
 
-  gradus::kernels::loss_sums compute(Device& device, gradus::image_view<const Element, Layout, Device> scores,
+  gradus::kernels::loss_sums compute(const gradus::nn::image_batch<const Element, Device>& scores,
                                      std::span<const std::int32_t> /*labels*/, double scale,
-                                     Element* gradient) override {
-    if (gradient != nullptr) {
-      const gradus::image_view<Element, Layout, Device> slopes{device, gradient, scores.extents()};
-      slopes.assign(static_cast<Element>(scale) * scores);
+                                     const gradus::nn::image_batch<Element, Device>& gradient) override {
+    const auto z = base::view(scores);
+    if (gradient.data() != nullptr) {
+      base::view(gradient).assign(static_cast<Element>(scale) * z);
     }
-    return {.loss = 0.5 * static_cast<double>(gradus::scalar_of(gradus::sum(scores * scores)))};
+    return {.loss = 0.5 * static_cast<double>(gradus::scalar_of(gradus::sum(z * z)))};
   }
 };
 

@@ -59,9 +59,9 @@ class device_array {
 template <class Element, class Layout, class Device>
 class contract_check {
   using real = gradus::parameter_element_t<Element>;
-  using layer_type = nn::layer_passes<Element, Layout, Device>;
-  using view = gradus::image_view<Element, Layout, Device>;
-  using const_view = gradus::image_view<const Element, Layout, Device>;
+  using layer_type = nn::layer_passes<Element, Device>;
+  using images = nn::image_batch<Element, Device>;
+  using const_images = nn::image_batch<const Element, Device>;
   using elements = std::vector<Element>;
   using array = device_array<Element, Device>;
   using real_array = device_array<real, Device>;
@@ -215,7 +215,7 @@ class contract_check {
     array residual_memory{device_, residual != nullptr ? *residual : elements{}};
     const nn::step_context context{
         .training = true, .seed = 3, .step = 4, .first_example = 5, .again = again != nullptr};
-    passes_->forward({device_, used.input_views, view{device_, output.data(), output_shape_.batch(batch_)},
+    passes_->forward({device_, used.input_views, images{device_, output.data(), output_shape_.batch(batch_)},
                       residual != nullptr ? residual_memory.data() : nullptr, used.parameter_memory, used.buffer_memory,
                       std::span{state.data(), memory_.state}, used.workspace(), context});
     forward_result result{output.get(), state.get(), {}};
@@ -240,15 +240,15 @@ class contract_check {
     device_array<std::byte, Device> state{device_, after.state};
     std::vector<array> gradients;
     std::vector<array> masks;
-    std::vector<nn::input_gradient<Element, Layout, Device>> targets;
+    std::vector<nn::input_gradient<Element, Device>> targets;
     gradients.reserve(inputs_.size() + 1);
     masks.reserve(inputs_.size() + 1);
     const auto target = [&](const request& asked, const nn::value_shape& shape, std::size_t place) {
       const auto count = static_cast<std::size_t>(size_of(shape));
       gradients.emplace_back(device_, asked.accumulate ? old_gradient(count, place) : not_numbers(count));
       masks.emplace_back(device_, mask(count, place));
-      return nn::input_gradient<Element, Layout, Device>{
-          view{device_, asked.wanted ? gradients.back().data() : nullptr, shape.batch(batch_)},
+      return nn::input_gradient<Element, Device>{
+          images{device_, asked.wanted ? gradients.back().data() : nullptr, shape.batch(batch_)},
           {.accumulate = asked.accumulate, .relu_output = asked.mask ? masks.back().data() : nullptr}};
     };
     for (std::size_t k = 0; k < inputs_.size(); ++k) {
@@ -256,8 +256,8 @@ class contract_check {
     }
     const auto residual_target = target(residual, output_shape_, inputs_.size());
     const nn::step_context context{.training = true, .seed = 3, .step = 4, .first_example = 5};
-    passes_->backward({device_, used.input_views, const_view{device_, output.data(), output_shape_.batch(batch_)},
-                       const_view{device_, output_gradient.data(), output_shape_.batch(batch_)}, targets,
+    passes_->backward({device_, used.input_views, const_images{device_, output.data(), output_shape_.batch(batch_)},
+                       const_images{device_, output_gradient.data(), output_shape_.batch(batch_)}, targets,
                        residual_target, used.parameter_memory, used.buffer_memory,
                        std::span{state.data(), memory_.state}, used.workspace(), context});
     backward_result result;
@@ -443,7 +443,7 @@ class contract_check {
     [[nodiscard]] std::span<std::byte> workspace() { return {scratch.data(), scratch_bytes}; }
 
     std::vector<array> inputs;
-    std::vector<const_view> input_views;
+    std::vector<const_images> input_views;
     std::vector<real_array> parameters;
     std::vector<real_array> parameter_gradients;
     std::vector<nn::parameter_memory<real>> parameter_memory;

@@ -18,6 +18,7 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/conv2d.hpp"
 #include "gradus/layout/layout_policy.hpp"
+#include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/parameter.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"
@@ -72,12 +73,12 @@ struct buffer_description {
   double initial = 0;  ///< the value of every element before training
 };
 
-/// Arguments of a forward pass. Images are (batch, channels, height, width).
-template <class Element, class Layout, class Device>
+/// Arguments of a forward pass.
+template <class Element, class Device>
 struct forward_arguments {
   Device& device;
-  std::span<const image_view<const Element, Layout, Device>> inputs;
-  image_view<Element, Layout, Device> output;
+  std::span<const image_batch<const Element, Device>> inputs;
+  image_batch<Element, Device> output;
   const Element* residual;  ///< of the output's shape, or null; only if traits().fuses_residual
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;  ///< in the order of parameters()
   std::span<parameter_element_t<Element>* const> buffers;                      ///< in the order of buffers()
@@ -87,31 +88,31 @@ struct forward_arguments {
 };
 
 /// Where and how backward writes the gradient of one input: it overwrites all elements, or adds to them where
-/// epilogue.accumulate is set. A null view means that the gradient is not needed.
-template <class Element, class Layout, class Device>
+/// epilogue.accumulate is set.
+template <class Element, class Device>
 struct input_gradient {
-  image_view<Element, Layout, Device> view;
+  image_batch<Element, Device> images;  ///< without memory where the gradient is not needed
   kernels::backward_epilogue<Element> epilogue;
 
   /// True if the gradient is needed.
-  [[nodiscard]] bool wanted() const noexcept { return view.data() != nullptr; }
+  [[nodiscard]] bool needed() const noexcept { return images.data() != nullptr; }
 };
 
 /// Arguments of a backward pass.
-template <class Element, class Layout, class Device>
+template <class Element, class Device>
 struct backward_arguments {
   Device& device;
-  std::span<const image_view<const Element, Layout, Device>> inputs;  ///< valid if traits().backward_reads_inputs
-  image_view<const Element, Layout, Device> output;                   ///< valid if traits().backward_reads_output
-  image_view<const Element, Layout, Device> output_gradient;  ///< with respect to the output before the activation
-  std::span<const input_gradient<Element, Layout, Device>> input_gradients;
+  std::span<const image_batch<const Element, Device>> inputs;  ///< valid if traits().backward_reads_inputs
+  image_batch<const Element, Device> output;                   ///< valid if traits().backward_reads_output
+  image_batch<const Element, Device> output_gradient;          ///< with respect to the output before the activation
+  std::span<const input_gradient<Element, Device>> input_gradients;
   /// The gradient of the residual: output_gradient, written or added, never masked. Needed only if
   /// traits().writes_residual_gradient.
-  input_gradient<Element, Layout, Device> residual_gradient;
+  input_gradient<Element, Device> residual_gradient;
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;  ///< gradients are overwritten
-  std::span<parameter_element_t<Element>* const> buffers;
-  std::span<std::byte> state;
-  std::span<std::byte> workspace;
+  std::span<parameter_element_t<Element>* const> buffers;                      ///< in the order of buffers()
+  std::span<std::byte> state;                                                  ///< as forward left it
+  std::span<std::byte> workspace;  ///< at least layer_memory::workspace bytes
   const step_context& context;
 };
 
@@ -151,18 +152,15 @@ class layer_base {
   virtual void set_convolution_algorithm(kernels::convolution_algorithm /*algorithm*/) {}
 };
 
-/// The passes of a layer for one element type, layout and device.
-template <class Element, class Layout, class Device>
+/// The passes of a layer for one element type and device.
+template <class Element, class Device>
 class layer_passes {
   static_assert(explain_network_element<Element>());
-  static_assert(explain_layout_policy<Layout>());
   static_assert(explain_device_policy<Device>());
 
  public:
-  using view = image_view<Element, Layout, Device>;
-  using const_view = image_view<const Element, Layout, Device>;
-  using forward_call = forward_arguments<Element, Layout, Device>;
-  using backward_call = backward_arguments<Element, Layout, Device>;
+  using forward_call = forward_arguments<Element, Device>;
+  using backward_call = backward_arguments<Element, Device>;
 
   layer_passes() = default;
   layer_passes(const layer_passes&) = delete;
@@ -190,11 +188,19 @@ class layer_passes {
 /// `Base` implements layer_base and is compiled once for all element types, layouts and devices. A layer may omit it
 /// and implement the functions of layer_base itself.
 template <class Element, class Layout, class Device, class Base = layer_base>
-class layer : public layer_passes<Element, Layout, Device>, public Base {
+class layer : public layer_passes<Element, Device>, public Base {
+  static_assert(explain_layout_policy<Layout>());
   static_assert(std::derived_from<Base, layer_base>, "gradus: the base of a layer derives from nn::layer_base");
 
  public:
   using Base::Base;
+
+ protected:
+  /// A view of the images of a call, for kernels and expressions: `base::view(call.inputs[0])`.
+  template <class Any>
+  [[nodiscard]] static image_view<Any, Layout, Device> view(const image_batch<Any, Device>& images) noexcept {
+    return {images.device(), images.data(), images.extents()};
+  }
 };
 
 namespace detail {

@@ -11,22 +11,21 @@
 #include "gradus/core/error.hpp"
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/softmax.hpp"
+#include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/value.hpp"
 #include "gradus/tensor/tensor_view.hpp"
 
 namespace gradus::nn {
 
-/// The run-time interface of a loss over scores of shape (examples, classes) with one integer label for each example.
-///
-/// To add a loss, write an aggregate of options with a nested template `loss` that derives from this class. A loss that
-/// computes with expressions on views of scores and gradient runs on every device.
-template <class Element, class Layout, class Device>
-class loss_function {
+/// A loss over scores of shape (examples, classes) with one integer label for each example, without the type of the
+/// layout: what a network calls.
+template <class Element, class Device>
+class loss_base {
  public:
-  loss_function() = default;
-  loss_function(const loss_function&) = delete;
-  loss_function& operator=(const loss_function&) = delete;
-  virtual ~loss_function() = default;
+  loss_base() = default;
+  loss_base(const loss_base&) = delete;
+  loss_base& operator=(const loss_base&) = delete;
+  virtual ~loss_base() = default;
 
   /// The kind of loss in messages: "softmax_cross_entropy".
   [[nodiscard]] virtual std::string_view kind() const noexcept = 0;
@@ -35,14 +34,29 @@ class loss_function {
   /// @throws shape_error when the loss cannot use scores of this shape
   virtual void infer(const value_shape& scores) = 0;
 
-  /// Returns the sums over the batch. Unless `gradient` is null, writes scale * d(sum of losses)/d(scores) to it, in
-  /// the memory order of the scores.
-  /// @param labels  one class index for each example, in the memory of the device
-  /// @param scale   factor of the gradient. A loss scale in the device's memory is not part of it: the network
-  ///                multiplies by that afterwards, unless a kernel of the library has done so.
+  /// Returns the sums over the batch. Unless `gradient` is without memory, writes scale * d(sum of losses)/d(scores) to
+  /// it.
+  /// @param labels    one class index for each example, in the memory of the device
+  /// @param scale     factor of the gradient. A loss scale in the device's memory is not part of it: the network
+  ///                  multiplies by that afterwards, unless a kernel of the library has done so.
+  /// @param gradient  of the shape of the scores; without memory in evaluation
   /// @note  The device may deliver the sums later (kernels/softmax.hpp).
-  virtual kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
-                                     std::span<const std::int32_t> labels, double scale, Element* gradient) = 0;
+  virtual kernels::loss_sums compute(const image_batch<const Element, Device>& scores,
+                                     std::span<const std::int32_t> labels, double scale,
+                                     const image_batch<Element, Device>& gradient) = 0;
+};
+
+/// The base of losses. To add a loss, write an aggregate of options with a nested
+/// `template <class Element, class Layout, class Device> class loss` that derives from this class and whose constructor
+/// takes the options. A loss that computes with expressions on views of scores and gradient runs on every device.
+template <class Element, class Layout, class Device>
+class loss_function : public loss_base<Element, Device> {
+ protected:
+  /// A view of the scores or of their gradient, for kernels and expressions: `base::view(scores)`.
+  template <class Any>
+  [[nodiscard]] static image_view<Any, Layout, Device> view(const image_batch<Any, Device>& images) noexcept {
+    return {images.device(), images.data(), images.extents()};
+  }
 };
 
 /// The cross-entropy of softmax(scores) and the labels, in nats.
@@ -56,6 +70,7 @@ class loss_function {
 ///
 /// @throws shape_error when the scores are not a vector for each example
 struct softmax_cross_entropy {
+  /// The loss for one element type, layout and device.
   template <class Element, class Layout, class Device>
   class loss;
 };
@@ -83,6 +98,7 @@ GRADUS_NEVER_INLINE inline void require_labels(std::string_view kind, std::span<
 
 }  // namespace detail
 
+/// The loss for one element type, layout and device.
 template <class Element, class Layout, class Device>
 class softmax_cross_entropy::loss final : public loss_function<Element, Layout, Device> {
   static_assert(kernels::explain_softmax_cross_entropy<Device, Element>());
@@ -97,13 +113,13 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
     classes_ = scores.channels;
   }
 
-  kernels::loss_sums compute(Device& device, image_view<const Element, Layout, Device> scores,
-                             std::span<const std::int32_t> labels, double scale, Element* gradient) override {
+  kernels::loss_sums compute(const image_batch<const Element, Device>& scores, std::span<const std::int32_t> labels,
+                             double scale, const image_batch<Element, Device>& gradient) override {
     if constexpr (!has_memory_of_its_own<Device>) {
       detail::require_labels(kind(), labels, classes_);
     }
-    return softmax_cross_entropy_loss(device, scores.extent(0), classes_, scores.data(), labels.data(), scale,
-                                      gradient);
+    return softmax_cross_entropy_loss(scores.device(), scores.extent(0), classes_, scores.data(), labels.data(), scale,
+                                      gradient.data());
   }
 
  private:

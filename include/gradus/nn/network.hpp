@@ -108,7 +108,7 @@ class network final : public network_base<Element, Device> {
         "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
         "the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
-    return append(name, made, made, inputs.values(), where);
+    return this->append(name, made, made, inputs.values(), where);
   }
 
   /// Appends a layer that reads one value, and returns its output.
@@ -120,7 +120,7 @@ class network final : public network_base<Element, Device> {
         "gradus: not a layer: net.add takes a layer's options, as in net.add(\"relu1\", nn::relu{}, x); a loss ends "
         "the network by net.loss(nn::softmax_cross_entropy{}, x)");
     auto* const made = new typename Description::template layer<Element, Layout, Device>(description);
-    return append(name, made, made, {&input, 1}, where);
+    return this->append(name, made, made, {&input, 1}, where);
   }
 
   /// Ends the network with a loss over `scores`.
@@ -132,13 +132,9 @@ class network final : public network_base<Element, Device> {
     static_assert(describes_loss<Description>,
                   "gradus: not a loss: net.loss takes what ends a network, as in net.loss(nn::softmax_cross_entropy{}, "
                   "scores); a layer is added by net.add");
-    this->building().require_scores(scores, where);
-    at_call(where, [&] {
-      auto implementation = std::make_unique<typename Description::template loss<Element, Layout, Device>>(description);
-      implementation->infer(shape(scores));
-      loss_ = std::move(implementation);
-    });
-    this->building().end(scores);
+    this->structure().require_scores(scores, where);
+    this->end(std::make_unique<typename Description::template loss<Element, Layout, Device>>(description), scores,
+              where);
   }
 
   /// The shape of one example of a value.
@@ -152,6 +148,14 @@ class network final : public network_base<Element, Device> {
   /// @throws device_error when there is too little memory; compile may be called again with a smaller batch
   void compile(const compile_options& options, error_location where = error_location::current()) {
     base::compile(options, &dense_strides<Layout, 4>, where);
+    parameters_.clear();
+    for (std::size_t k = 0; k < this->structure().parameters().size(); ++k) {
+      const parameter_description& described = *this->structure().parameters()[k];
+      const parameter_memory<parameter_element_type>& memory = this->memory().parameters()[k];
+      using parameter_view = image_view<parameter_element_type, Layout, Device>;
+      parameters_.emplace_back(described, parameter_view{this->device(), memory.value, described.shape},
+                               parameter_view{this->device(), memory.gradient, described.shape});
+    }
   }
 
   // ---- running
@@ -167,14 +171,15 @@ class network final : public network_base<Element, Device> {
   kernels::loss_sums train_step(const const_view& images, std::span<const std::int32_t> labels,
                                 const step_options& options = {}, step_hooks* observer = nullptr,
                                 error_location where = error_location::current()) {
-    return this->train({images.data(), images.extents()}, labels, options, observer, where);
+    return this->train(images, labels, options, observer, where);
   }
 
   /// The scores of a batch, outside training. The view is valid until the network runs again.
   /// @throws shape_error when the shape differs, or the batch is larger than the network computes at once
   /// @throws configuration_error unless the network is compiled
   const_view forward(const const_view& images, error_location where = error_location::current()) {
-    return view_of(this->score({images.data(), images.extents()}, where));
+    const image_batch<const Element, Device> scores = this->score(images, where);
+    return {this->device(), scores.data(), scores.extents()};
   }
 
   /// The sums of losses and of correct predictions over a batch, outside training.
@@ -182,14 +187,14 @@ class network final : public network_base<Element, Device> {
   /// @throws configuration_error unless the network is compiled and has a loss
   kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
                               error_location where = error_location::current()) {
-    return this->sum_losses({images.data(), images.extents()}, labels, where);
+    return this->sum_losses(images, labels, where);
   }
 
   /// Finds out why a loss is NaN or infinite: runs forward as train_step does and names the first value that is not
   /// finite. Allocates.
   [[nodiscard]] non_finite find_non_finite(const const_view& images, const step_options& options,
                                            error_location where = error_location::current()) {
-    return base::find_non_finite({images.data(), images.extents()}, options, where);
+    return base::find_non_finite(images, options, where);
   }
 
   // ---- parameters
@@ -213,84 +218,7 @@ class network final : public network_base<Element, Device> {
     typename Description::template loss<Element, Layout, Device>;
   };
 
-  using passes = layer_passes<Element, Layout, Device>;
-  using gradient_type = input_gradient<Element, Layout, Device>;
-  using typename base::gradient_memory;
-  using typename base::image_batch;
-  using typename base::label_list;
-  using typename base::layer_call;
-
-  /// Appends a layer and takes ownership of `owned`; `layer` is the same object. Both types are passed so that this
-  /// function is not compiled for each kind of layer.
-  value append(std::string_view name, layer_base* owned, passes* layer, std::span<const value> inputs,
-               error_location where) {
-    return this->building().append(name, std::unique_ptr<layer_base>{owned}, layer, inputs, where);
-  }
-
-  GRADUS_COLD void memory_taken(std::size_t inputs) override {
-    parameters_.clear();
-    for (std::size_t k = 0; k < this->structure().parameters().size(); ++k) {
-      const parameter_description& described = *this->structure().parameters()[k];
-      const parameter_memory<parameter_element_type>& place = this->memory().parameters()[k];
-      using parameter_view = image_view<parameter_element_type, Layout, Device>;
-      parameters_.emplace_back(described, parameter_view{this->device(), place.value, described.shape},
-                               parameter_view{this->device(), place.gradient, described.shape});
-    }
-    inputs_ = dynamic_array<const_view>(inputs, view_of(image_batch{}));
-    input_gradients_ = dynamic_array<gradient_type>(inputs, gradient_of(gradient_memory{}));
-  }
-
-  layer_memory needs(void* layer, Device& device, index_t batch) const override {
-    return static_cast<passes*>(layer)->memory(device, batch);
-  }
-
-  void run_forward(const layer_call& call, const Element* residual) override {
-    static_cast<passes*>(call.layer)
-        ->forward({call.device, views_of(call), output_of(call), residual, call.parameters, call.buffers, call.state,
-                   call.workspace, call.context});
-  }
-
-  void run_backward(const layer_call& call, const Element* output_gradient,
-                    std::span<const gradient_memory> input_gradients,
-                    const gradient_memory& residual_gradient) override {
-    gradient_type* const gradients = input_gradients_.data() + call.place;
-    for (std::size_t k = 0; k < input_gradients.size(); ++k) {
-      gradients[k] = gradient_of(input_gradients[k]);
-    }
-    static_cast<passes*>(call.layer)
-        ->backward({call.device, views_of(call), output_of(call), view_of({output_gradient, call.output.shape}),
-                    std::span{gradients, input_gradients.size()}, gradient_of(residual_gradient), call.parameters,
-                    call.buffers, call.state, call.workspace, call.context});
-  }
-
-  kernels::loss_sums run_loss(const image_batch& scores, label_list wanted, double scale, Element* gradient) override {
-    return loss_->compute(this->device(), view_of(scores), wanted, scale, gradient);
-  }
-
-  [[nodiscard]] const_view view_of(const image_batch& from) const noexcept {
-    return {this->device(), from.data, from.shape};
-  }
-  [[nodiscard]] view output_of(const layer_call& call) const noexcept {
-    return {this->device(), call.output.data, call.output.shape};
-  }
-  [[nodiscard]] gradient_type gradient_of(const gradient_memory& from) const noexcept {
-    return {view{this->device(), from.images.data, from.images.shape}, from.epilogue};
-  }
-
-  /// The values that a layer reads, valid until the next call for the stream.
-  [[nodiscard]] GRADUS_COLD std::span<const const_view> views_of(const layer_call& call) {
-    const_view* const views = inputs_.data() + call.place;
-    for (std::size_t k = 0; k < call.inputs.size(); ++k) {
-      views[k] = view_of(call.inputs[k]);
-    }
-    return {views, call.inputs.size()};
-  }
-
-  std::unique_ptr<loss_function<Element, Layout, Device>> loss_;
   dynamic_array<parameter_type> parameters_;
-  // For the layer that runs on each stream; members, so that a step allocates nothing.
-  dynamic_array<const_view> inputs_;
-  dynamic_array<gradient_type> input_gradients_;
 };
 
 }  // namespace gradus::nn

@@ -22,9 +22,10 @@
 #include "gradus/device/device_policy.hpp"
 #include "gradus/kernels/elementwise.hpp"
 #include "gradus/kernels/softmax.hpp"
-#include "gradus/nn/detail/network/layer_call.hpp"
-#include "gradus/nn/detail/network/run_pass.hpp"
+#include "gradus/nn/detail/network/layer_pass.hpp"
+#include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
+#include "gradus/nn/loss.hpp"
 #include "gradus/nn/network_memory.hpp"
 #include "gradus/nn/phase.hpp"
 #include "gradus/nn/plan/execution_plan.hpp"
@@ -148,18 +149,37 @@ class network_base {
   [[nodiscard]] std::string describe() const { return graph_.describe(); }
 
  protected:
-  using image_batch = detail::image_memory<const Element>;
-  using layer_call = detail::layer_call<Element, Device>;
-  using gradient_memory = detail::gradient_memory<Element>;
+  using batch_type = image_batch<const Element, Device>;
+  using passes_type = layer_passes<Element, Device>;
+  using loss_type = loss_base<Element, Device>;
   using label_list = std::span<const std::int32_t>;
-  using duty = execution_plan::duty;
 
   network_base(Device& device, const value_shape& input) : device_{&device}, graph_{input} {}
   network_base(network_base&&) noexcept = default;
   network_base& operator=(network_base&&) noexcept = default;
   GRADUS_COLD ~network_base() = default;
 
-  [[nodiscard]] graph& building() noexcept { return graph_; }
+  /// Appends a layer and takes ownership of `owned`; `layer` is the same object. Both types are passed so that this
+  /// function is not compiled for each kind of layer.
+  GRADUS_COLD value append(std::string_view name, layer_base* owned, passes_type* layer, std::span<const value> inputs,
+                           error_location where) {
+    std::unique_ptr<layer_base> keep{owned};
+    layers_.append(layer);
+    try {
+      return graph_.append(name, std::move(keep), inputs, where);
+    } catch (...) {
+      layers_.remove_last();
+      throw;
+    }
+  }
+
+  /// As network::loss. @pre graph::require_scores(scores)
+  GRADUS_COLD void end(std::unique_ptr<loss_type> made, value scores, error_location where) {
+    at_call(where, [&] { made->infer(graph_.shape(scores)); });
+    loss_ = std::move(made);
+    graph_.end(scores);
+  }
+
   /// @throws configuration_error unless the network is compiled
   [[nodiscard]] GRADUS_NEVER_INLINE detail::network_memory<Element, Device>& compiled_memory(
       std::string_view asked_by, error_location where) const {
@@ -185,49 +205,35 @@ class network_base {
   }
 
   /// As network::train_step.
-  GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
+  GRADUS_COLD kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
                                        step_hooks* observer, error_location where) {
     return at_call(where, [&] { return train(batch, wanted, options, observer); });
   }
 
   /// As network::forward.
-  GRADUS_COLD image_batch score(const image_batch& batch, error_location where) {
+  GRADUS_COLD batch_type score(const batch_type& batch, error_location where) {
     return at_call(where, [&] { return score(batch); });
   }
 
   /// As network::evaluate.
-  GRADUS_COLD kernels::loss_sums sum_losses(const image_batch& batch, label_list wanted, error_location where) {
+  GRADUS_COLD kernels::loss_sums sum_losses(const batch_type& batch, label_list wanted, error_location where) {
     return at_call(where, [&] {
       check("network.evaluate", batch, wanted);
       kernels::loss_sums total;
       for (index_t first = 0; first < batch.examples(); first += graph_.examples_at_once()) {
         const index_t count = at_once(batch, first);
-        total +=
-            with_late(run_loss(score(part_of(batch, first, count)), labels_of(wanted, first, count), 0.0, nullptr));
+        const batch_type scores = score(part_of(batch, first, count));
+        total += with_late(
+            loss_->compute(scores, labels_of(wanted, first, count), 0.0, {*device_, nullptr, scores.extents()}));
       }
       return total;
     });
   }
 
   /// As network::find_non_finite.
-  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, const step_options& options, error_location where) {
+  GRADUS_COLD non_finite find_non_finite(const batch_type& batch, const step_options& options, error_location where) {
     return at_call(where, [&] { return find_non_finite(batch, options); });
   }
-
-  // Functions that depend on the layout.
-
-  /// Called after the memory is allocated.
-  /// @param inputs  the largest number of inputs of a layer, times the number of streams; layer_call::place is below it
-  virtual void memory_taken(std::size_t inputs) = 0;
-  /// The memory that a layer needs for as many examples as the network computes at once.
-  virtual layer_memory needs(void* layer, Device& device, index_t batch) const = 0;
-  /// @param residual  of the output's shape, or null
-  virtual void run_forward(const layer_call& call, const Element* residual) = 0;
-  virtual void run_backward(const layer_call& call, const Element* output_gradient,
-                            std::span<const gradient_memory> input_gradients,
-                            const gradient_memory& residual_gradient) = 0;
-  virtual kernels::loss_sums run_loss(const image_batch& scores, label_list wanted, double scale,
-                                      Element* gradient) = 0;
 
  private:
   /// Checks every layer's output before its memory is reused.
@@ -253,7 +259,7 @@ class network_base {
   /// A step in micro-batches, as compile_options::micro_batch_size says.
   class parts_of_network final : public detail::partial_steps {
    public:
-    parts_of_network(network_base& net, const image_batch& batch, label_list wanted) noexcept
+    parts_of_network(network_base& net, const batch_type& batch, label_list wanted) noexcept
         : net_{net}, batch_{batch}, wanted_{wanted} {}
 
     kernels::loss_sums train(index_t first, index_t count, const step_options& options, step_hooks* observer) override {
@@ -274,40 +280,11 @@ class network_base {
     }
 
     network_base& net_;
-    const image_batch& batch_;
+    const batch_type& batch_;
     label_list wanted_;
   };
 
-  /// One pass over the layers, for detail::run_pass.
-  class pass_of_network final : public detail::pass_steps {
-   public:
-    pass_of_network(network_base& net, phase which, const image_batch& batch, const step_context& context) noexcept
-        : net_{net}, forward_{which == phase::forward}, batch_{batch}, context_{context} {}
-
-    void run(std::size_t layer, std::size_t stream) override {
-      if (forward_) {
-        net_.forward_layer(layer, batch_, context_, stream);
-        return;
-      }
-      net_.recompute_for(layer, batch_, context_, stream);
-      net_.backward_layer(layer, batch_, context_, stream);
-    }
-
-    void on_all_streams([[maybe_unused]] void (*body)(void* object, std::size_t stream),
-                        [[maybe_unused]] void* object) override {
-      if constexpr (has_device_streams<Device>) {
-        net_.device_->parallel_streams([=](index_t stream) { body(object, static_cast<std::size_t>(stream)); });
-      }
-    }
-
-   private:
-    network_base& net_;
-    bool forward_;
-    const image_batch& batch_;
-    const step_context& context_;
-  };
-
-  GRADUS_COLD kernels::loss_sums train(const image_batch& batch, label_list wanted, const step_options& options,
+  GRADUS_COLD kernels::loss_sums train(const batch_type& batch, label_list wanted, const step_options& options,
                                        step_hooks* observer) {
     check("network.train_step", batch, wanted);
     if (batch.examples() == 0) {
@@ -325,42 +302,43 @@ class network_base {
     return train_at_once(batch, wanted, options, observer);
   }
 
-  GRADUS_COLD image_batch score(const image_batch& batch) {
-    graph_.check_batch("network.forward", batch.shape, static_cast<std::size_t>(batch.examples()),
+  GRADUS_COLD batch_type score(const batch_type& batch) {
+    graph_.check_batch("network.forward", batch.extents(), static_cast<std::size_t>(batch.examples()),
                        graph_.examples_at_once());
     const step_context context{.training = false, .seed = seed(), .step = 0, .first_example = 0};
-    run_pass(phase::forward, batch, context, nullptr);
-    return value_of(graph_.scores(), batch);
+    auto pass = pass_over(phase::forward, batch, context);
+    pass.run_all(regions_.get(), nullptr);
+    return pass.value(graph_.scores());
   }
 
-  GRADUS_COLD non_finite find_non_finite(const image_batch& batch, step_options options) {
+  GRADUS_COLD non_finite find_non_finite(const batch_type& batch, step_options options) {
     const auto& memory = compiled_memory("network.find_non_finite", error_location::current());
     if (std::string name = memory.first_non_finite_parameter(graph_); !name.empty()) {
       return {gradus::join({"parameter ", name})};
     }
-    if (!memory.all_finite(batch.data, batch.shape.size())) {
+    if (!memory.all_finite(batch.data(), batch.extents().size())) {
       return {"the input"};
     }
     std::string place;
     for (index_t first = 0; first < batch.examples() && place.empty(); first += graph_.examples_at_once()) {
-      const image_batch part = part_of(batch, first, at_once(batch, first));
+      const batch_type part = part_of(batch, first, at_once(batch, first));
       finder observer{*this, part.examples()};
       const step_context context = training_context(options);
-      run_pass(phase::forward, part, context, &observer);
+      pass_over(phase::forward, part, context).run_all(regions_.get(), &observer);
       place = std::move(observer.place);
       options.first_example += static_cast<std::uint64_t>(part.examples());
     }
     return {std::move(place)};
   }
 
-  void check(std::string_view operation, const image_batch& batch, label_list wanted) const {
+  void check(std::string_view operation, const batch_type& batch, label_list wanted) const {
     graph_.require_loss(operation);
-    graph_.check_batch(operation, batch.shape, wanted.size(), max_batch_size());
+    graph_.check_batch(operation, batch.extents(), wanted.size(), max_batch_size());
   }
 
-  /// Fills the options of the plan and the memory of each layer. Returns the largest number of inputs of a layer.
-  GRADUS_ALWAYS_INLINE std::size_t prepare_plan(const compile_options& options, plan_options& planning,
-                                                dynamic_array<layer_memory>& needed) {
+  /// Fills the options of the plan and the memory of each layer.
+  GRADUS_ALWAYS_INLINE void prepare_plan(const compile_options& options, plan_options& planning,
+                                         dynamic_array<layer_memory>& needed) {
     if constexpr (has_device_streams<Device>) {
       if (device_->streams() > 1) {
         planning.side_by_side = options.parallel_branches.plan;
@@ -368,29 +346,29 @@ class network_base {
       }
     }
     const index_t batch = graph_.examples_at_once();
-    std::size_t most_inputs = 0;
     for (std::size_t i = 0; i < layers(); ++i) {
-      const graph::node& n = graph_.nodes()[i];
-      needed[i] = needs(n.passes, *device_, batch);
+      needed[i] = layers_[i].memory(*device_, batch);
       if (planning.streams > 1) {
-        needed[i].workspace = std::max(needed[i].workspace, needs(n.passes, stream_device(0), batch).workspace);
+        needed[i].workspace =
+            std::max(needed[i].workspace, layers_[i].memory(detail::device_of_stream(*device_, 0), batch).workspace);
       }
-      most_inputs = std::max(most_inputs, n.inputs.size());
     }
-    return most_inputs;
   }
 
   GRADUS_COLD void take_memory(const compile_options& options, detail::strides_of_extents strides) {
     dynamic_array<layer_memory> needed(layers());
     plan_options planning{.recompute = options.recompute.choose, .optimizations = options.optimizations};
-    most_inputs_ = prepare_plan(options, planning, needed);
+    prepare_plan(options, planning, needed);
     memory_ = std::make_unique<detail::network_memory<Element, Device>>(*device_, graph_, std::move(needed), strides,
                                                                         planning);
     regions_ =
         memory_->plan().streams.regions.empty() ? nullptr : options.parallel_branches.make_runner(memory_->plan());
-    inputs_ = dynamic_array<image_batch>(planning.streams * most_inputs_);
-    input_gradients_ = dynamic_array<gradient_memory>(planning.streams * most_inputs_);
-    memory_taken(planning.streams * most_inputs_);
+    layers_.make_room(graph_, planning.streams);
+  }
+
+  [[nodiscard]] detail::layer_pass<Element, Device> pass_over(phase which, const batch_type& batch,
+                                                              const step_context& context) {
+    return {*device_, graph_, layers_, *memory_, which, batch, context};
   }
 
   [[nodiscard]] step_context training_context(const step_options& options) const noexcept {
@@ -398,36 +376,38 @@ class network_base {
   }
 
   /// The examples [first, first + count).
-  [[nodiscard]] GRADUS_COLD image_batch part_of(const image_batch& batch, index_t first, index_t count) const {
-    return {batch.data + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
+  [[nodiscard]] GRADUS_COLD batch_type part_of(const batch_type& batch, index_t first, index_t count) const {
+    return {*device_, batch.data() + first * graph_.batch_extents(0, 1).size(), graph_.batch_extents(0, count)};
   }
   [[nodiscard]] static label_list labels_of(label_list wanted, index_t first, index_t count) noexcept {
     return wanted.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
   /// The number of examples to compute at once, starting at `first`.
-  [[nodiscard]] index_t at_once(const image_batch& batch, index_t first) const noexcept {
+  [[nodiscard]] index_t at_once(const batch_type& batch, index_t first) const noexcept {
     return std::min(graph_.examples_at_once(), batch.examples() - first);
   }
 
-  GRADUS_COLD kernels::loss_sums train_at_once(const image_batch& batch, label_list wanted, const step_options& options,
+  GRADUS_COLD kernels::loss_sums train_at_once(const batch_type& batch, label_list wanted, const step_options& options,
                                                step_hooks* observer) {
     const step_context context = training_context(options);
-    run_pass(phase::forward, batch, context, observer);
-    const index_t examples = batch.examples();
-    const std::size_t scores = graph_.scores();
+    auto forward = pass_over(phase::forward, batch, context);
+    forward.run_all(regions_.get(), observer);
+    const batch_type scores = forward.value(graph_.scores());
     const execution_plan::gradient_target& target = memory_->plan().loss_target;
     const double scale = options.loss_scale.factor /
-                         static_cast<double>(options.global_examples > 0 ? options.global_examples : examples);
+                         static_cast<double>(options.global_examples > 0 ? options.global_examples : batch.examples());
     if constexpr (kernels::has_loss_scale_use<Device>) {
       use_loss_scale(*device_, options.loss_scale);
     }
-    Element* const gradient = target.write == duty::layer ? memory_->gradient(scores) : nullptr;
-    const kernels::loss_sums sums = run_loss(value_of(scores, batch), wanted, scale, gradient);
+    const image_batch<Element, Device> gradient{
+        *device_, target.write == execution_plan::duty::layer ? memory_->gradient(graph_.scores()) : nullptr,
+        scores.extents()};
+    const kernels::loss_sums sums = loss_->compute(scores, wanted, scale, gradient);
     if constexpr (kernels::has_loss_scale_application<Device, Element>) {
-      apply_loss_scale(*device_, graph_.batch_extents(scores, examples).size(), gradient);
+      apply_loss_scale(*device_, gradient.size(), gradient.data());
     }
-    mask_if_planned(*device_, target, scores, examples);
-    run_pass(phase::backward, batch, context, observer);
+    forward.mask_if_planned(*device_, target, graph_.scores());
+    pass_over(phase::backward, batch, context).run_all(regions_.get(), observer);
     return with_late(sums);
   }
 
@@ -439,113 +419,12 @@ class network_base {
     return sums;
   }
 
-  [[nodiscard]] GRADUS_COLD image_batch value_of(std::size_t v, const image_batch& batch) const {
-    const Element* const data = memory_->value(v);
-    return {data == nullptr ? batch.data : data, graph_.batch_extents(v, batch.examples())};
-  }
-
-  /// Where and how a layer writes the gradient of a value.
-  [[nodiscard]] GRADUS_COLD gradient_memory planned_gradient(const execution_plan::gradient_target& target,
-                                                             std::size_t v, index_t examples) const {
-    return {{target.write == duty::layer ? memory_->gradient(v) : nullptr, graph_.batch_extents(v, examples)},
-            {.accumulate = target.accumulate, .relu_output = target.mask == duty::layer ? memory_->value(v) : nullptr}};
-  }
-
-  /// The arguments of layer i. The inputs are valid until the next call for the stream.
-  [[nodiscard]] GRADUS_COLD layer_call call_of(std::size_t i, const image_batch& batch, const step_context& context,
-                                               std::size_t stream) {
-    const std::size_t used = stream == detail::pass_steps::alone ? 0 : stream;
-    const graph::node& n = graph_.nodes()[i];
-    image_batch* const inputs = inputs_.data() + used * most_inputs_;
-    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      inputs[k] = value_of(n.inputs[k], batch);
-    }
-    return {.device = stream_device(stream),
-            .layer = n.passes,
-            .place = used * most_inputs_,
-            .inputs = {inputs, n.inputs.size()},
-            .output = {memory_->value(i + 1), graph_.batch_extents(i + 1, batch.examples())},
-            .parameters = memory_->parameters().subspan(n.first_parameter, n.parameters.size()),
-            .buffers = memory_->buffer_memory().subspan(n.first_buffer, n.buffers.size()),
-            .state = memory_->state(i),
-            .workspace = memory_->workspace(used),
-            .context = context};
-  }
-
-  GRADUS_COLD void forward_layer(std::size_t i, const image_batch& batch, const step_context& context,
-                                 std::size_t stream) {
-    const std::size_t residual = memory_->plan().nodes[i].residual;
-    run_forward(call_of(i, batch, context, stream),
-                residual == execution_plan::none ? nullptr : value_of(residual, batch).data);
-  }
-
-  GRADUS_COLD void backward_layer(std::size_t i, const image_batch& batch, const step_context& context,
-                                  std::size_t stream) {
-    const index_t examples = batch.examples();
-    const graph::node& n = graph_.nodes()[i];
-    const execution_plan::node& planned = memory_->plan().nodes[i];
-    const layer_call call = call_of(i, batch, context, stream);
-    gradient_memory* const input_gradients = input_gradients_.data() + call.place;
-    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      input_gradients[k] = planned_gradient(planned.targets[k], n.inputs[k], examples);
-    }
-    const bool adds = planned.residual != execution_plan::none;
-    run_backward(call, memory_->gradient(i + 1), {input_gradients, n.inputs.size()},
-                 adds ? planned_gradient(planned.residual_target, planned.residual, examples) : gradient_memory{});
-    for (std::size_t k = 0; k < n.inputs.size(); ++k) {
-      mask_if_planned(call.device, planned.targets[k], n.inputs[k], examples);
-    }
-    if (adds) {
-      if (planned.residual_target.write == duty::network) {
-        copy_or_add(call.device, graph_.batch_extents(i + 1, examples).size(), memory_->gradient(i + 1),
-                    memory_->gradient(planned.residual), planned.residual_target.accumulate);
-      }
-      mask_if_planned(call.device, planned.residual_target, planned.residual, examples);
-    }
-  }
-
-  /// Sets the gradient of a ReLU's output to 0 where the output is 0, if the plan leaves that to the network.
-  GRADUS_COLD void mask_if_planned(Device& device, const execution_plan::gradient_target& target, std::size_t v,
-                                   index_t examples) {
-    if (target.mask == duty::network) {
-      Element* const gradient = memory_->gradient(v);
-      relu_backward(device, graph_.batch_extents(v, examples).size(), gradient, memory_->value(v), gradient, false);
-    }
-  }
-
-  /// Recomputes the values that the backward pass of layer i reads first.
-  GRADUS_COLD void recompute_for(std::size_t i, const image_batch& batch, step_context context, std::size_t stream) {
-    context.again = true;
-    const execution_plan::node& planned = memory_->plan().nodes[i];
-    for (std::size_t k = 0; k < planned.recompute_count; ++k) {
-      forward_layer(memory_->plan().recomputed[planned.recompute_first + k], batch, context, stream);
-    }
-  }
-
-  GRADUS_COLD void run_pass(phase which, const image_batch& batch, const step_context& context, step_hooks* observer) {
-    memory_->begin(which);
-    pass_of_network steps{*this, which, batch, context};
-    detail::run_pass(graph_, memory_->plan(), regions_.get(), which, steps, observer);
-  }
-
-  /// The device that runs the layers of a stream.
-  [[nodiscard]] Device& stream_device([[maybe_unused]] std::size_t stream) const noexcept {
-    if constexpr (has_device_streams<Device>) {
-      if (stream != detail::pass_steps::alone) {
-        return device_->stream(stream);
-      }
-    }
-    return *device_;
-  }
-
   Device* device_;
   graph graph_;
+  detail::runnable_layers<Element, Device> layers_;
+  std::unique_ptr<loss_type> loss_;
   std::unique_ptr<detail::network_memory<Element, Device>> memory_;  // null until compiled
   std::shared_ptr<detail::region_runner> regions_;                   // null where the layers run one after another
-  // For the layer that runs on each stream; members, so that a step allocates nothing.
-  std::size_t most_inputs_ = 0;  // the largest number of inputs of a layer
-  dynamic_array<image_batch> inputs_;
-  dynamic_array<gradient_memory> input_gradients_;
 };
 
 }  // namespace gradus::nn

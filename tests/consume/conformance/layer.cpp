@@ -40,14 +40,14 @@ class square::layer final : public nn::layer<Element, Layout, Device> {
 
   void backward(const typename base::backward_call& call) override {
     const auto& dx = call.input_gradients[0];
-    if (!dx.wanted()) {
+    if (!dx.needed()) {
       return;
     }
     const Element* const x = call.inputs[0].data();
     const Element* const dy = call.output_gradient.data();
     const Element factor = defective ? 1 : 2;
     for (gradus::index_t i = 0; i < call.output.size(); ++i) {
-      Element& to = dx.view.data()[i];
+      Element& to = dx.images.data()[i];
       to = factor * x[i] * dy[i] + (dx.epilogue.accumulate ? to : Element{0});
     }
   }

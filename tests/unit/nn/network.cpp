@@ -54,7 +54,7 @@ struct doubled {
     }
     void backward(const typename base::backward_call& call) override {
       for (gradus::index_t i = 0; i < call.output.size(); ++i) {
-        call.input_gradients[0].view.data()[i] = 2 * call.output_gradient.data()[i];
+        call.input_gradients[0].images.data()[i] = 2 * call.output_gradient.data()[i];
       }
     }
   };

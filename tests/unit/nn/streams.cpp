@@ -55,9 +55,9 @@ class meeting::layer final : public nn::layer<Element, Layout, Device> {
   }
   void backward(const typename base::backward_call& call) override {
     meet();
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       for (gradus::index_t i = 0; i < call.output_gradient.size(); ++i) {
-        dx.view.data()[i] = call.output_gradient.data()[i] + (dx.epilogue.accumulate ? dx.view.data()[i] : Element{0});
+        dx.images.data()[i] = call.output_gradient.data()[i] + (dx.epilogue.accumulate ? dx.images.data()[i] : Element{0});
       }
     }
   }

@@ -48,11 +48,12 @@ struct overflowing_loss {
     explicit loss(const overflowing_loss& options) : step_{options.step}, inner_{nn::softmax_cross_entropy{}} {}
     [[nodiscard]] std::string_view kind() const noexcept override { return inner_.kind(); }
     void infer(const nn::value_shape& scores) override { inner_.infer(scores); }
-    gradus::kernels::loss_sums compute(Device& device, gradus::image_view<const Element, Layout, Device> scores,
-                                       std::span<const std::int32_t> labels, double scale, Element* gradient) override {
-      const auto sums = inner_.compute(device, scores, labels, scale, gradient);
-      if (gradient != nullptr && steps_++ == step_) {
-        gradient[1] = Element{70000.0F};
+    gradus::kernels::loss_sums compute(const nn::image_batch<const Element, Device>& scores,
+                                       std::span<const std::int32_t> labels, double scale,
+                                       const nn::image_batch<Element, Device>& gradient) override {
+      const auto sums = inner_.compute(scores, labels, scale, gradient);
+      if (gradient.data() != nullptr && steps_++ == step_) {
+        gradient.data()[1] = Element{70000.0F};
       }
       return sums;
     }

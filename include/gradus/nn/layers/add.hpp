@@ -76,8 +76,8 @@ class add::layer final : public nn::layer<Element, Layout, Device, detail::add_b
 
   void backward(const typename base::backward_call& call) override {
     for (const auto& dx : call.input_gradients) {
-      if (dx.wanted()) {
-        copy_or_add(call.device, call.output_gradient.size(), call.output_gradient.data(), dx.view.data(),
+      if (dx.needed()) {
+        copy_or_add(call.device, call.output_gradient.size(), call.output_gradient.data(), dx.images.data(),
                     dx.epilogue.accumulate);
       }
     }

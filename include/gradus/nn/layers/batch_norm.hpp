@@ -127,13 +127,15 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
                                                                  this->options_.momentum};
     const kernels::batch_norm_epilogue<Element> epilogue{.residual = call.residual, .act = this->activation_};
     if (call.context.again) {
-      batch_norm_forward_again(call.device, call.inputs[0], call.output, saved(call.state), epilogue);
+      batch_norm_forward_again(call.device, base::view(call.inputs[0]), base::view(call.output), saved(call.state),
+                               epilogue);
     } else if (call.context.training) {
-      batch_norm_forward_training(call.device, call.inputs[0], call.output, affine(call.parameters),
-                                  this->options_.epsilon, running, saved(call.state), epilogue, call.workspace);
+      batch_norm_forward_training(call.device, base::view(call.inputs[0]), base::view(call.output),
+                                  affine(call.parameters), this->options_.epsilon, running, saved(call.state), epilogue,
+                                  call.workspace);
     } else {
-      batch_norm_forward_inference(call.device, call.inputs[0], call.output, affine(call.parameters),
-                                   this->options_.epsilon, running, epilogue, call.workspace);
+      batch_norm_forward_inference(call.device, base::view(call.inputs[0]), base::view(call.output),
+                                   affine(call.parameters), this->options_.epsilon, running, epilogue, call.workspace);
     }
   }
 
@@ -141,12 +143,12 @@ class batch_norm::layer final : public nn::layer<Element, Layout, Device, detail
     kernels::batch_norm_gradients<Element> gradients;
     gradients.gamma = this->options_.scale ? call.parameters[0].gradient : nullptr;
     gradients.beta = this->options_.shift ? call.parameters[this->options_.scale ? 1 : 0].gradient : nullptr;
-    gradients.residual = call.residual_gradient.view.data();
+    gradients.residual = call.residual_gradient.images.data();
     gradients.accumulate_residual = call.residual_gradient.epilogue.accumulate;
     const auto& dx = call.input_gradients[0];
-    batch_norm_backward(call.device, call.inputs[0], call.output, call.output_gradient, dx.view,
-                        affine(call.parameters), saved(call.state), kernels::activation::identity, gradients,
-                        dx.epilogue, call.workspace);
+    batch_norm_backward(call.device, base::view(call.inputs[0]), base::view(call.output),
+                        base::view(call.output_gradient), base::view(dx.images), affine(call.parameters),
+                        saved(call.state), kernels::activation::identity, gradients, dx.epilogue, call.workspace);
   }
 
  private:

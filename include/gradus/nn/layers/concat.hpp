@@ -75,7 +75,8 @@ class concat::layer final : public nn::layer<Element, Layout, Device, detail::co
   void forward(const typename base::forward_call& call) override {
     index_t channel = 0;
     for (const auto& input : call.inputs) {
-      copy_channels(call.device, input, index_t{0}, call.output, channel, input.extent(1), false);
+      copy_channels(call.device, base::view(input), index_t{0}, base::view(call.output), channel, input.extent(1),
+                    false);
       channel += input.extent(1);
     }
   }
@@ -85,9 +86,9 @@ class concat::layer final : public nn::layer<Element, Layout, Device, detail::co
     for (std::size_t i = 0; i < call.input_gradients.size(); ++i) {
       const auto& dx = call.input_gradients[i];
       const index_t channels = call.inputs[i].extent(1);
-      if (dx.wanted()) {
-        copy_channels(call.device, call.output_gradient, channel, dx.view, index_t{0}, channels,
-                      dx.epilogue.accumulate);
+      if (dx.needed()) {
+        copy_channels(call.device, base::view(call.output_gradient), channel, base::view(dx.images), index_t{0},
+                      channels, dx.epilogue.accumulate);
       }
       channel += channels;
     }

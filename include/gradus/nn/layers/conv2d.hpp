@@ -142,7 +142,8 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   }
 
   void forward(const typename base::forward_call& call) override {
-    conv2d_forward(call.device, this->geometry_, call.inputs[0], weight(call.parameters, call.device), call.output,
+    conv2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), weight(call.parameters, call.device),
+                   base::view(call.output),
                    kernels::forward_epilogue<Element>{.bias = this->options_.bias ? call.parameters[1].value : nullptr,
                                                       .residual = call.residual,
                                                       .act = this->activation_},
@@ -150,13 +151,13 @@ class conv2d::layer final : public nn::layer<Element, Layout, Device, detail::co
   }
 
   void backward(const typename base::backward_call& call) override {
-    conv2d_backward_weights(call.device, this->geometry_, call.inputs[0], call.output_gradient,
+    conv2d_backward_weights(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output_gradient),
                             image_view<parameter_element_t<Element>, Layout, Device>{
                                 call.output_gradient.device(), call.parameters[0].gradient, this->weight_extents_},
                             this->options_.bias ? call.parameters[1].gradient : nullptr, call.workspace);
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      conv2d_backward_data(call.device, this->geometry_, call.output_gradient, weight(call.parameters, call.device),
-                           dx.view, dx.epilogue, call.workspace);
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      conv2d_backward_data(call.device, this->geometry_, base::view(call.output_gradient),
+                           weight(call.parameters, call.device), base::view(dx.images), dx.epilogue, call.workspace);
     }
   }
 

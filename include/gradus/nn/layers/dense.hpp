@@ -126,12 +126,12 @@ class dense::layer final : public nn::layer<Element, Layout, Device, detail::den
     if (this->options_.bias) {
       column_sums(call.device, batch, this->options_.out_features, gradient, call.parameters[1].gradient);
     }
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       kernels::matmul_epilogue<Element> epilogue;
       epilogue.accumulate = dx.epilogue.accumulate;
       epilogue.relu_output = dx.epilogue.relu_output;
       const parameter_element_t<Element>* const weight = call.parameters[0].value;
-      matmul(call.device, this->data_shape(batch), gradient, weight, dx.view.data(), epilogue, call.workspace);
+      matmul(call.device, this->data_shape(batch), gradient, weight, dx.images.data(), epilogue, call.workspace);
     }
   }
 };

@@ -90,16 +90,16 @@ class dropout::layer final : public nn::layer<Element, Layout, Device, detail::d
       copy_or_add(call.device, call.output.size(), call.inputs[0].data(), call.output.data(), false);
       return;
     }
-    dropout_forward(call.device, call.inputs[0], call.output, this->options_.rate,
+    dropout_forward(call.device, base::view(call.inputs[0]), base::view(call.output), this->options_.rate,
                     random_stream{call.context.seed, this->options_.name}, call.context.step,
                     call.context.first_example, reinterpret_cast<std::uint8_t*>(call.state.data()));
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
       dropout_backward(call.device, call.output_gradient.size(), call.output_gradient.data(),
                        reinterpret_cast<const std::uint8_t*>(call.state.data()), 1.0 / (1.0 - this->options_.rate),
-                       dx.view.data(), dx.epilogue.accumulate);
+                       dx.images.data(), dx.epilogue.accumulate);
     }
   }
 };

@@ -77,13 +77,13 @@ class local_response_norm::layer final : public nn::layer<Element, Layout, Devic
   using base::base;
 
   void forward(const typename base::forward_call& call) override {
-    local_response_norm_forward(call.device, call.inputs[0], call.output, this->options_);
+    local_response_norm_forward(call.device, base::view(call.inputs[0]), base::view(call.output), this->options_);
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      local_response_norm_backward(call.device, call.inputs[0], call.output_gradient, dx.view, this->options_,
-                                   dx.epilogue);
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      local_response_norm_backward(call.device, base::view(call.inputs[0]), base::view(call.output_gradient),
+                                   base::view(dx.images), this->options_, dx.epilogue);
     }
   }
 };

@@ -72,14 +72,14 @@ class pad_channels::layer final : public nn::layer<Element, Layout, Device, deta
 
   void forward(const typename base::forward_call& call) override {
     call.device.fill_zero(call.output.data(), static_cast<std::size_t>(call.output.size()) * sizeof(Element));
-    copy_channels(call.device, call.inputs[0], index_t{0}, call.output, this->options_.before, call.inputs[0].extent(1),
-                  false);
+    copy_channels(call.device, base::view(call.inputs[0]), index_t{0}, base::view(call.output), this->options_.before,
+                  call.inputs[0].extent(1), false);
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      copy_channels(call.device, call.output_gradient, this->options_.before, dx.view, index_t{0}, dx.view.extent(1),
-                    dx.epilogue.accumulate);
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      copy_channels(call.device, base::view(call.output_gradient), this->options_.before, base::view(dx.images),
+                    index_t{0}, dx.images.extent(1), dx.epilogue.accumulate);
     }
   }
 };

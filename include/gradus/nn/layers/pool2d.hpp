@@ -147,14 +147,14 @@ class max_pool2d::layer final : public nn::layer<Element, Layout, Device, detail
   }
 
   void forward(const typename base::forward_call& call) override {
-    max_pool2d_forward(call.device, this->geometry_, call.inputs[0], call.output,
+    max_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output),
                        call.context.training ? reinterpret_cast<std::uint8_t*>(call.state.data()) : nullptr);
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      max_pool2d_backward(call.device, this->geometry_, call.output_gradient,
-                          reinterpret_cast<const std::uint8_t*>(call.state.data()), dx.view, dx.epilogue);
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      max_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient),
+                          reinterpret_cast<const std::uint8_t*>(call.state.data()), base::view(dx.images), dx.epilogue);
     }
   }
 };
@@ -196,13 +196,14 @@ class average_pool2d::layer final : public nn::layer<Element, Layout, Device, de
   using base::base;
 
   void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, this->geometry_, call.inputs[0], call.output, this->options_.count_padding);
+    average_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output),
+                           this->options_.count_padding);
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      average_pool2d_backward(call.device, this->geometry_, call.output_gradient, dx.view, this->options_.count_padding,
-                              dx.epilogue);
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      average_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient), base::view(dx.images),
+                              this->options_.count_padding, dx.epilogue);
     }
   }
 };
@@ -246,12 +247,13 @@ class global_average_pool2d::layer final
   using base::base;
 
   void forward(const typename base::forward_call& call) override {
-    average_pool2d_forward(call.device, this->geometry_, call.inputs[0], call.output, false);
+    average_pool2d_forward(call.device, this->geometry_, base::view(call.inputs[0]), base::view(call.output), false);
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      average_pool2d_backward(call.device, this->geometry_, call.output_gradient, dx.view, false, dx.epilogue);
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      average_pool2d_backward(call.device, this->geometry_, base::view(call.output_gradient), base::view(dx.images),
+                              false, dx.epilogue);
     }
   }
 };

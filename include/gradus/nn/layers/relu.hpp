@@ -62,8 +62,8 @@ class relu::layer final : public nn::layer<Element, Layout, Device, detail::relu
   }
 
   void backward(const typename base::backward_call& call) override {
-    if (const auto& dx = call.input_gradients[0]; dx.wanted()) {
-      relu_backward(call.device, call.output.size(), call.output_gradient.data(), call.output.data(), dx.view.data(),
+    if (const auto& dx = call.input_gradients[0]; dx.needed()) {
+      relu_backward(call.device, call.output.size(), call.output_gradient.data(), call.output.data(), dx.images.data(),
                     dx.epilogue.accumulate);
     }
   }

@@ -70,8 +70,7 @@ class graph {
   struct node {
     std::string name;
     std::unique_ptr<layer_base> layer;
-    void* passes;                       ///< the same layer as layer_passes<...> of the network that appended it
-    dynamic_array<std::size_t> inputs;  ///< values
+    dynamic_array<std::size_t> inputs;              ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
     // Set by compile.
     std::size_t first_parameter = 0;          ///< index in parameters()
@@ -93,8 +92,8 @@ class graph {
 
   /// Appends a layer and infers the shape of its output.
   /// @throws shape_error, configuration_error with the layer's name, when the inputs do not fit; the graph is unchanged
-  GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, void* passes,
-                           std::span<const value> inputs, error_location where) {
+  GRADUS_COLD value append(std::string_view name, std::unique_ptr<layer_base> layer, std::span<const value> inputs,
+                           error_location where) {
     require_building("network.add", where);
     for (const node& other : nodes_) {
       if (other.name == name) {
@@ -119,7 +118,6 @@ class graph {
         made.inputs.push_back(input.index);
       }
       made.name = name;
-      made.passes = passes;
       made.parameters = layer->parameters();
       for (parameter_description& p : made.parameters) {
         p.name = gradus::join({name, ".", p.name});
