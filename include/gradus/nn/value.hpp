@@ -17,7 +17,7 @@ namespace gradus::nn {
 /// A handle of a layer's output or of the network's input; network::add takes and returns it. Cheap to copy. A network
 /// refuses values of other networks and default-constructed ones.
 struct value {
-  std::size_t index = 0;
+  std::size_t index = 0;      ///< 0 for the network's input, i + 1 for the output of layer i
   std::uint64_t network = 0;  ///< graph::identity of the network that made it
 };
 
@@ -26,10 +26,10 @@ struct value {
 /// A vector of features is an image of one pixel. `flattened` marks an image that is read as the vector of its elements
 /// in the order (c, h, w). Its memory keeps the order of the layout, so nn::flatten moves nothing.
 struct value_shape {
-  index_t channels = 0;
-  index_t height = 1;
-  index_t width = 1;
-  bool flattened = false;
+  index_t channels = 0;    ///< planes of the image, or features of a vector
+  index_t height = 1;      ///< rows of a plane
+  index_t width = 1;       ///< columns of a plane
+  bool flattened = false;  ///< true: layers read the image as a vector of size() features
 
   /// Elements of one example.
   [[nodiscard]] constexpr index_t size() const { return image_extents{1, channels, height, width}.size(); }

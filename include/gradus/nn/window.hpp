@@ -14,9 +14,10 @@ namespace gradus::nn {
 
 /// A height and a width, in elements.
 struct size2d {
-  index_t height = 1;
-  index_t width = 1;
+  index_t height = 1;  ///< vertical extent: rows
+  index_t width = 1;   ///< horizontal extent: columns
 
+  /// True if both extents are equal.
   friend constexpr bool operator==(const size2d&, const size2d&) noexcept = default;
 };
 

@@ -25,9 +25,9 @@ namespace gradus::optim {
 
 /// A buffer of a rule's state, in the memory of the device.
 struct state_buffer {
-  std::string name;
-  std::span<std::byte> bytes;
-  index_t elements = 0;
+  std::string name;            ///< of the rule's choice: "velocity"
+  std::span<std::byte> bytes;  ///< its memory
+  index_t elements = 0;        ///< number of elements in `bytes`
 };
 
 /// An update rule with its state for the parameters of a flat buffer. Its functions are called a few times a step,
@@ -105,6 +105,7 @@ class parameter_update_of final : public parameter_update<Element> {
   static_assert(explain_update_rule<Rule, Element, Device>());
 
  public:
+  /// The rule's state for this element type and device.
   using state_type = typename Rule::template state<Element, Device>;
 
   /// @param device    outlives it

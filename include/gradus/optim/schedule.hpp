@@ -60,20 +60,23 @@ concept learning_rate_schedule = std::copy_constructible<S> && requires(const S&
   { schedule(epoch) } -> std::convertible_to<double>;
 };
 
+/// An optional member of `learning_rate_schedule`: schedule.check().
 template <class S>
 concept has_schedule_check = requires(const S& schedule) {
   schedule.check();
 };
+/// An optional member of `learning_rate_schedule`: schedule.description(), a text.
 template <class S>
 concept has_schedule_description = requires(const S& schedule) {
   std::string{schedule.description()};
 };
 
-// Members of these names, if there is one of the name only.
+/// True if S has one member that is called `check`, whatever it is; false if it is overloaded.
 template <class S>
 concept names_schedule_check = requires {
   &S::check;
 };
+/// True if S has one member that is called `description`, whatever it is; false if it is overloaded.
 template <class S>
 concept names_schedule_description = requires {
   &S::description;

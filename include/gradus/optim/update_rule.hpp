@@ -117,20 +117,25 @@ concept has_scaled_update = has_update_rule_state<U, Element, Device> &&
   { state.report() } -> std::convertible_to<loss_scale_report>;
 };
 
-// Constants of these names, whatever they are.
+/// True if U has a data member `elementwise`, of any type.
 template <class U>
 concept names_elementwise = requires {
   U::elementwise;
 };
+/// True if U has a data member `scales_loss`, of any type.
 template <class U>
 concept names_scales_loss = requires {
   U::scales_loss;
 };
 
+/// True if U::elementwise is a constant that converts to bool. explain_update_rule requires it of a rule with the
+/// member.
 template <class U>
 concept has_constant_elementwise = requires {
   typename std::bool_constant<U::elementwise>;
 };
+/// True if U::scales_loss is a constant that converts to bool. explain_update_rule requires it of a rule with the
+/// member.
 template <class U>
 concept has_constant_scales_loss = requires {
   typename std::bool_constant<U::scales_loss>;

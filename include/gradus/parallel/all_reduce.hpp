@@ -42,6 +42,7 @@ class all_reduce_state;
 /// The plan is made once, from the parameters only, and is the same on all ranks: the other ranks wait for a rank whose
 /// next bucket is not complete, and a step needs no negotiation.
 struct all_reduce {
+  /// The name of the strategy in messages.
   static constexpr std::string_view name = "all_reduce";
 
   /// The size at which a bucket is closed, in bytes. 0: all gradients travel at once.
@@ -64,6 +65,7 @@ struct all_reduce {
   /// See parallel/transfer_order/bucket_order.hpp.
   std::vector<std::size_t> order{};
 
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element, class Communicator>
   using state = detail::all_reduce_state<Element, Communicator, detail::gradients_on<Element, Communicator>>;
 };

@@ -18,15 +18,18 @@ namespace gradus::parallel {
 /// Parameters that follow each other in the flat buffers, in the order in which backward completes their gradients: no
 /// gradient is copied to travel with others.
 struct bucket {
-  std::size_t first_segment = 0;
-  std::size_t segments = 0;
-  index_t begin = 0;  ///< elements [begin, end) of the flat buffers
-  index_t end = 0;
+  std::size_t first_segment = 0;  ///< index of its first parameter in flat_parameters::segments
+  std::size_t segments = 0;       ///< number of parameters
+  index_t begin = 0;              ///< its first element in the flat buffers
+  index_t end = 0;                ///< one past its last element; the bucket includes the padding between parameters
 
+  /// One past the index of its last parameter.
   [[nodiscard]] std::size_t end_segment() const noexcept { return first_segment + segments; }
+  /// Number of elements, with the padding between parameters.
   [[nodiscard]] index_t size() const noexcept { return end - begin; }
 };
 
+/// Buckets in the order in which backward completes their gradients.
 using bucket_list = dynamic_array<bucket>;
 
 /// Cuts the flat buffers into buckets: one is closed when it has reached its size. The first is small, so that
@@ -57,13 +60,15 @@ using bucket_list = dynamic_array<bucket>;
 
 /// A piece of a bucket that travels by itself; what is neither cut nor fused is a parameter, a part and a bucket.
 struct part {
-  std::size_t bucket = 0;
-  index_t begin = 0;  ///< elements [begin, end) of the flat buffers
-  index_t end = 0;
+  std::size_t bucket = 0;  ///< index of its bucket in the bucket_list
+  index_t begin = 0;       ///< its first element in the flat buffers
+  index_t end = 0;         ///< one past its last element
 
+  /// Number of elements.
   [[nodiscard]] index_t size() const noexcept { return end - begin; }
 };
 
+/// Parts, bucket by bucket, in the order of their elements.
 using part_list = dynamic_array<part>;
 
 /// Cuts buckets into parts, bucket by bucket. Long transfers are cut so that urgent ones overtake them (Y. Peng et al.,

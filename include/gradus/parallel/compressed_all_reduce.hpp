@@ -186,8 +186,10 @@ class rounded_gradients_on final : public gradient_channel {
 /// @endcode
 template <class Wire = bfloat16>
 struct compressed_all_reduce : all_reduce {
+  /// The name of the strategy in messages.
   static constexpr std::string_view name = "compressed_all_reduce";
 
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element, class Communicator>
   using state =
       detail::all_reduce_state<Element, Communicator, detail::rounded_gradients_on<Element, Communicator, Wire>>;

@@ -35,6 +35,7 @@ class model_averaging_state;
 ///
 /// The optimizer's state is each rank's own and is not averaged. The ranks' shares of a batch are taken as equal.
 struct model_averaging {
+  /// The name of the strategy in messages.
   static constexpr std::string_view name = "model_averaging";
 
   /// Steps between averages; 0: once an epoch. The end of an epoch averages too, so that what is evaluated is one
@@ -43,6 +44,7 @@ struct model_averaging {
   /// Number of synchronous steps at the beginning: the ranks' gradients are summed and all make the same update.
   int synchronous_steps = 0;
 
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element, class Communicator>
   using state = detail::model_averaging_state<Element, Communicator>;
 };

@@ -11,6 +11,7 @@
 
 namespace gradus::parallel {
 
+/// The ranges of a network's parameters in its flat buffers.
 using segment_list = dynamic_array<optim::segment>;
 
 /// One segment a parameter, in the order of network.parameters(). @pre the network is compiled, or was forecast

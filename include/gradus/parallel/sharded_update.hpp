@@ -59,11 +59,14 @@ class scattered_update;
 ///   train::trainer trainer{net, optim::sgd{}, world, parallel::sharded_update{}};
 /// @endcode
 struct sharded_update {
+  /// The name of the strategy in messages.
   static constexpr std::string_view name = "sharded_update";
 
-  /// As of all_reduce, where buckets travel.
+  /// As all_reduce::bucket_bytes, where buckets travel.
   index_t bucket_bytes = 25 * 1024 * 1024;
+  /// As all_reduce::first_bucket_bytes, where buckets travel.
   index_t first_bucket_bytes = 1024 * 1024;
+  /// As all_reduce::overlap, where buckets travel.
   bool overlap = true;
 
   /// @throws configuration_error when options make no sense
@@ -74,6 +77,7 @@ struct sharded_update {
     }
   }
 
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element, class Communicator>
   using state = std::conditional_t<comm::makes_windows<Communicator, Element>,
                                    detail::shared_memory_update<Element, Communicator, sharded_update>,

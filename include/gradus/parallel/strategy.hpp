@@ -21,9 +21,9 @@ namespace gradus::parallel {
 /// The flat buffers of a network and the parameters in them, in the order in which backward completes their gradients.
 template <class Element>
 struct flat_parameters {
-  std::span<Element> values;
-  std::span<Element> gradients;
-  std::span<const optim::segment> segments;
+  std::span<Element> values;                 ///< of all parameters, in the memory of the device
+  std::span<Element> gradients;              ///< at the same offsets as `values`
+  std::span<const optim::segment> segments;  ///< the range of each parameter
 };
 
 /// What a strategy calls, as update(segments), for parameters whose gradients have arrived. It refers to a function of
@@ -41,6 +41,7 @@ class update_call {
         }},
         watch_{watch} {}
 
+  /// Updates the parameters of `ready` from their gradients.
   void operator()(std::span<const optim::segment> ready) const { call_(function_, ready); }
 
   /// Until the result is gone, calls are pieces of one pass over the parameters: a trace shows one span for all.
@@ -54,8 +55,8 @@ class update_call {
 
 /// Memory that a strategy sends or receives, and what traces call it.
 struct travelling_memory {
-  std::string name;
-  std::span<const std::byte> bytes;
+  std::string name;                  ///< the name in traces
+  std::span<const std::byte> bytes;  ///< the memory that is sent or received
 };
 
 /// Where the parameters of a strategy are updated.
@@ -124,6 +125,7 @@ class strategy {
   /// The state of the rule becomes whole on this rank, where that takes no other rank's help. Between steps.
   virtual void fetch_state() {}
 
+  /// Which rank updates which parameters; a constant of the strategy.
   [[nodiscard]] virtual update_scope scope() const noexcept { return update_scope::all; }
 
   /// The ranks that train; null: all ranks of the communicator.
@@ -138,6 +140,7 @@ template <class Element>
 class partial_strategy : public strategy<Element> {
  public:
   void gather_state() override = 0;
+  /// Always update_scope::parts.
   [[nodiscard]] update_scope scope() const noexcept final { return update_scope::parts; }
 };
 
@@ -148,9 +151,11 @@ class server_strategy : public strategy<Element> {
  public:
   void use(optim::parameter_update<Element>& update) override = 0;
   void end_of_step(double learning_rate) override = 0;
+  /// Always update_scope::elsewhere.
   [[nodiscard]] update_scope scope() const noexcept final { return update_scope::elsewhere; }
 };
 
+/// A requirement of `gradient_strategy`: S has a name.
 template <class S>
 concept has_strategy_name = requires {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -160,6 +165,7 @@ concept has_strategy_name = requires {
 template <class S, class Element, class Communicator>
 using strategy_state = typename S::template state<Element, Communicator>;
 
+/// A requirement of `gradient_strategy`: S has `state<Element, Communicator>` with the constructor of a strategy.
 template <class S, class Element = float, class Communicator = comm::self>
 concept has_strategy_state = requires {
   typename strategy_state<S, Element, Communicator>;
@@ -167,6 +173,7 @@ concept has_strategy_state = requires {
 &&std::constructible_from<strategy_state<S, Element, Communicator>, const S&, Communicator&,
                           const flat_parameters<Element>&>;
 
+/// A requirement of `gradient_strategy`: the state of S derives from strategy<Element>.
 template <class S, class Element = float, class Communicator = comm::self>
 concept has_strategy_base = has_strategy_state<S, Element, Communicator> &&
     std::derived_from<strategy_state<S, Element, Communicator>, strategy<Element>>;

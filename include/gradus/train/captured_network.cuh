@@ -37,9 +37,13 @@ namespace gradus::train {
 template <class Network>
 class captured_network {
  public:
+  /// As network::element_type: the type of images and values.
   using element_type = typename Network::element_type;
+  /// As network::layout_type: the layout of images and values.
   using layout_type = typename Network::layout_type;
+  /// As network::device_type.
   using device_type = typename Network::device_type;
+  /// As network::const_view: a batch of images, (n, c, h, w), in the memory of the device.
   using const_view = typename Network::const_view;
 
   /// @throws configuration_error when the network is not compiled
@@ -61,23 +65,33 @@ class captured_network {
 
   /// Whether a step has been recorded.
   [[nodiscard]] bool recorded() const noexcept { return recording_.recorded(); }
+  /// The network that it runs.
   [[nodiscard]] Network& network() const noexcept { return *network_; }
+  /// The same network, for functions that take one of any layout.
   operator nn::network_base<element_type, device_type>&() const noexcept { return *network_; }
 
-  // As the network.
+  /// As network::evaluate. It runs eagerly.
   kernels::loss_sums evaluate(const const_view& images, std::span<const std::int32_t> labels,
                               error_location where = error_location::current()) {
     return network_->evaluate(images, labels, where);
   }
+  /// As network::find_non_finite. It runs eagerly.
   [[nodiscard]] GRADUS_COLD nn::non_finite find_non_finite(const const_view& images, const nn::step_options& place) {
     return network_->find_non_finite(images, place);
   }
+  /// As network::device.
   [[nodiscard]] device_type& device() const noexcept { return network_->device(); }
+  /// As network::seed.
   [[nodiscard]] std::uint64_t seed() const noexcept { return network_->seed(); }
+  /// As network::layers.
   [[nodiscard]] std::size_t layers() const noexcept { return network_->layers(); }
+  /// As network::layer_name.
   [[nodiscard]] const std::string& layer_name(std::size_t layer) const { return network_->layer_name(layer); }
+  /// As network::parameter_count.
   [[nodiscard]] index_t parameter_count() const { return network_->parameter_count(); }
+  /// As network::buffer_values.
   [[nodiscard]] auto buffer_values() const noexcept { return network_->buffer_values(); }
+  /// As network::describe.
   [[nodiscard]] std::string describe() const { return network_->describe(); }
 
  private:

@@ -37,6 +37,7 @@ class captured_step {
   using parameter_element = parameter_element_t<typename Network::element_type>;
 
  public:
+  /// A batch of images, (n, c, h, w), in the memory of the device.
   using const_view = typename Network::const_view;
 
   /// @throws configuration_error when the network is not compiled or the rule makes no sense

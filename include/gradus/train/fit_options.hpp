@@ -10,7 +10,7 @@ namespace gradus::train {
 
 /// How long and how fast to train.
 struct fit_options {
-  int epochs = 1;
+  int epochs = 1;                        ///< passes over the training set, at least 0
   optim::schedule learning_rate = 0.01;  ///< of the number of passes over the training set done so far
   /// The line that messages of fit name: the one that writes the options in braces, as a call of fit does. (Options
   /// that are declared without braces have no line of the program.)

@@ -44,8 +44,10 @@ struct progress_options {
 /// that says so.
 class progress {
  public:
+  /// Shows progress as `options` say.
   explicit progress(progress_options options = {}) : options_{options} {}
 
+  /// Begins a training. The first call of a program on rank 0 writes a line if it was compiled without optimization.
   void on_start(const run_information& run) {
     run_ = run;
     if (const char* const note = run.rank == 0 ? note_of_unoptimized() : nullptr; note != nullptr) {
@@ -56,6 +58,7 @@ class progress {
     epoch_began_ = shown_;
   }
 
+  /// On rank 0, redraws the bar or writes a line if enough time has passed; see progress_options.
   void on_step(const step_report& step) {
     if (run_.rank != 0) {
       return;
@@ -78,6 +81,7 @@ class progress {
     show_step(step, seconds > 0 ? static_cast<double>(examples_) / seconds : 0.0);
   }
 
+  /// On rank 0, writes the line of the epoch: loss, accuracy, images/s and seconds; evaluation and loss scale if set.
   void on_epoch(const epoch_report& epoch) {
     if (run_.rank != 0) {
       return;

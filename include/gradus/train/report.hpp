@@ -17,47 +17,47 @@ enum class flow : unsigned char { go_on, stop };
 
 /// The training that begins.
 struct run_information {
-  int rank = 0;
-  int ranks = 1;
-  int epochs = 0;
-  index_t steps_per_epoch = 0;
+  int rank = 0;                    ///< of this process, among the ranks that train
+  int ranks = 1;                   ///< number of ranks that train
+  int epochs = 0;                  ///< that this call of fit trains, unless a callback stops it
+  index_t steps_per_epoch = 0;     ///< the same on all ranks
   index_t examples_per_epoch = 0;  ///< over all ranks
-  index_t parameters = 0;
+  index_t parameters = 0;          ///< elements of all parameters
 };
 
 /// One step. The loss is that of this rank only: a report needs no communication.
 struct step_report {
-  int epoch = 0;              ///< from 0
-  index_t step_in_epoch = 0;  ///< from 0
-  index_t steps_per_epoch = 0;
+  int epoch = 0;                ///< from 0
+  index_t step_in_epoch = 0;    ///< from 0
+  index_t steps_per_epoch = 0;  ///< run_information::steps_per_epoch
   std::uint64_t step = 0;       ///< from 0, over the whole training
   index_t global_examples = 0;  ///< of this step, over all ranks
   index_t local_examples = 0;   ///< of this step, on this rank
   double local_loss = 0;        ///< mean over local_examples, in nats; 0 without examples
-  double learning_rate = 0;
+  double learning_rate = 0;     ///< of this step
 };
 
 /// The mean loss and the share of right answers over a data set.
 struct evaluation_report {
-  double loss = 0;      ///< in nats
-  double accuracy = 0;  ///< in [0, 1]
-  index_t examples = 0;
-  double seconds = 0;
+  double loss = 0;       ///< in nats
+  double accuracy = 0;   ///< in [0, 1]
+  index_t examples = 0;  ///< of the data set, over all ranks
+  double seconds = 0;    ///< that it took on this rank
 };
 
 /// One epoch, over all ranks.
 struct epoch_report {
-  int epoch = 0;  ///< from 0
-  int epochs = 0;
-  index_t steps = 0;
-  index_t examples = 0;
-  double loss = 0;      ///< mean over the epoch's examples while the weights changed, in nats
-  double accuracy = 0;  ///< likewise, in [0, 1]
-  double seconds = 0;   ///< of this rank, evaluation not included
-  double images_per_second = 0;
+  int epoch = 0;                       ///< from 0
+  int epochs = 0;                      ///< run_information::epochs
+  index_t steps = 0;                   ///< of this epoch
+  index_t examples = 0;                ///< of this epoch
+  double loss = 0;                     ///< mean over the epoch's examples while the weights changed, in nats
+  double accuracy = 0;                 ///< likewise, in [0, 1]
+  double seconds = 0;                  ///< of this rank, evaluation not included
+  double images_per_second = 0;        ///< examples / seconds; 0 if seconds is 0
   double input_seconds = 0;            ///< this rank waited for the loader
   double synchronization_seconds = 0;  ///< this rank waited for other ranks and their gradients, and updated
-  std::optional<evaluation_report> evaluation = {};
+  std::optional<evaluation_report> evaluation = {};         ///< set by evaluate_every
   std::optional<optim::loss_scale_report> loss_scale = {};  ///< of this rank, where the rule is an optim::scaled_loss
 };
 

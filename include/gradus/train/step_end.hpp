@@ -51,9 +51,10 @@ class step_end : public nn::step_hooks {
 /// The flat buffers of a network, which parameters are where, and which belong to which layer.
 template <class Element>
 struct trained_parameters {
-  std::span<Element> values;
-  std::span<Element> gradients;
-  parallel::segment_list segments;
+  std::span<Element> values;        ///< of all parameters, in the memory of the device
+  std::span<Element> gradients;     ///< at the same offsets as `values`
+  parallel::segment_list segments;  ///< in the order in which backward completes their gradients
+  /// The range of `segments` of each layer, in the order of network::add.
   dynamic_array<nn::parameter_range> of_layer;
 
   /// They must outlive the result.
@@ -62,6 +63,7 @@ struct trained_parameters {
   }
 };
 
+/// The parameters of a network; the result refers to the network's buffers.
 /// @throws configuration_error when the network is not compiled
 template <class Element, class Device>
 [[nodiscard]] GRADUS_COLD GRADUS_NEVER_INLINE trained_parameters<parameter_element_t<Element>> trained_parameters_of(

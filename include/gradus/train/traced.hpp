@@ -337,21 +337,30 @@ GRADUS_COLD void fit_traced(trace::recorder& recorder, step_trainer<Network>& tr
 template <class Dataset>
 class traced_set {
  public:
+  /// Reads examples from `set` and records spans with `recorder`. Both must outlive it.
   traced_set(trace::recorder& recorder, const Dataset& set) noexcept : recorder_{&recorder}, set_{&set} {}
+  /// The data set must outlive it.
   template <class Argument>
   requires(!std::is_lvalue_reference_v<Argument>) traced_set(trace::recorder& recorder, Argument&& set)
       : traced_set{recorder, static_cast<const Argument&>(set)} {
     static_assert(explain_kept<Argument>());
   }
 
+  /// The number of examples.
   [[nodiscard]] index_t size() const { return static_cast<index_t>(set_->size()); }
+  /// The extents of one example: (1, c, h, w).
   [[nodiscard]] image_extents example() const { return set_->example(); }
+  /// The number of classes.
   [[nodiscard]] int classes() const { return static_cast<int>(set_->classes()); }
+  /// The hash of the data set's content.
   [[nodiscard]] std::uint64_t hash() const { return static_cast<std::uint64_t>(set_->hash()); }
+  /// The label of example i, in [0, classes).
   [[nodiscard]] std::int32_t label(index_t i) const { return set_->label(i); }
+  /// Writes the c * h * w elements of example i to `planes`, as the data set does.
   template <class Element>
   requires requires(const Dataset& set, index_t i, Element* planes) { set.read(i, planes); }
   void read(index_t i, Element* planes) const { set_->read(i, planes); }
+  /// The same for an epoch, of a data set whose examples depend on it, such as random crops.
   template <class Element>
   requires requires(const Dataset& set, index_t i, std::uint64_t epoch, Element* planes) { set.read(i, epoch, planes); }
   void read(index_t i, std::uint64_t epoch, Element* planes) const { set_->read(i, epoch, planes); }

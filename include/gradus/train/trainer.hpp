@@ -167,6 +167,7 @@ class trainer final : public detail::trainer_base<Network> {
     }
   }
 
+  /// The communicator of the ranks; without one in the constructor, the trainer's own comm::self.
   [[nodiscard]] Communicator& communicator() noexcept { return *communicator_; }
   /// The optimizer's state as of now, for checkpoints. Empty if the strategy updates elsewhere, as parameter
   /// servers do. Where ranks update parts and exchange messages (sharded_update) it is whole only at the end of epochs.
@@ -276,6 +277,9 @@ requires detail::not_kept_by_trainer<Network, Communicator> trainer(Network&&, c
 template <class Loader>
 class evaluate_every {
  public:
+  /// @param loader  batches of the other data set; it must outlive the callback
+  /// @param every   epochs from one evaluation to the next
+  /// @throws configuration_error if `every` is below 1
   explicit evaluate_every(Loader& loader, int every = 1, error_location where = error_location::current())
       : loader_{&loader}, every_{every} {
     if (every < 1) {
@@ -289,6 +293,7 @@ class evaluate_every {
     static_assert(explain_kept<Argument>());
   }
 
+  /// Sets report.evaluation after each `every` epochs and after the last one. All ranks that train call it.
   template <class Trainer>
   void on_epoch(Trainer& trainer, epoch_report& report) {
     const bool due = (report.epoch + 1) % every_ == 0 || report.epoch + 1 == report.epochs;

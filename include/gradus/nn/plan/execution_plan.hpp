@@ -19,16 +19,16 @@ struct graph_description {
   /// A layer.
   struct node {
     dynamic_array<std::size_t> inputs;  ///< values
-    layer_traits traits;
-    bool has_parameters = false;
-    std::size_t output_bytes = 0;  ///< bytes of the output for the largest batch
-    std::size_t state_bytes = 0;   ///< kept from forward to backward
-    double work = 0;               ///< cost of a forward pass, in any unit
+    layer_traits traits;                ///< what the layer reads backward and what it can fuse
+    bool has_parameters = false;        ///< true: it needs the gradient of its output
+    std::size_t output_bytes = 0;       ///< bytes of the output for the largest batch
+    std::size_t state_bytes = 0;        ///< kept from forward to backward
+    double work = 0;                    ///< cost of a forward pass, in any unit
   };
 
-  dynamic_array<node> nodes;
-  std::size_t scores = 0;  ///< the value that the loss reads
-  bool has_loss = false;
+  dynamic_array<node> nodes;  ///< in the order in which they run forward
+  std::size_t scores = 0;     ///< the value that the loss reads
+  bool has_loss = false;      ///< false: no layer runs backward
 };
 
 /// Parts of a step whose layers run in parallel on streams.
@@ -40,22 +40,22 @@ struct graph_description {
 struct stream_schedule {
   /// The times [first_time, last_time] and their branches, as a range of `branches`.
   struct region {
-    std::size_t first_time = 0;
-    std::size_t last_time = 0;
-    std::size_t first_branch = 0;
-    std::size_t branches = 0;
+    std::size_t first_time = 0;    ///< time of the first step
+    std::size_t last_time = 0;     ///< time of the last step
+    std::size_t first_branch = 0;  ///< index of its first branch in stream_schedule::branches
+    std::size_t branches = 0;      ///< number of branches
   };
   /// A step of a branch, and the steps that it waits for, as a range of stream_schedule::waits.
   struct step {
-    std::size_t time = 0;
-    std::size_t first_wait = 0;
-    std::size_t waits = 0;
+    std::size_t time = 0;        ///< as execution_plan defines times
+    std::size_t first_wait = 0;  ///< index in stream_schedule::waits
+    std::size_t waits = 0;       ///< number of steps that it waits for
   };
 
   dynamic_array<region> regions;  ///< in the order of time
   /// Index in `steps` where each branch begins; the last entry is the end of the last branch.
   dynamic_array<std::size_t> branches;
-  dynamic_array<step> steps;
+  dynamic_array<step> steps;         ///< branch by branch, in the order of time in each
   dynamic_array<std::size_t> waits;  ///< times
 };
 
@@ -66,6 +66,7 @@ struct stream_schedule {
 /// gradient of a sum is the gradient of its terms: where it is the first contribution to the gradient of a term, the
 /// two share memory.
 struct execution_plan {
+  /// Stands for a node, value, time or offset that does not exist.
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
   /// Who does a task of a layer's backward pass: the layer, the network right after it, or neither.
@@ -84,9 +85,9 @@ struct execution_plan {
   /// in the same memory. If the value is the output of a ReLU that runs in place, the last writer of the gradient masks
   /// it. So the output gradient that a layer receives is complete and masked.
   struct gradient_target {
-    duty write = duty::nobody;
-    bool accumulate = false;  ///< an earlier writer has written a part of it
-    duty mask = duty::nobody;
+    duty write = duty::nobody;  ///< who writes the gradient or adds to it
+    bool accumulate = false;    ///< an earlier writer has written a part of it
+    duty mask = duty::nobody;   ///< who sets it to 0 where the output of the ReLU is not above 0
   };
 
   /// What is planned for a layer.
@@ -96,40 +97,40 @@ struct execution_plan {
     kernels::activation activation = kernels::activation::identity;  ///< fused into the layer
     std::size_t residual = none;                                     ///< the value that the layer adds to its output
     dynamic_array<gradient_target> targets;                          ///< one for each input
-    gradient_target residual_target;
-    std::size_t state_offset = none;  ///< bytes in the arena
+    gradient_target residual_target;                                 ///< the gradient of the residual
+    std::size_t state_offset = none;                                 ///< bytes in the arena
     std::size_t recompute_first = 0;  ///< first index in `recomputed` of the nodes that run forward
     std::size_t recompute_count = 0;  ///< again just before this one runs backward, and their number
   };
 
   /// The memory of one or more values and of their gradient.
   struct slot {
-    std::size_t producer = none;  ///< the node that writes it first; none for the input
-    bool relu = false;            ///< holds the output of a ReLU
-    bool has_gradient = false;
+    std::size_t producer = none;         ///< the node that writes it first; none for the input
+    bool relu = false;                   ///< holds the output of a ReLU
+    bool has_gradient = false;           ///< a parameter needs the gradient, and a layer or the loss contributes to it
     std::size_t value_offset = none;     ///< bytes in the arena; none for the input
     std::size_t backward_offset = none;  ///< the same in the backward pass; another offset if recomputed
     std::size_t gradient_offset = none;  ///< bytes in the arena
   };
 
-  dynamic_array<node> nodes;
-  dynamic_array<slot> slots;
-  dynamic_array<std::size_t> slot_of_value;
-  dynamic_array<std::size_t> recomputed;  ///< nodes
-  stream_schedule streams;
-  gradient_target loss_target;
-  std::size_t arena_bytes = 0;
-  std::size_t unshared_bytes = 0;  ///< arena size if no buffers shared memory
+  dynamic_array<node> nodes;                 ///< one for each layer
+  dynamic_array<slot> slots;                 ///< the first holds the network's input
+  dynamic_array<std::size_t> slot_of_value;  ///< index in `slots` for each value
+  dynamic_array<std::size_t> recomputed;     ///< nodes
+  stream_schedule streams;                   ///< without regions: the layers run one after another
+  gradient_target loss_target;               ///< the gradient of the scores at the loss
+  std::size_t arena_bytes = 0;               ///< size of the arena that the offsets refer to
+  std::size_t unshared_bytes = 0;            ///< arena size if no buffers shared memory
 };
 
 /// The memory that a network needs, in bytes.
 struct memory_forecast {
-  execution_plan plan = {};
-  std::size_t arena = 0;      ///< values and their gradients
-  std::size_t workspace = 0;  ///< the largest of any layer, for each stream
-  std::size_t parameters = 0;
-  std::size_t gradients = 0;  ///< gradients of parameters; with micro-batches also their partial sums
-  std::size_t buffers = 0;
+  execution_plan plan = {};    ///< of the largest batch that is computed at once
+  std::size_t arena = 0;       ///< values and their gradients
+  std::size_t workspace = 0;   ///< the largest of any layer, for each stream
+  std::size_t parameters = 0;  ///< values of parameters
+  std::size_t gradients = 0;   ///< gradients of parameters; with micro-batches also their partial sums
+  std::size_t buffers = 0;     ///< statistics that are not trained, such as running means
 
   /// The sum of all parts.
   [[nodiscard]] std::size_t total() const noexcept { return arena + workspace + parameters + gradients + buffers; }
@@ -137,11 +138,11 @@ struct memory_forecast {
 
 /// The times at which the value of a slot is in use; execution_plan defines the times.
 struct value_lifetime {
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;                              ///< size of the largest value of the slot
   std::size_t first = 0;                              ///< written by its producer
   std::size_t forward_last = 0;                       ///< last use up to the loss
-  std::size_t backward_first = execution_plan::none;  ///< first and last use after the loss
-  std::size_t backward_last = 0;
+  std::size_t backward_first = execution_plan::none;  ///< first use after the loss; none: never used there
+  std::size_t backward_last = 0;                      ///< last use after the loss
   // Set by the recompute rule:
   std::size_t kept_last = 0;                       ///< its memory is free after this time,
   std::size_t again_first = execution_plan::none;  ///< it is recomputed at this time, at another offset,
@@ -182,10 +183,10 @@ struct plan_optimizations {
 
 /// Optional planning passes.
 struct plan_options {
-  recompute_rule recompute = nullptr;  ///< null: nothing is recomputed
-  stream_rule side_by_side = nullptr;  ///< null: the layers run one after another
-  std::size_t streams = 1;             ///< the number of layers that may run at the same time
-  plan_optimizations optimizations = {};
+  recompute_rule recompute = nullptr;     ///< null: nothing is recomputed
+  stream_rule side_by_side = nullptr;     ///< null: the layers run one after another
+  std::size_t streams = 1;                ///< the number of layers that may run at the same time
+  plan_optimizations optimizations = {};  ///< the optimizations that are on
 };
 
 }  // namespace gradus::nn

@@ -36,8 +36,11 @@ namespace gradus::nn {
 /// The values that a layer reads: one value, or a list in braces.
 class input_list {
  public:
+  /// One value.
   input_list(value single) : values_{single} {}
+  /// Several values, as in add("sum", nn::add{}, {left, right}).
   input_list(std::initializer_list<value> several) : values_{several} {}
+  /// Several values, where their number is known only at run time.
   input_list(std::vector<value> several) : values_{std::move(several)} {}
 
   /// The values, in the order in which the layer reads them.
@@ -68,8 +71,8 @@ class graph {
  public:
   /// A layer with its inputs, parameters and buffers.
   struct node {
-    std::string name;
-    std::unique_ptr<layer_base> layer;
+    std::string name;                               ///< differs from those of all other layers
+    std::unique_ptr<layer_base> layer;              ///< its shapes, parameters and traits
     dynamic_array<std::size_t> inputs;              ///< values
     std::vector<parameter_description> parameters;  ///< named "layer.weight"
     // Set by compile.

@@ -15,14 +15,14 @@ namespace gradus::nn {
 
 /// A buffer that is in use from time `first` to time `last`, both included.
 struct buffer_lifetime {
-  std::size_t bytes = 0;
-  std::size_t first = 0;
-  std::size_t last = 0;
+  std::size_t bytes = 0;  ///< size
+  std::size_t first = 0;  ///< time of the first use
+  std::size_t last = 0;   ///< time of the last use
 };
 
 /// The offsets of buffers in an arena, in bytes.
 struct memory_plan {
-  static constexpr std::size_t alignment = 64;  // in bytes
+  static constexpr std::size_t alignment = 64;  ///< divisor of every offset, in bytes
 
   dynamic_array<std::size_t> offsets;  ///< one for each buffer, multiples of `alignment`
   std::size_t bytes = 0;               ///< size of the arena

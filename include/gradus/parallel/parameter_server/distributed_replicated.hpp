@@ -47,6 +47,7 @@ class distributed_replicated_state;
 ///
 /// A rank that is only a server calls `serve`, as with parameter_server.
 struct distributed_replicated {
+  /// The name of the strategy in messages.
   static constexpr std::string_view name = "distributed_replicated";
 
   /// Of the servers. Its `who`, if given, names all workers; overlap_forward is not for this strategy.
@@ -54,6 +55,7 @@ struct distributed_replicated {
   /// The node of each rank: nodes_of of parallel/parameter_server/hosts.hpp makes it. Empty: ranks_per_node of them
   /// after each other, or those of the communicator, if it knows its nodes.
   std::vector<int> node_of_rank{};
+  /// Without node_of_rank: rank r is on node r / ranks_per_node. Stays 1 with a communicator that knows its nodes.
   int ranks_per_node = 1;
 
   /// All workers and the servers. @throws configuration_error when it does not fit
@@ -66,6 +68,7 @@ struct distributed_replicated {
     return master.roles_among(ranks);
   }
 
+  /// The index of a rank's node. @pre node_of_rank is empty or has an entry for the rank
   [[nodiscard]] int node_of(int rank) const {
     return node_of_rank.empty() ? rank / ranks_per_node : node_of_rank[static_cast<std::size_t>(rank)];
   }
@@ -100,6 +103,7 @@ struct distributed_replicated {
     return roles_among(communicator.size()).worker_index(communicator.rank()) < 0;
   }
 
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element, class Communicator>
   using state = detail::distributed_replicated_state<Element, Communicator>;
 };

@@ -29,6 +29,7 @@ enum class server_mode : unsigned char {
   compat
 };
 
+/// The name of the enumerator, as in "bounded_staleness".
 [[nodiscard]] constexpr std::string_view name_of(server_mode mode) noexcept {
   switch (mode) {
     case server_mode::synchronous:
@@ -45,11 +46,11 @@ enum class server_mode : unsigned char {
 
 /// How the servers of a training work; the same on all ranks. The options are those of parameter_server.
 struct server_settings {
-  server_mode mode = server_mode::synchronous;
-  int backup_workers = 0;
-  int staleness_bound = 0;
-  bool scale_by_staleness = false;
-  int window = 4;
+  server_mode mode = server_mode::synchronous;  ///< when servers apply gradients and hand out values
+  int backup_workers = 0;                       ///< workers whose gradients a synchronous step does not wait for
+  int staleness_bound = 0;                      ///< steps that a worker may be ahead of the slowest one
+  bool scale_by_staleness = false;              ///< the learning rate of a push is divided by 1 + its staleness
+  int window = 4;  ///< in-flight limit: parts between a worker and a server, in each direction
 
   /// A worker that is lost costs only its own work.
   [[nodiscard]] bool survives_lost_workers() const noexcept {
@@ -73,6 +74,7 @@ struct server_settings {
     }
   }
 
+  /// The mode and its options in words. Ranks compare this text.
   [[nodiscard]] GRADUS_COLD std::string describe() const {
     std::string text{name_of(mode)};
     if (backup_workers > 0) {

@@ -80,6 +80,7 @@ class parameter_server_state;
 /// for three quarters of the limit is counted as lost, and the others go on; a server must not be lost. Under MPI a job
 /// that has lost a process cannot finalize MPI: it ends by MPI_Abort when all is done, see mpi_environment.
 struct parameter_server {
+  /// The name of the strategy in messages.
   static constexpr std::string_view name = "parameter_server";
 
   /// How many servers; 0 with `colocate`: all ranks.
@@ -136,6 +137,7 @@ struct parameter_server {
     return who;
   }
 
+  /// The options that say how servers work.
   [[nodiscard]] server_settings settings() const noexcept {
     return {.mode = mode,
             .backup_workers = backup_workers,
@@ -150,6 +152,7 @@ struct parameter_server {
     return roles_among(communicator.size()).worker_index(communicator.rank()) < 0;
   }
 
+  /// The object of one rank that brings its gradients together; see gradient_strategy.
   template <class Element, class Communicator>
   using state = detail::parameter_server_state<Element, Communicator>;
 };

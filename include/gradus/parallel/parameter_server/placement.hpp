@@ -22,10 +22,11 @@ namespace gradus::parallel {
 
 /// A variable as a server sees it: rows that can be kept apart.
 struct variable {
-  std::string name;
-  index_t rows = 1;
-  index_t row_bytes = 0;
+  std::string name;       ///< for messages
+  index_t rows = 1;       ///< number of rows; each may be on a server of its own
+  index_t row_bytes = 0;  ///< size of a row, in bytes
 
+  /// Size of all rows, in bytes.
   [[nodiscard]] index_t bytes() const noexcept { return rows * row_bytes; }
 };
 
@@ -37,6 +38,7 @@ enum class placement_policy : unsigned char {
   partitioned     ///< large variables cut into rows first, then longest_first: every server gets nearly total / S
 };
 
+/// The name of the enumerator, as in "round_robin".
 [[nodiscard]] constexpr std::string_view name_of(placement_policy policy) noexcept {
   switch (policy) {
     case placement_policy::round_robin:
@@ -53,20 +55,22 @@ enum class placement_policy : unsigned char {
 
 /// Rows [first_row, first_row + rows) of a variable on a server.
 struct placed_part {
-  std::size_t variable = 0;
-  index_t first_row = 0;
-  index_t rows = 0;
-  index_t bytes = 0;
-  int server = 0;
+  std::size_t variable = 0;  ///< index in the list of variables that place() received
+  index_t first_row = 0;     ///< its first row in the variable
+  index_t rows = 0;          ///< number of rows
+  index_t bytes = 0;         ///< size of these rows, in bytes
+  int server = 0;            ///< index of the server
 
+  /// True if all members are equal.
   friend bool operator==(const placed_part&, const placed_part&) = default;
 };
 
 /// Parts in the order of variables and rows, and what each server has to carry.
 struct placement {
-  std::vector<placed_part> parts;
-  std::vector<index_t> server_bytes;
+  std::vector<placed_part> parts;     ///< all rows of all variables
+  std::vector<index_t> server_bytes;  ///< bytes that each server stores
 
+  /// Bytes of all variables.
   [[nodiscard]] index_t total_bytes() const noexcept {
     index_t total = 0;
     for (const index_t each : server_bytes) {
@@ -74,6 +78,7 @@ struct placement {
     }
     return total;
   }
+  /// Bytes of the server that stores most. @pre there is a server
   [[nodiscard]] index_t busiest_bytes() const noexcept {
     return *std::max_element(server_bytes.begin(), server_bytes.end());
   }
@@ -91,8 +96,9 @@ struct placement {
   }
 };
 
+/// How place() cuts variables and spreads them over servers.
 struct placement_options {
-  placement_policy policy = placement_policy::partitioned;
+  placement_policy policy = placement_policy::partitioned;  ///< which server takes which variable
   /// Of `partitioned`: no part is cut smaller.
   index_t least_part_bytes = 64 * 1024;
   /// Of `partitioned`: the approximate number of parts per server.
@@ -188,12 +194,13 @@ namespace detail {
 
 /// What a number of servers costs a step.
 struct server_count {
-  int servers = 0;
-  index_t busiest_bytes = 0;
+  int servers = 0;                   ///< number of servers
+  index_t busiest_bytes = 0;         ///< bytes of the server that stores most
   double communication_seconds = 0;  ///< at least, a step
   double step_seconds = 0;           ///< the longer of communication and computation: with perfect overlap
 };
 
+/// The result of plan_servers.
 struct server_plan {
   std::vector<server_count> counts;  ///< of 1, 2, ... servers
   int recommended = 0;               ///< the fewest servers whose step is within 5 % of the shortest one

@@ -32,18 +32,20 @@ struct server_part {
   int server = 0;             ///< index among the servers
   index_t server_offset = 0;  ///< in the server's buffers, in elements
 
+  /// True if all members are equal.
   friend bool operator==(const server_part&, const server_part&) = default;
 };
 
 /// What lives where, and in which order values are pulled. The same on all ranks: they compare describe().
 struct parameter_server_plan {
-  roles who;
+  roles who;                            ///< the ranks of workers and servers
   placement placed;                     ///< of the parameters in the order of creation
   std::vector<server_part> parts;       ///< in the order in which backward completes their gradients
   std::vector<std::string> names;       ///< of the parts, for messages
   std::vector<std::size_t> pull_order;  ///< of the parts, each once; empty: as they are ready
-  index_t element_bytes = 0;
+  index_t element_bytes = 0;            ///< size of a value and of a gradient, in bytes
 
+  /// Elements that a server stores. @pre 0 <= server < number of servers
   [[nodiscard]] index_t elements_of(int server) const noexcept {
     return placed.server_bytes[static_cast<std::size_t>(server)] / element_bytes;
   }

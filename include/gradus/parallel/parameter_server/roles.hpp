@@ -39,6 +39,7 @@ struct roles {
     return text;
   }
 
+  /// True if the lists of workers and servers are equal.
   friend bool operator==(const roles&, const roles&) = default;
 
  private:
@@ -73,9 +74,10 @@ struct roles {
 
 /// Hosts by role, in the order of their indices. A host may be named several times.
 struct host_list {
-  std::vector<std::string> workers;
-  std::vector<std::string> servers;
+  std::vector<std::string> workers;  ///< the host of worker i is workers[i]
+  std::vector<std::string> servers;  ///< the host of server i is servers[i]
 
+  /// True if both lists are equal.
   friend bool operator==(const host_list&, const host_list&) = default;
 };
 

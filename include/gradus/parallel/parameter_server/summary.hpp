@@ -19,15 +19,16 @@ inline constexpr std::size_t staleness_bins = 64;
 /// What a server has done. Bytes are those of gradients and values, its own rank's worker included.
 struct server_summary {
   std::uint64_t variable_bytes = 0;  ///< of the values that live on it
-  std::uint64_t received_bytes = 0;
-  std::uint64_t sent_bytes = 0;
-  std::uint64_t updates = 0;       ///< optimizer steps of single parts
-  std::uint64_t dropped = 0;       ///< whole pushes that came too late, or were left unfinished
-  std::uint64_t lost_workers = 0;  ///< silent for longer than the time limit
-  std::uint64_t left_workers = 0;  ///< ended their training
+  std::uint64_t received_bytes = 0;  ///< of gradients, from workers
+  std::uint64_t sent_bytes = 0;      ///< of values, to workers
+  std::uint64_t updates = 0;         ///< optimizer steps of single parts
+  std::uint64_t dropped = 0;         ///< whole pushes that came too late, or were left unfinished
+  std::uint64_t lost_workers = 0;    ///< silent for longer than the time limit
+  std::uint64_t left_workers = 0;    ///< ended their training
   /// Pushes of parts by the number of updates that their values had missed.
   std::uint64_t staleness[staleness_bins] = {};
 
+  /// True if all members are equal.
   friend bool operator==(const server_summary&, const server_summary&) = default;
 };
 

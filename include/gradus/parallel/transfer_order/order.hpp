@@ -291,6 +291,7 @@ inline dynamic_array<std::size_t> numbers_up_to(std::size_t count) {
 
 }  // namespace detail
 
+/// Options of tic.
 struct tic_options {
   /// Transfers that the paper's TIC gives the same number are told apart by the first computation that waits for them,
   /// then by their own number: all priorities are different. An extension; the paper sends ties in any order.

@@ -24,6 +24,7 @@ struct step_bounds {
   double upper = 0;  ///< everything one after another
 };
 
+/// The bounds of a step, from the seconds of its computations and of its transfers.
 inline step_bounds bounds(const step_graph& graph) {
   double computation = 0;
   double communication = 0;
@@ -45,6 +46,7 @@ inline step_bounds bounds(const step_graph& graph) {
   return limits.lower > 0 ? (limits.upper - limits.lower) / limits.lower : 0.0;
 }
 
+/// The result of simulate.
 struct simulated_step {
   double makespan = 0;      ///< seconds until all is done
   std::vector<double> end;  ///< of each operation, in seconds

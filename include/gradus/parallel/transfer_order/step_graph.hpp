@@ -30,10 +30,12 @@ namespace gradus::parallel {
 /// order.
 class step_graph {
  public:
+  /// The value of operation::transfer for a computation.
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
+  /// A computation or a transfer.
   struct operation {
-    std::string name;
+    std::string name;                   ///< for messages
     double seconds = 0;                 ///< how long it takes, alone
     std::size_t transfer = none;        ///< its number among the transfers; none for a computation
     dynamic_array<std::size_t> inputs;  ///< operations that end before it begins
@@ -97,6 +99,7 @@ struct link_model {
   double latency = 50e-6;           ///< seconds a message
   double bytes_per_second = 117e6;  ///< what TCP gets through Ethernet of 1 Gbit/s
 
+  /// Seconds that a message of `bytes` bytes takes.
   [[nodiscard]] double seconds(index_t bytes) const noexcept {
     return latency + static_cast<double>(bytes) / bytes_per_second;
   }
@@ -104,9 +107,10 @@ struct link_model {
 
 /// What the operations of a step take, in seconds.
 struct step_profile {
+  /// The passes of a layer, for the batch of one rank.
   struct layer {
-    double forward = 0;
-    double backward = 0;
+    double forward = 0;   ///< seconds of its forward pass
+    double backward = 0;  ///< seconds of its backward pass
   };
   std::vector<layer> layers;      ///< in the order of network.add
   std::vector<double> transfers;  ///< one a parameter, in the order of network.parameters(); empty: the link says

@@ -49,6 +49,7 @@ class trainer_base {
   trainer_base(const trainer_base&) = delete;
   trainer_base& operator=(const trainer_base&) = delete;
 
+  /// The network that is trained.
   [[nodiscard]] Network& network() noexcept { return *network_; }
   /// Steps done since construction.
   [[nodiscard]] std::uint64_t steps() const noexcept { return loop_.steps(); }
