@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(recorded_ranks_reach_them_too) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_window_ends_when_nobody_uses_it) {
+BOOST_AUTO_TEST_CASE(a_window_ends_when_no_rank_uses_it) {
   const suite::watchdog guard{300s};
   std::atomic<int> in_use{0};
   std::atomic<bool> early{false};
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_window_that_has_ended_is_not_used) {
   BOOST_TEST(!used[0]);
 }
 
-BOOST_AUTO_TEST_CASE(ranks_whose_others_never_make_the_window_are_told) {
+BOOST_AUTO_TEST_CASE(ranks_get_an_error_when_others_never_make_the_window) {
   const suite::watchdog guard{300s};
   std::array<std::string, 3> messages;
   BOOST_CHECK_THROW(comm::run_ranks(3,

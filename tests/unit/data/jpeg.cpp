@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(decodes_colors_grays_and_inks) {
   BOOST_TEST(gray.pixels[3 * 63] > 245);
 }
 
-BOOST_AUTO_TEST_CASE(leaves_out_detail_that_nobody_asked_for) {
+BOOST_AUTO_TEST_CASE(leaves_out_detail_that_is_not_requested) {
   data::jpeg_decoder decoder;
   const bytes content = photograph(100, 60);
   BOOST_TEST(decoder.decode(content, "a", 25, 15).width == 25);

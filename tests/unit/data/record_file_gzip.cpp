@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(refuses_files_that_are_damaged) {
   GRADUS_CHECK_MESSAGE(message([&](bytes& all) { all[foot + 16] = 0; }), {", 0 classes, in a file of "});
 }
 
-BOOST_AUTO_TEST_CASE(an_index_with_a_right_checksum_may_lie_all_the_same) {
+BOOST_AUTO_TEST_CASE(an_index_with_a_right_checksum_may_still_be_wrong) {
   const auto message = [](std::size_t at, std::uint8_t value) {
     three_records files;
     files.content[index_begin + at] = value;
