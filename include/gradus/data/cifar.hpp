@@ -44,7 +44,7 @@ class cifar_reader {
       if (came != record_bytes) {
         gradus::raise<format_error>({"load_cifar '", source.name(), "'"}, {"records of ", record_bytes, " bytes"},
                                     {came, " bytes after ", examples, " records"},
-                                    "the file was cut off, or belongs to the other of CIFAR-10 and CIFAR-100");
+                                    "the file is truncated, or it is CIFAR-100 instead of CIFAR-10 or the reverse");
       }
       const int label = record[label_bytes_ - 1];  // CIFAR-100 has a coarse and a fine label; the fine one is last
       if (label >= classes_) {

@@ -205,7 +205,7 @@ class image_dataset {
     for (const double deviation : normalization_.deviation) {
       if (deviation <= 0) {
         raise<configuration_error>("normalization", "deviations above 0", {deviation},
-                                   "a channel that never varies has no deviation: use 1 for it");
+                                   "use 1 for a channel that is constant");
       }
     }
     float_tables_ = dynamic_array<float>(channels * bytes_values);

@@ -500,10 +500,10 @@ BOOST_AUTO_TEST_CASE(a_device_that_was_moved_from_says_so) {
   gradus::cpu device{{.intra_op_threads = 2}};
   const gradus::cpu taken = std::move(device);
   BOOST_TEST(taken.threads() == 2);
-  require_text(message_of([&] { (void)device.threads(); }), "one that was moved from");
+  require_text(message_of([&] { (void)device.threads(); }), "a device that was moved from");
   require_text(message_of([&] { device.parallel_for(100, 1, [](gradus::index_t, gradus::index_t) {}); }),
-               "one that was moved from");
-  require_text(message_of([&] { device.parallel_tasks(3, [](gradus::index_t) {}); }), "one that was moved from");
+               "a device that was moved from");
+  require_text(message_of([&] { device.parallel_tasks(3, [](gradus::index_t) {}); }), "a device that was moved from");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

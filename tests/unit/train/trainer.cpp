@@ -514,7 +514,7 @@ BOOST_AUTO_TEST_CASE(a_loader_of_another_part_is_refused_on_all_ranks) {
       return "no error";
     });
     for (const std::string& message : messages) {
-      require_text(message, "which the loader was made for");
+      require_text(message, "the shard of the loader's options");
       require_text(message, "leave loader_options::shard out");
     }
     BOOST_TEST((messages[0].find(part) != std::string::npos || messages[1].find(part) != std::string::npos), part);
