@@ -59,33 +59,6 @@ struct batch_norm_gradients {
   bool accumulate_residual = false;  ///< adds to `residual` what it contains; otherwise it is only written
 };
 
-// Normalization of every channel over n, h and w (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
-//
-//   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
-//
-// and for g = dL/dy, 0 where a ReLU gave y <= 0:
-//
-//   dbeta = sum g;   dgamma = sum g * xhat;
-//   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma / M)
-//
-// Where a channel has one value, x equals its mean: y = act(beta + residual), dgamma = 0 and dx = 0, exactly. Where all
-// values of a channel are equal, its variance, xhat and dgamma are 0, exactly. (PyTorch refuses to train with one value
-// per channel.)
-//
-// The variance is computed from differences to the channel's first value x0: mean((x - x0)^2) - mean(x - x0)^2. So it
-// stays accurate for any mean. Its error is a few roundings of variance + (x0 - mean)^2, and the second term is at most
-// M times the first. The saved mean is rounded to P. y compensates for that, and the gradients are those of the rounded
-// mean: dgamma / M is off by at most half a unit in the last place of mean / sqrt(variance + epsilon) times |dbeta| /
-// M.
-//
-// All kernels of `has_batch_norm`, for network elements Element and P = parameter_element_t<Element>:
-//
-// Images x, y, dy and dx have the shape (N, C, H, W). In forward, y may be x unless backward will read x; dx may be dy.
-// Sums are in double precision. The workspace has the bytes that batch_norm_workspace_bytes gives for this batch or a
-// larger one. The workspace is aligned to 64 bytes and need not be kept between calls; other
-// arrays need only the alignment of their elements. A batch of 0 leaves running statistics unchanged and gives
-// gradients of 0. Results are bitwise the same for any number of threads.
-
 /// A requirement of `has_batch_norm`: batch_norm_workspace_bytes returns the bytes of workspace that any of the kernels
 /// needs for images of `shape` (N, C, H, W), or for fewer of them.
 template <class Device, class Element, class Layout>
@@ -146,6 +119,31 @@ concept has_batch_norm_backward = requires(Device& device, image_view<const Elem
 };
 
 /// A device that normalizes batches; nn::batch_norm asks for it.
+///
+/// Normalization of every channel over n, h and w (Ioffe, Szegedy 2015, algorithm 1), with M = N * H * W:
+///
+///   xhat = (x - mean) / sqrt(variance + epsilon);   y = act(gamma * xhat + beta + residual)
+///
+/// and for g = dL/dy, 0 where a ReLU gave y <= 0:
+///
+///   dbeta = sum g;   dgamma = sum g * xhat;
+///   dx = gamma / sqrt(variance + epsilon) * (g - dbeta / M - xhat * dgamma / M)
+///
+/// Where a channel has one value, x equals its mean: y = act(beta + residual), dgamma = 0 and dx = 0, exactly. Where
+/// all values of a channel are equal, its variance, xhat and dgamma are 0, exactly. (PyTorch refuses to train with one
+/// value per channel.)
+///
+/// The variance is computed from differences to the channel's first value x0: mean((x - x0)^2) - mean(x - x0)^2. So it
+/// stays accurate for any mean. Its error is a few roundings of variance + (x0 - mean)^2, and the second term is at
+/// most M times the first. The saved mean is rounded to parameter_element_t<Element>. y compensates for that, and the
+/// gradients are those of the rounded mean: dgamma / M is off by at most half a unit in the last place of mean /
+/// sqrt(variance + epsilon) times |dbeta| / M.
+///
+/// Images x, y, dy and dx have the shape (N, C, H, W). In forward, y may be x unless backward will read x; dx may be
+/// dy. Sums are in double precision. The workspace has the bytes that batch_norm_workspace_bytes gives for this batch
+/// or a larger one. It is aligned to 64 bytes and need not be kept between calls; other arrays need only the
+/// alignment of their elements. A batch of 0 leaves running statistics unchanged and gives gradients of 0. Results are
+/// bitwise the same for any number of threads.
 template <class Device, class Element, class Layout>
 concept has_batch_norm = has_batch_norm_workspace_bytes<Device, Element, Layout> &&
     has_batch_norm_forward_training<Device, Element, Layout> && has_batch_norm_forward_again<Device, Element, Layout> &&

@@ -105,13 +105,6 @@ enum class pass : unsigned char {
   backward_weights  ///< computes the gradients of weights and bias from x and dy
 };
 
-// All kernels of `has_conv2d`, for network elements Element and parameters of type parameter_element_t<Element>:
-//
-// Weights are stored in the layout of the images. The batch N is that of x or dy, and at most the batch of the
-// workspace. The workspace has conv2d_workspace_bytes of the pass, is aligned to 64 bytes and need not be kept between
-// calls. y must not overlap x or w, dx must not overlap dy or w, and dw must not overlap x or dy. Results are bitwise
-// the same for any number of threads.
-
 /// A requirement of `has_conv2d`: conv2d_workspace_bytes returns the bytes of workspace that one pass needs for `batch`
 /// images or fewer.
 template <class Device, class Element, class Layout>
@@ -155,6 +148,12 @@ concept has_conv2d_backward_weights = requires(Device& device, const conv2d_geom
 };
 
 /// A device that computes convolutions; nn::conv2d asks for it.
+///
+/// Weights and their gradients are of type parameter_element_t<Element>. Weights are stored in the layout of the
+/// images. The batch N is that of x or dy, and at most the batch of the workspace. The workspace has
+/// conv2d_workspace_bytes of the pass, is aligned to 64 bytes and need not be kept between calls. y must not overlap x
+/// or w, dx must not overlap dy or w, and dw must not overlap x or dy. Results are bitwise the same for any number of
+/// threads.
 template <class Device, class Element, class Layout>
 concept has_conv2d =
     has_conv2d_workspace_bytes<Device, Element, Layout> && has_conv2d_forward<Device, Element, Layout> &&

@@ -9,9 +9,6 @@
 
 namespace gradus::kernels {
 
-// The kernels of `has_elementwise` compute `count` elements in memory order; all arrays have this length. (+)= is += if
-// `accumulate`, else =. The output may be one of the inputs; arrays need only the alignment of their elements.
-
 /// A requirement of `has_elementwise`: relu_forward computes y = max(x, 0). max(NaN, 0) is NaN.
 template <class Device, class Element>
 concept has_relu_forward = requires(Device& device, index_t count, const Element* x, Element* y) {
@@ -41,6 +38,9 @@ concept has_copy_or_add = requires(Device& device, index_t count, const Element*
 };
 
 /// A device with these kernels; every network asks for it.
+///
+/// They compute `count` elements in memory order; all arrays have this length. (+)= is += if `accumulate`, else =. The
+/// output may be one of the inputs; arrays need only the alignment of their elements.
 template <class Device, class Element>
 concept has_elementwise = has_relu_forward<Device, Element> && has_relu_backward<Device, Element> &&
     has_add_forward<Device, Element> && has_copy_or_add<Device, Element>;

@@ -22,9 +22,6 @@ struct local_response_norm_parameters {
   double k = 2;         ///< constant term of the denominator d(c); above 0
 };
 
-// Images x, y, dy and dx have the shape (N, C, H, W). Outputs must not overlap inputs. Results are bitwise the same for
-// any number of threads.
-
 /// A requirement of `has_local_response_norm`: local_response_norm_forward overwrites y with the normalized x.
 template <class Device, class Element, class Layout>
 concept has_local_response_norm_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
@@ -49,6 +46,9 @@ concept has_local_response_norm_backward = requires(Device& device, image_view<c
 };
 
 /// A device that normalizes across channels; nn::local_response_norm asks for it.
+///
+/// Images x, y, dy and dx have the shape (N, C, H, W). Outputs must not overlap inputs. Results are bitwise the same
+/// for any number of threads.
 template <class Device, class Element, class Layout>
 concept has_local_response_norm = has_local_response_norm_forward<Device, Element, Layout> &&
     has_local_response_norm_backward<Device, Element, Layout>;

@@ -38,20 +38,6 @@ struct pool2d_geometry {
   friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
 };
 
-// All kernels of `has_max_pool2d` and `has_average_pool2d`: x and dx have the shape (N, C, H, W), y and dy (N, C, P,
-// Q).
-//
-// `choice` (null: not needed) receives r * kernel_width + s for every element of y, in memory order of y. (r, s) is the
-// position under the kernel of the entry that equals y and receives the gradient. Kernels have at most 256 entries. The
-// choice is the first largest entry inside the image in the order (r, s); 0 and -0 are equal. If entries are NaN, y is
-// NaN and the choice is the first NaN. (PyTorch's y is the same, and its choice is the last NaN.) Padding is never
-// chosen.
-//
-// Average pooling divides by the number of entries inside the image, or with count_padding by the kernel area. Every
-// kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
-// alignment of their elements. Results are bitwise the same for any number of threads, and for max pooling in any
-// layout.
-
 /// A requirement of `has_max_pool2d`: max_pool2d_forward overwrites y with the largest entries of x under the kernel
 /// and, unless it is null, choice (N * C * P * Q) with their positions.
 template <class Device, class Element, class Layout>
@@ -91,11 +77,26 @@ concept has_average_pool2d_backward = requires(Device& device, const pool2d_geom
 };
 
 /// A device that takes maxima under a kernel; nn::max_pool2d asks for it.
+///
+/// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). Kernels have at most 256 entries. `choice` has
+/// r * kernel_width + s for every element of y, in memory order of y. (r, s) is the position under the kernel of the
+/// entry that equals y and receives the gradient. The choice is the first largest entry inside the image in the order
+/// (r, s); 0 and -0 are equal. If entries are NaN, y is NaN and the choice is the first NaN. (PyTorch's y is the same,
+/// and its choice is the last NaN.) Padding is never chosen.
+///
+/// Every kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
+/// alignment of their elements. Results are bitwise the same for any number of threads and in any layout.
 template <class Device, class Element, class Layout>
 concept has_max_pool2d =
     has_max_pool2d_forward<Device, Element, Layout> && has_max_pool2d_backward<Device, Element, Layout>;
 
 /// A device that takes means under a kernel; nn::average_pool2d and nn::global_average_pool2d ask for it.
+///
+/// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). The divisor is the number of entries inside the image,
+/// or with count_padding the kernel area.
+///
+/// Every kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
+/// alignment of their elements. Results are bitwise the same for any number of threads.
 template <class Device, class Element, class Layout>
 concept has_average_pool2d =
     has_average_pool2d_forward<Device, Element, Layout> && has_average_pool2d_backward<Device, Element, Layout>;
