@@ -23,9 +23,8 @@ enum class convolution_algorithm : unsigned char {
   ///
   /// The CPU runs convolutions of float by Winograd's algorithm for kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and 7x1 with
   /// stride 1, on at least 32 channels in multiples of 16. It needs 2 to 6 times fewer multiplications. An infinity in
-  /// x
-  /// makes results near it NaN. Root mean square errors relative to `direct`, as the median (maximum) over some hundred
-  /// shapes:
+  /// x makes results near it NaN. Root mean square errors relative to `direct`, as the median (maximum) over some
+  /// hundred shapes:
   ///
   ///   kernel size                    3x3        5x5       1x3 and 3x1  1x7 and 7x1
   ///   results and gradients of x     1.9 (2.6)  5 (8.4)   1.4 (1.6)    5 (6.6)

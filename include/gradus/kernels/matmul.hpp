@@ -39,8 +39,7 @@ concept has_matmul_workspace_bytes = requires(Device& device, const matmul_shape
 };
 
 /// A requirement of `has_matmul`: matmul overwrites C, of Element, with the product of A, of Element, and B, of
-/// parameter_element_t<Element>, and
-/// applies the epilogue. For storage elements, B is rounded to Element first.
+/// parameter_element_t<Element>, and applies the epilogue. For storage elements, B is rounded to Element first.
 template <class Device, class Element>
 concept has_matmul_of_parameters = requires(Device& device, const matmul_shape& shape, const Element* a,
                                             const parameter_element_t<Element>* b, Element* c,
@@ -49,8 +48,7 @@ concept has_matmul_of_parameters = requires(Device& device, const matmul_shape& 
 };
 
 /// A requirement of `has_matmul`: matmul overwrites C, of parameter_element_t<Element>, with the product of A and B, of
-/// Element, and applies the
-/// epilogue.
+/// Element, and applies the epilogue.
 template <class Device, class Element>
 concept has_matmul_to_parameters = requires(Device& device, const matmul_shape& shape, const Element* a,
                                             const Element* b, parameter_element_t<Element>* c,

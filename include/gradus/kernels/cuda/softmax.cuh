@@ -112,8 +112,7 @@ inline void require_labels_on_device(const void* labels) {
   if (attributes.type == cudaMemoryTypeUnregistered) {
     gradus::raise<configuration_error>(
         "softmax_cross_entropy_loss", "labels in the memory of the device", "labels in memory of the host",
-        "data::loader<Element, Layout, cuda> puts them there, as a tensor<std::int32_t, 1, "
-        "row_major, cuda> does");
+        "use data::loader<Element, Layout, cuda> or a tensor<std::int32_t, 1, row_major, cuda>");
   }
 }
 
