@@ -19,8 +19,11 @@
 
 namespace gradus::data {
 
-/// CIFAR-10 or CIFAR-100.
-enum class cifar_kind : unsigned char { cifar10, cifar100 };
+/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009): images of 3 x 32 x 32 bytes.
+enum class cifar_kind : unsigned char {
+  cifar10,  ///< 10 classes; a record has one byte of label
+  cifar100  ///< 100 classes; a record has two bytes of label, coarse and fine, and the fine one counts
+};
 
 namespace detail {
 

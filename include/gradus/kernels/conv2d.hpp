@@ -15,7 +15,10 @@
 namespace gradus::kernels {
 
 /// The function that is applied to a result before it is stored.
-enum class activation : unsigned char { identity, relu };
+enum class activation : unsigned char {
+  identity,  ///< x
+  relu       ///< max(x, 0); NaN for NaN
+};
 
 /// How a convolution is computed. The choice depends on the shape and on nothing else, so that all ranks compute alike.
 enum class convolution_algorithm : unsigned char {

@@ -46,7 +46,8 @@ class tensor {
     static_assert(explain_kept_device<Argument>());
   }
 
-  /// Evaluates an expression of the same element type, rank, layout and device.
+  /// Evaluates an expression of the same element type, rank, layout and device into new memory.
+  /// @throws device_error when there is not enough memory
   template <expression Expression>
   tensor(const Expression& values)  // NOLINT: an expression is a tensor that is not yet computed
       : view_{values.device(), allocate(values.device(), values.extents()), values.extents()} {
@@ -58,7 +59,7 @@ class tensor {
     }
   }
 
-  /// A deep copy.
+  /// A deep copy, on the same device. @throws device_error when there is not enough memory
   tensor(const tensor& other) : view_{other.device(), allocate(other.device(), other.extents()), other.extents()} {
     device().copy(data(), other.data(), bytes());
   }
