@@ -21,8 +21,8 @@ enum class call_kind : unsigned char {
   receive,         ///< a message from one rank
   all_reduce,      ///< all ranks get the reduction of all arrays
   broadcast,       ///< all ranks get the array of the root
-  reduce_scatter,  ///< each rank gets one block of the reduction of all arrays
-  all_gather,      ///< all ranks get the blocks of all ranks
+  reduce_scatter,  ///< each rank gets its part of the reduction of all arrays
+  all_gather,      ///< all ranks get the arrays of all ranks
   barrier,         ///< ends when all ranks have entered
   duplicate,       ///< makes a communicator of the same ranks
   register_memory  ///< prepares memory for transfers

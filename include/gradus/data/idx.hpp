@@ -59,7 +59,7 @@ GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
   }
 }
 
-/// Fills `into`. @throws format_error if the source ends before
+/// Fills `into` with the next bytes. @throws format_error if the source ends before it is full
 GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
     raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
