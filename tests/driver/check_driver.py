@@ -298,7 +298,7 @@ class Gpu(unittest.TestCase):
         if ARGUMENTS.cuda:
             self.skipTest("built with gradus::cuda")
         said = run("--device", "cuda", status=2)
-        self.assertRegex(said, "^gradus_bench: --device: .*CPU alone, got 'cuda'.* CUDA toolkit .*gradus::cuda")
+        self.assertRegex(said, "^gradus_bench: --device: .*CPU only, got 'cuda'.* CUDA toolkit .*gradus::cuda")
 
     def test_what_gpus_are_not_used_for_is_refused(self):
         if not ARGUMENTS.cuda:
