@@ -42,7 +42,7 @@ void require_that_ranks_reach_arrays(Communicator& world) {
     {
       const auto one_in_use = one.use();
       const auto two_in_use = two.use();
-      suite::require(one_in_use && two_in_use, "windows that nobody has destroyed");
+      suite::require(one_in_use && two_in_use, "windows that no rank has destroyed");
       for (std::size_t other = 0; other < ranks; ++other) {
         const auto of_other = one.of(static_cast<int>(other));
         suite::require(of_other.size() == ranks + other, "the size of each rank's array");
