@@ -98,7 +98,8 @@ void add_options(CLI::App& app, settings& chosen) {
   app.add_option("--mode", chosen.mode, "of lost_worker: when servers apply gradients")
       ->transform(driver::one_of(modes))
       ->default_str(std::string{name_of(chosen.mode)});
-  add_number("--backup-workers", chosen.backup_workers, 0, 4096, "of lost_worker: workers that nobody waits for");
+  add_number("--backup-workers", chosen.backup_workers, 0, 4096,
+             "of lost_worker: workers that a step does not wait for");
   add_number("--time-limit", chosen.time_limit, 1, 86'400, "of lost_worker: seconds until a rank counts as lost");
 }
 

@@ -27,7 +27,7 @@ void require_supported_on_cuda(const settings& chosen) {
   if (chosen.update == variable_update::sharded_update && chosen.precision == "fp16") {
     throw std::invalid_argument{
         "--precision: fp16 scales the loss, and a step is skipped where a gradient is not finite, which a rank of "
-        "--variable-update sharded_update sees of its blocks alone: take all_reduce, or bf16"};
+        "--variable-update sharded_update sees only in its own blocks: take all_reduce, or bf16"};
   }
   if (chosen.order != transfer_order::none) {
     refuse("--order", "none (the times of layers, which it needs, are those of a CPU)", name_of(chosen.order));

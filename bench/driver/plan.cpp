@@ -107,9 +107,8 @@ void print_plan(const settings& chosen, int ranks, training& trained) {
 #ifndef GRADUS_BENCH_WITH_CUDA
 [[noreturn]] void require_supported_on_cuda(const settings& /*chosen*/) {
   throw std::invalid_argument{
-      "--device: this gradus_bench was built for the CPU alone, got 'cuda'; where CMake finds the CUDA toolkit with "
-      "nvcc "
-      "and cuDNN (component gradus::cuda) it is built with it"};
+      "--device: this gradus_bench was built for the CPU only, got 'cuda'; where CMake finds the CUDA toolkit with "
+      "nvcc and cuDNN (component gradus::cuda) it is built with it"};
 }
 #endif
 

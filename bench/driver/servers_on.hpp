@@ -37,7 +37,7 @@ auto with_servers(const settings& chosen, const std::vector<int>& node_of_rank,
   return use(servers);
 }
 
-/// Called by all ranks that are servers alone.
+/// Called by all ranks that are only servers.
 template <class Communicator>
 void serve_to_the_end(Communicator& communicator, const settings& chosen, const std::vector<int>& node_of_rank,
                       const rule& updates) {

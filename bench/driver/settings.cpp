@@ -92,7 +92,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->check(CLI::Range(0, most))
       ->capture_default_str();
   app.add_option("--num-batches", chosen.batches, "measured steps")->check(CLI::Range(1, most))->capture_default_str();
-  app.add_option("--repeats", chosen.repeats, "the whole measurement so many times")
+  app.add_option("--repeats", chosen.repeats, "number of times that the whole measurement runs")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--display-every", chosen.display_every, "steps between two lines of output")
@@ -116,7 +116,7 @@ void add_measurement(CLI::App& app, settings& chosen) {
       ->check(CLI::IsMember({"fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
   app.add_option("--winograd,--winograd-nonfused", chosen.winograd,
-                 "convolutions by Winograd where that is faster; false: their terms are added up")
+                 "Winograd convolutions where they are faster; false: direct convolutions only")
       ->capture_default_str();
   app.add_flag("--capture-step", chosen.capture_step,
                "of cuda: launch forward, loss and backward as one graph; their time is then that of forward");

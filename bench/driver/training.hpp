@@ -48,7 +48,7 @@ class training {
   [[nodiscard]] virtual trained_parameters parameters() = 0;
   /// The shortest times of the layers in some steps that change no parameters.
   [[nodiscard]] virtual gradus::parallel::step_profile profile(int steps) = 0;
-  /// Epochs of batches.steps steps, which `watch` ends and hears of.
+  /// Runs epochs of batches.steps steps. `watch` is the end of each step, and its callbacks are called.
   /// @param recorder  of the steps, or nullptr
   virtual void fit(gradus::comm::any_communicator& group, step_watch& watch, int epochs,
                    const gradus::optim::schedule& learning_rate, gradus::trace::recorder* recorder) = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A function of the ranks that takes its communicator by value.
-// EXPECT_ERROR: gradus: a communicator is not copied
+// EXPECT_ERROR: gradus: a communicator cannot be copied
 #include "gradus/comm/threads.hpp"
 
 void run() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// EXPECT_ERROR: not a communicator: say which elements it sends
+// EXPECT_ERROR: not a communicator: declare which elements it sends
 #include "gradus/comm/communicator.hpp"
 
 namespace comm = gradus::comm;

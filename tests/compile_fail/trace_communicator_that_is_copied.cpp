@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A traced communicator that copies the one it is made of.
-// EXPECT_ERROR: gradus: a communicator is not copied
+// EXPECT_ERROR: gradus: a communicator cannot be copied
 #include <utility>  // std::move
 
 #include "gradus/comm/threads.hpp"

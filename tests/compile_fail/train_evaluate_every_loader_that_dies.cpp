@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A loader that is gone when the callback evaluates.
-// EXPECT_ERROR: gradus: a temporary is gone
+// EXPECT_ERROR: gradus: this object keeps a reference to its argument, but a temporary is destroyed
 #include <utility>  // std::move
 
 #include "gradus/data/loader.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // A data set that is gone when it is read.
-// EXPECT_ERROR: gradus: a temporary is gone
+// EXPECT_ERROR: gradus: this object keeps a reference to its argument, but a temporary is destroyed
 #include "gradus/data/synthetic.hpp"
 #include "gradus/train/traced.hpp"
 

@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(sharded_updates_train_as_one) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(recorded_steps_have_the_same_bits) {
+BOOST_AUTO_TEST_CASE(captured_steps_have_the_same_bits) {
   for_each_number([](int ranks) {
     const auto run = [&](const auto& wrap) {
       return on_cards(ranks, [&](gradus::cuda& device, comm::nccl& cards) {

@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_share_a_gpu_train_as_one) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_that_launches_recorded_steps_has_the_same_bits) {
+BOOST_AUTO_TEST_CASE(a_trainer_that_launches_captured_steps_has_the_same_bits) {
   const training_result plain = on_one_gpu();
   gradus::cuda device;
   comm::self self;
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_launches_recorded_steps_has_the_same_bits) {
   BOOST_CHECK(launched.losses == plain.losses);
 }
 
-BOOST_AUTO_TEST_CASE(ranks_that_launch_recorded_steps_have_the_same_bits) {
+BOOST_AUTO_TEST_CASE(ranks_that_launch_captured_steps_have_the_same_bits) {
   const auto run = [](const auto& wrap) {
     return comm::run_ranks(2, [&](comm::threads& world) {
       gradus::cuda device;
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_loss_of_a_program_is_scaled_and_counted) {
   check_own_loss<float>();
 }
 
-BOOST_AUTO_TEST_CASE(a_recorded_step_has_the_bits_of_an_ordinary_one) {
+BOOST_AUTO_TEST_CASE(a_captured_step_has_the_bits_of_an_eager_one) {
   using network = gradus::nn::network<float, gradus::nhwc, gradus::cuda>;
   gradus::cuda device;
   gradus::data::loader<float, gradus::nhwc, gradus::cuda> loader{

@@ -298,7 +298,7 @@ class Gpu(unittest.TestCase):
         if ARGUMENTS.cuda:
             self.skipTest("built with gradus::cuda")
         said = run("--device", "cuda", status=2)
-        self.assertRegex(said, "^gradus_bench: --device: .*CPU alone, got 'cuda'.* CUDA toolkit .*gradus::cuda")
+        self.assertRegex(said, "^gradus_bench: --device: .*CPU only, got 'cuda'.* CUDA toolkit .*gradus::cuda")
 
     def test_what_gpus_are_not_used_for_is_refused(self):
         if not ARGUMENTS.cuda:
@@ -316,7 +316,7 @@ class Gpu(unittest.TestCase):
             self.skipTest("built without gradus::cuda, or there is a card")
         for options in ([], ["--ranks", 2], ["--capture-step", "--precision=bf16"], ["--variable-update=independent"]):
             said = run(*SMALL, "--device", "cuda", *options, status=1)
-            self.assertRegex(said, "gradus_bench: .*cuda: no CUDA device was found: expected a card of NVIDIA")
+            self.assertRegex(said, "gradus_bench: .*cuda: no CUDA device was found: expected an NVIDIA GPU")
         if ARGUMENTS.mpiexec:
             words = [*ARGUMENTS.mpiexec, ARGUMENTS.program, *SMALL, "--device", "cuda"]
             done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400,
@@ -570,7 +570,7 @@ class Messages(unittest.TestCase):
         # Stacks as large as this: threads run out long before the memory that libraries need does.
         shell = ["sh", "-c", 'ulimit -s 1000000; ulimit -v 8000000; exec "$@"', "sh"]
         said = run(*SMALL, "--threads", 4096, status=1, launcher=shell)
-        self.assertRegex(said, r"the thread 'gradus pool': expected one more thread from the system, got Resource temp.*"
+        self.assertRegex(said, r"the thread 'gradus pool': expected another thread from the system, got Resource temp.*"
                                r"Hint: use fewer threads or ranks, or raise a limit: .*ulimit -v .* is 8000000")
         shell[2] = 'ulimit -v 8000000; exec "$@"'
         said = run(*SMALL, "--num-batches", 1 << 24, "--repeats", 1000, status=1, launcher=shell)

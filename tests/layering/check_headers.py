@@ -3,13 +3,15 @@
 """Checks who includes whom in a source tree: check_headers.py ROOT
 
 The table of modules is the one of CONTRIBUTING.md: a module may include what stands in its row and what those modules
-may include. Further: third-party headers of an optional
-component, and the component's own headers, are included by that component alone; included files exist; no cycles
-between headers; no header is longer than 800 lines. What declares names in namespaces `detail` only stands in a folder
-`detail/IDEA/`, nothing public stands there, and no module includes what another one has there. What a header uses of the standard library or of Eigen it includes
-itself: a name `std::x` comes from a header after which some include of the tree has it in its comment, as in
-`#include <span>  // std::span`. Every header includes another one of the library, so that the first that is read to its
-end is core/config.hpp, which refuses compilers that are too old.
+may include. Further rules:
+
+Third-party headers of an optional component, and the component's own headers, are included only by that component.
+Included files exist. There are no cycles between headers. No header is longer than 800 lines. A header that declares
+only names in namespaces `detail` is in a folder `detail/IDEA/`, nothing public is there, and no module includes such a
+header of another module. A header includes what it uses of the standard library or of Eigen: a name `std::x` comes from
+a header after which some include of the tree has it in its comment, as in `#include <span>  // std::span`. Every header
+includes another one of the library, so that the first that is read to its end is core/config.hpp, which refuses
+compilers that are too old.
 """
 
 import pathlib

@@ -178,7 +178,7 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--servers", type=int, default=0, help="the first so many ranks serve parameters")
+    parser.add_argument("--servers", type=int, default=0, help="number of ranks, from rank 0 on, that serve parameters")
     parser.add_argument("--slow-rank", type=int, default=1)
     parser.add_argument("--slow-input", type=float, default=60, help="milliseconds of its input")
     parser.add_argument("--evaluate-every", type=int, default=20)

@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(waiting_for_a_rank_in_its_input, *utf::tolerance(1e-9)) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_and_nobody_else, *utf::tolerance(1e-9)) {
+BOOST_AUTO_TEST_CASE(a_broadcast_waits_only_for_its_root, *utf::tolerance(1e-9)) {
   // Rank 2 comes when all is over. Rank 0 waits for the root, rank 1, from 1 to 3.
   const auto figures = [](const char* arrived) {
     const std::string root = R"("operation":"broadcast","peer":1)";

@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(compressed_files_are_read_and_bombs_are_not) {
   write(text + std::string((std::size_t{10} << 20) - text.size() + 1, ' '));
   BOOST_TEST(error_of_file().find(path + ": it inflates to more than 10 MiB") == 0U);
   std::filesystem::resize_file(path, 2000);
-  BOOST_TEST(error_of_file().find("a file that ends before it") != std::string::npos);
+  BOOST_TEST(error_of_file().find("a file that ends early") != std::string::npos);
   std::filesystem::remove(path);
 }
 #endif

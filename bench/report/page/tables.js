@@ -47,7 +47,7 @@ function verdictItem(verdict, showExample) {
 }
 
 function waitingTables() {
-  if (figures.ranks < 2) return nothing("There is one rank: nobody waits.");
+  if (figures.ranks < 2) return nothing("There is one rank, so no rank waits.");
   const result = [];
   const list = figures.waiting.filter((each) => each.share >= 0.001);
   if (list.length) {

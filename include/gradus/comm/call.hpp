@@ -17,15 +17,15 @@ namespace gradus::comm {
 inline constexpr int largest_tag = 32767;
 /// The operations of a communicator.
 enum class call_kind : unsigned char {
-  send,
-  receive,
-  all_reduce,
-  broadcast,
-  reduce_scatter,
-  all_gather,
-  barrier,
-  duplicate,
-  register_memory
+  send,            ///< a message to one rank
+  receive,         ///< a message from one rank
+  all_reduce,      ///< all ranks get the reduction of all arrays
+  broadcast,       ///< all ranks get the array of the root
+  reduce_scatter,  ///< each rank gets its part of the reduction of all arrays
+  all_gather,      ///< all ranks get the arrays of all ranks
+  barrier,         ///< ends when all ranks have entered
+  duplicate,       ///< makes a communicator of the same ranks
+  register_memory  ///< prepares memory for transfers
 };
 
 /// The name of an operation, such as "all_reduce".

@@ -24,10 +24,10 @@ namespace detail {
 /// Reports at compile time that a communicator with a name cannot be copied. Returns true if it compiles.
 template <class Argument>
 consteval bool explain_not_copied() {
-  static_assert(!std::is_lvalue_reference_v<Argument>,
-                "gradus: a communicator is not copied: a function takes it as comm::threads& world (or auto& world), "
-                "and what is built on it takes it over: write std::move(world), or world.duplicate() to go on using "
-                "world");
+  static_assert(
+      !std::is_lvalue_reference_v<Argument>,
+      "gradus: a communicator cannot be copied: pass it to a function as comm::threads& world (or auto& world); "
+      "to build another object on it, write std::move(world), or world.duplicate() to continue using world");
   return true;
 }
 
@@ -154,7 +154,7 @@ consteval bool explain_communicator() {
   static_assert(has_ranks<C>,
                 "gradus: not a communicator: give it int rank() const noexcept; and int size() const noexcept;");
   static_assert(has_supported_elements<C>,
-                "gradus: not a communicator: say which elements it sends: "
+                "gradus: not a communicator: declare which elements it sends: "
                 "template <class Element> static constexpr bool supports = gradus::comm::transferable<Element>;");
   static_assert(
       has_messages<C>,

@@ -239,7 +239,8 @@ class hierarchical {
                       (p.local.rank() != 0 || p.across.size() == nodes[0]);
     if (least(fits ? 1 : 0) == 0) {
       gradus::raise<configuration_error>(
-          name, {"of every node the ranks with one place in `across`; there are ", nodes[0], " nodes"},
+          name,
+          {"`across` with the ranks of all nodes that have the same index in `local`; there are ", nodes[0], " nodes"},
           {"rank ", p.local.rank(), " of ", p.local.size(), " on its node, ", p.across.size(),
            " ranks across, on rank ", p.whole.rank()},
           "mpi_shared::split_by_node makes both", where);
@@ -250,8 +251,8 @@ class hierarchical {
       const std::int64_t high = largest(option);
       if (low != high || low < 0) {
         gradus::raise<configuration_error>(name, "the same options on all ranks, not negative",
-                                           {low, low == high ? "" : " on one rank and another number on others"}, {},
-                                           where);
+                                           {low, low == high ? "" : " on one rank and a different number on another"},
+                                           {}, where);
       }
     }
   }

@@ -22,7 +22,12 @@ class float16;
 namespace gradus::comm {
 
 /// How the contributions of the ranks are combined into one value. Integers wrap around.
-enum class reduction : unsigned char { sum, product, minimum, maximum };
+enum class reduction : unsigned char {
+  sum,      ///< a + b
+  product,  ///< a * b
+  minimum,  ///< the smaller one
+  maximum   ///< the larger one
+};
 
 /// "sum", "product", "minimum" or "maximum".
 [[nodiscard]] constexpr std::string_view name_of(reduction operation) noexcept {

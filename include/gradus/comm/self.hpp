@@ -26,6 +26,7 @@ class self {
   template <class Element>
   static constexpr bool supports = transferable<Element>;
 
+  /// The communicator of a process that trains by itself: rank 0 of 1.
   self() : failure_{std::make_shared<std::string>()} {}
 
   /// This rank, counted from 0.

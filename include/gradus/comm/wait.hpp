@@ -65,6 +65,7 @@ class backoff {
   int looks_ = 0;
 };
 
+/// Checks the argument of a communicator's set_time_limit. @throws configuration_error unless it is above zero
 GRADUS_COLD inline void require_time_limit(std::string_view communicator, std::chrono::milliseconds limit) {
   if (limit <= std::chrono::milliseconds::zero()) {
     raise<configuration_error>({communicator, ".set_time_limit"}, "a time above zero",

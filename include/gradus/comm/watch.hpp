@@ -36,16 +36,20 @@ class rule_watch {
   rule_watch& operator=(const rule_watch&) = delete;
   virtual ~rule_watch() = default;
 
+  /// The rule is computed from now on.
   virtual void rule_begins() noexcept = 0;
+  /// The rule is no longer computed; the time since rule_begins() is recorded.
   virtual void rule_ends() = 0;
-  /// What runs until pass_ends() is one pass over the parameters, in many small pieces.
+  /// Calls of the rule until pass_ends() are one pass over the parameters, in many small pieces.
   virtual void pass_begins() noexcept = 0;
+  /// The pass has ended; its time is recorded.
   virtual void pass_ends() = 0;
 };
 
-/// A pass over the parameters, until it is gone. Without a watch it does nothing.
+/// Reports one pass over the parameters to a watch, from its constructor to its destructor.
 class rule_pass {
  public:
+  /// Begins a pass. Without a watch (null) it does nothing; the watch must outlive it.
   explicit rule_pass(rule_watch* watch) noexcept : watch_{watch} {
     if (watch_ != nullptr) {
       watch_->pass_begins();

@@ -31,17 +31,21 @@ namespace gradus::conformance {
 template <class Element, class Device>
 class device_array {
  public:
+  /// Allocates memory on the device and fills it. The device must outlive the array. @throws device_error
   device_array(Device& device, const std::vector<Element>& elements)
       : device_{&device}, memory_{device, {static_cast<index_t>(elements.size() * sizeof(Element))}} {
     set(elements);
   }
 
+  /// Replaces the elements. @pre the number of elements is that of the constructor
   void set(const std::vector<Element>& elements) {
     if (!elements.empty()) {  // a device need not take null pointers
       device_->copy_from_host(memory_.data(), elements.data(), elements.size() * sizeof(Element));
     }
   }
+  /// The first element, in the memory of the device.
   [[nodiscard]] Element* data() { return reinterpret_cast<Element*>(memory_.data()); }
+  /// Copies the elements to the host, after earlier work of the device.
   [[nodiscard]] std::vector<Element> get() const {
     std::vector<Element> elements(static_cast<std::size_t>(memory_.size()) / sizeof(Element));
     if (!elements.empty()) {
@@ -67,6 +71,11 @@ class contract_check {
   using real_array = device_array<real, Device>;
 
  public:
+  /// Makes the layer and random inputs, parameters and output gradients for it. The device must outlive the check.
+  /// @param options  of the layer
+  /// @param inputs   shape of each input, without the batch
+  /// @param batch    number of examples
+  /// @throws configuration_error, shape_error where the layer does not accept its options or the inputs
   template <class Options>
   contract_check(Device& device, const Options& options, std::vector<nn::value_shape> inputs, index_t batch)
       : device_{device}, shapes_{std::move(inputs)}, batch_{batch} {

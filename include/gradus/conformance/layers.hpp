@@ -21,9 +21,9 @@ using layer_options = std::variant<nn::add, nn::average_pool2d, nn::batch_norm, 
 
 /// A layer with the shapes of its inputs.
 struct layer_case {
-  std::string name;
-  layer_options options;
-  std::vector<nn::value_shape> inputs;
+  std::string name;                     ///< name of the case, unique in layer_cases()
+  layer_options options;                ///< makes the layer
+  std::vector<nn::value_shape> inputs;  ///< shape of each input, without the batch
 };
 
 /// At least one case for each alternative of layer_options.

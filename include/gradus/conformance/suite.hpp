@@ -59,7 +59,7 @@ std::string failure_of(Action&& action) {
 
 /// The result of one case of a suite.
 struct result {
-  std::string name;
+  std::string name;     ///< name of the case, as report() prints it
   std::string failure;  ///< the error message; empty if the case passed
 };
 

@@ -11,7 +11,7 @@
 #error "gradus needs g++ 11, clang 15 or a newer compiler: choose it with CXX=g++-12 or -DCMAKE_CXX_COMPILER=g++-12"
 #include <the error above ends the compilation>
 #elif __cplusplus < 202002L
-#error "gradus needs C++20: compile with -std=c++20, or with CMake link gradus::gradus, which asks for it"
+#error "gradus needs C++20: compile with -std=c++20, or with CMake link gradus::gradus, which requires it"
 #include <the error above ends the compilation>
 #elif !__has_include(<source_location>)
 #error "gradus needs <source_location>: use the C++ library of g++ 11, LLVM 16 or newer"

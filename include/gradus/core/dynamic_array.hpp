@@ -50,14 +50,13 @@ GRADUS_NEVER_INLINE inline void deallocate_array(void* data, std::size_t alignme
 template <class Element>
 class dynamic_array {
  public:
-  /// The member types of std::vector.
-  using value_type = Element;
-  using size_type = std::size_t;
-  using difference_type = std::ptrdiff_t;
-  using reference = Element&;
-  using const_reference = const Element&;
-  using iterator = Element*;
-  using const_iterator = const Element*;
+  using value_type = Element;              ///< as in std::vector
+  using size_type = std::size_t;           ///< of sizes and indices
+  using difference_type = std::ptrdiff_t;  ///< of distances between iterators
+  using reference = Element&;              ///< what operator[] returns for an array that can be changed
+  using const_reference = const Element&;  ///< what operator[] returns for a constant array
+  using iterator = Element*;               ///< a pointer: valid until the array allocates again
+  using const_iterator = const Element*;   ///< the same for constant elements
 
   // Constructors delegate, so the destructor releases the elements made so far when an element's constructor throws.
   constexpr dynamic_array() noexcept = default;

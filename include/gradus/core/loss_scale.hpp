@@ -13,7 +13,7 @@ enum class loss_scale_number : int {
   good_steps,     ///< steps since the last change of the scale or the last skipped step
   skipped_steps,  ///< steps skipped since training began
   not_finite,     ///< 0 unless a gradient of this step is infinite or NaN
-  count
+  count           ///< not a number of the state, but how many there are
 };
 
 /// The factor by which the gradients of a step are multiplied, and divided again when parameters are updated. On a

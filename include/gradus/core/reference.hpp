@@ -22,20 +22,24 @@ inline constexpr bool is_const_argument = std::is_const_v<std::remove_reference_
 /// Reports at compile time why an object cannot be kept by reference. Returns true if it compiles.
 template <class Argument>
 consteval bool explain_kept() {
-  static_assert(std::is_lvalue_reference_v<Argument>,
-                "gradus: a temporary is gone at the end of this statement, and what is made here refers to it: give it "
-                "a name on a line before, as in auto it = ...;, and pass the name");
+  static_assert(
+      std::is_lvalue_reference_v<Argument>,
+      "gradus: this object keeps a reference to its argument, but a temporary is destroyed at the end of this "
+      "statement: give it a name on the line before (auto it = ...;) and pass the name");
   return true;
 }
 
 /// Reports at compile time why a device cannot be kept by reference. Returns true if it compiles.
 template <class Argument>
 consteval bool explain_kept_device() {
-  static_assert(!is_const_argument<Argument>,
-                "gradus: the device is const, but takes memory and runs work: write gradus::cpu device; without const");
-  static_assert(std::is_lvalue_reference_v<Argument>,
-                "gradus: the device is a temporary, gone at the end of this statement, and what is made here refers to "
-                "it: write gradus::cpu device; on a line before and pass device");
+  static_assert(
+      !is_const_argument<Argument>,
+      "gradus: the device is const, but allocating memory and running work change it: write gradus::cpu device; "
+      "without const");
+  static_assert(
+      std::is_lvalue_reference_v<Argument>,
+      "gradus: the device is a temporary that is destroyed at the end of this statement, but this object keeps "
+      "a reference to it: write gradus::cpu device; on a line before and pass device");
   return true;
 }
 

@@ -64,7 +64,7 @@ namespace gradus {
 #endif
     return started;
   } catch (const std::system_error& failure) {
-    raise<device_error>({"the thread '", name, "'"}, "one more thread from the system", failure.what(),
+    raise<device_error>({"the thread '", name, "'"}, "another thread from the system", failure.what(),
                         {"use fewer threads or ranks, or raise a limit: ", thread_limits()});
   }
 }

@@ -19,8 +19,11 @@
 
 namespace gradus::data {
 
-/// CIFAR-10 or CIFAR-100.
-enum class cifar_kind : unsigned char { cifar10, cifar100 };
+/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009): images of 3 x 32 x 32 bytes.
+enum class cifar_kind : unsigned char {
+  cifar10,  ///< 10 classes; a record has one byte of label
+  cifar100  ///< 100 classes; a record has two bytes of label, coarse and fine, and the fine one counts
+};
 
 namespace detail {
 
@@ -44,7 +47,7 @@ class cifar_reader {
       if (came != record_bytes) {
         gradus::raise<format_error>({"load_cifar '", source.name(), "'"}, {"records of ", record_bytes, " bytes"},
                                     {came, " bytes after ", examples, " records"},
-                                    "the file was cut off, or belongs to the other of CIFAR-10 and CIFAR-100");
+                                    "the file is truncated, or it is CIFAR-100 instead of CIFAR-10 or the reverse");
       }
       const int label = record[label_bytes_ - 1];  // CIFAR-100 has a coarse and a fine label; the fine one is last
       if (label >= classes_) {

@@ -50,8 +50,7 @@ concept has_pixels = requires(const D& set, index_t i, Element* planes) {
 ///   2. `d.example()` is the image_extents of every example, with n = 1;
 ///   3. `d.classes()` is the number of classes;
 ///   4. `d.read(i, planes)` writes the c * h * w normalized elements of example i to `planes`, plane after plane
-///   (nchw);
-///      it may throw. The loader's thread calls it;
+///      (nchw); it may throw. The loader's thread calls it;
 ///   5. `d.label(i)` is the label of example i, in [0, classes);
 ///   6. `d.hash()` is a std::uint64_t of the content, by which ranks check that they have the same set.
 /// If there is a member `d.watch_batch()`, the loader's thread calls it before it prepares a batch and destroys the
@@ -205,7 +204,7 @@ class image_dataset {
     for (const double deviation : normalization_.deviation) {
       if (deviation <= 0) {
         raise<configuration_error>("normalization", "deviations above 0", {deviation},
-                                   "a channel that never varies has no deviation: use 1 for it");
+                                   "use 1 for a channel that is constant");
       }
     }
     float_tables_ = dynamic_array<float>(channels * bytes_values);

@@ -87,7 +87,7 @@ class gzip_source final : public byte_source {
     }
     const std::string operation = gradus::join({"gzip '", name(), "'"});
     if (result == Z_BUF_ERROR) {  // no progress is possible: there was space for output, so input is missing
-      raise<format_error>(operation, "compressed data to its end", "a file that ends before it",
+      raise<format_error>(operation, "complete compressed data", "a file that ends early",
                           "the file was not copied completely");
     }
     if (result == Z_MEM_ERROR) {
@@ -95,7 +95,7 @@ class gzip_source final : public byte_source {
     }
     const std::string reason = stream_.msg != nullptr ? stream_.msg : "data that cannot be decompressed";
     if (reason == "incorrect header check") {
-      raise<format_error>(operation, "a gzip file", "a file that does not begin like one",
+      raise<format_error>(operation, "a gzip file", "a file that does not begin like a gzip file",
                           "an uncompressed file must not end in .gz");
     }
     raise<format_error>(operation, "intact compressed data", reason, "the file is damaged: copy it again");
@@ -128,9 +128,10 @@ GRADUS_COLD inline std::string plain_or_gzip(std::string_view directory, std::st
       return path;
     }
   }
-  raise<format_error>("load_mnist", {"'", plain, "' or the same with .gz"}, "no such file",
-                      "give the folder that holds the four files; the Debian package dataset-fashion-mnist has them in "
-                      "/usr/share/datasets/fashion-mnist");
+  raise<format_error>(
+      "load_mnist", {"'", plain, "' or the same with .gz"}, "no such file",
+      "give the folder that contains the four files; the Debian package dataset-fashion-mnist has them in "
+      "/usr/share/datasets/fashion-mnist");
 }
 
 }  // namespace detail

@@ -59,7 +59,7 @@ GRADUS_COLD inline std::string idx_type(std::uint8_t code) {
   }
 }
 
-/// Fills `into`. @throws format_error if the source ends before
+/// Fills `into` with the next bytes. @throws format_error if the source ends before it is full
 GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint8_t> into) {
   if (const std::size_t got = source.read(into); got < into.size()) {
     raise<format_error>({"read_idx '", source.name(), "'"}, "the header of an IDX file",
@@ -70,7 +70,8 @@ GRADUS_COLD inline void read_idx_header(byte_source& source, std::span<std::uint
 /// Checks the first four bytes: 0, 0, the type of the elements, the number of axes. Returns the number of axes.
 GRADUS_COLD inline std::size_t check_idx_magic(const std::string& operation, const std::array<std::uint8_t, 4>& magic) {
   if (magic[0] == 0x1f && magic[1] == 0x8b) {
-    raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file", "0x1f 0x8b, as gzip files begin",
+    raise<format_error>(operation, "the first bytes 0x00 0x00 of an IDX file",
+                        "0x1f 0x8b, the first bytes of gzip files",
                         "give the file the ending .gz and read it with gradus/data/gzip.hpp");
   }
   if (magic[0] != 0 || magic[1] != 0) {

@@ -62,7 +62,8 @@ class jpeg_decoder {
       refuse(name);
     }
     if (width < 1 || height < 1) {
-      gradus::raise<format_error>({"decode '", name, "'"}, "a whole JPEG image", "one that ends before its size");
+      gradus::raise<format_error>({"decode '", name, "'"}, "a complete JPEG image",
+                                  "an image that ends before its header");
     }
     if (static_cast<index_t>(width) * height > limits_.most_pixels) {
       gradus::raise<format_error>({"decode '", name, "'"}, {"an image of at most ", limits_.most_pixels, " pixels"},
@@ -109,7 +110,7 @@ class jpeg_decoder {
 
  private:
   [[noreturn]] GRADUS_COLD void refuse(std::string_view name) const {
-    gradus::raise<format_error>({"decode '", name, "'"}, "a whole JPEG image", tjGetErrorStr2(handle_.get()));
+    gradus::raise<format_error>({"decode '", name, "'"}, "a complete JPEG image", tjGetErrorStr2(handle_.get()));
   }
 
   struct closer {

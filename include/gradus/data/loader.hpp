@@ -44,9 +44,10 @@ concept not_kept_by_loader = std::same_as<std::remove_cvref_t<Argument>, Device>
 template <class Argument, class Dataset>
 consteval bool explain_kept_by_loader() {
   static_assert(explain_kept_device<Argument>());
-  static_assert(std::is_lvalue_reference_v<Dataset>,
-                "gradus: the data set is a temporary, gone at the end of this statement, and the loader reads from it: "
-                "write const auto images = ...; on a line before and pass images");
+  static_assert(
+      std::is_lvalue_reference_v<Dataset>,
+      "gradus: the data set is a temporary that is destroyed at the end of this statement, but the loader reads "
+      "from it: write const auto images = ...; on a line before and pass images");
   return true;
 }
 

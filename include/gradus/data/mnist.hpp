@@ -21,7 +21,10 @@
 namespace gradus::data {
 
 /// The part of a data set: training images or test images.
-enum class split : unsigned char { training, test };
+enum class split : unsigned char {
+  training,  ///< images to train on
+  test       ///< images to evaluate on
+};
 
 /// Options of the MNIST readers.
 struct mnist_options {

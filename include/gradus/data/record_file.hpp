@@ -173,7 +173,7 @@ class record_writer {
   void require_open() const {
     if (!file_) {
       gradus::raise<configuration_error>({"record_writer '", path_, "'"}, "a file that is being written",
-                                         "one that is finished");
+                                         "a file that is finished");
     }
   }
   void write(std::span<const std::uint8_t> bytes) {
@@ -278,12 +278,12 @@ class record_file final : public encoded_images {
     std::array<std::uint8_t, record_format::head.size()> head{};
     read_at(0, head);
     if (std::memcmp(head.data(), record_format::head.data(), head.size()) != 0) {
-      refuse("a record file", "a file that begins otherwise", "write one with data::record_writer");
+      refuse("a record file", "a file with another beginning", "write one with data::record_writer");
     }
     std::array<std::uint8_t, record_format::foot_bytes> foot{};
     read_at(file_bytes - foot.size(), foot);
     if (std::memcmp(foot.data() + 24, record_format::end.data(), record_format::end.size()) != 0) {
-      refuse("a record file that was finished", "one without an end", "its writer ended early, or it was cut off");
+      refuse("a finished record file", "a file without a foot", "its writer ended early, or the file is truncated");
     }
     const std::uint64_t index = detail::get_number(foot.data(), 8);
     const std::uint64_t count = detail::get_number(foot.data() + 8, 8);
@@ -300,7 +300,7 @@ class record_file final : public encoded_images {
     read_at(index, bytes);
     const std::uint32_t crc = detail::checksum(0, bytes);
     if (crc != detail::get_number(foot.data() + 20, 4)) {
-      refuse("an index with the right checksum", "another one", "the file is damaged: copy it again");
+      refuse("an index with the correct checksum", "another one", "the file is damaged: copy it again");
     }
     hash_ = gradus::detail::mix_bits(crc ^ (count << 32U));
     for (std::size_t i = 0; i < count; ++i) {

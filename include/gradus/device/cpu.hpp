@@ -171,7 +171,7 @@ class cpu : public kernels::overload_set {
     return *pool_;
   }
   [[noreturn]] GRADUS_COLD GRADUS_NEVER_INLINE static void raise_moved_from() {
-    raise<device_error>("cpu", "a device", "one that was moved from", "use the device that it was moved to");
+    raise<device_error>("cpu", "a device", "a device that was moved from", "use the device that it was moved to");
   }
 
   std::unique_ptr<detail::thread_pool> pool_;

@@ -25,10 +25,10 @@ namespace gradus {
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
-      raise<device_error>("cuda: no CUDA device was found", "a card of NVIDIA and its driver",
+      raise<device_error>("cuda: no CUDA device was found", "an NVIDIA GPU and its driver",
                           {name, " (", reason, ") from ", call},
-                          "see whether nvidia-smi lists the card, whether its driver is new enough for this toolkit "
-                          "and whether CUDA_VISIBLE_DEVICES hides it; gradus::cpu works everywhere",
+                          "check that nvidia-smi lists the GPU, that its driver is new enough for this toolkit and "
+                          "that CUDA_VISIBLE_DEVICES does not hide it; gradus::cpu works everywhere",
                           where);
     case cudaErrorMemoryAllocation:
       raise<device_error>(call, "memory on the device", {name, " (", reason, ")"},
@@ -43,7 +43,7 @@ namespace gradus {
     default:
       raise<device_error>(call, "success", {name, " (", reason, ")"},
                           "the failure may belong to earlier work on the device: with CUDA_LAUNCH_BLOCKING=1 in the "
-                          "environment it is reported where it happens, and compute-sanitizer says why",
+                          "environment the call that fails reports it, and compute-sanitizer shows the cause",
                           where);
   }
 }

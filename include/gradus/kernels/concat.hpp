@@ -9,12 +9,12 @@
 
 namespace gradus::kernels {
 
-// The kernel `copy_channels` of `has_copy_channels`, for network elements E and layouts L:
-//
-// destination(n, first_destination_channel + c, h, w) (+)= source(n, first_source_channel + c, h, w) for c in [0,
-// channels), where (+)= is += if `accumulate`, else =. Batch, height and width agree.
-
-/// A device that copies channels; nn::concat and nn::pad_channels ask for it.
+/// A device that copies channels; nn::concat and nn::pad_channels ask for it. copy_channels computes
+///
+///   destination(n, first_destination_channel + c, h, w) (+)= source(n, first_source_channel + c, h, w)
+///
+/// for c in [0, channels), where (+)= is += if `accumulate`, else =. The other channels of destination keep their
+/// values. @pre source and destination have the same batch, height and width, and do not overlap
 template <class Device, class Element, class Layout>
 concept has_copy_channels = requires(Device& device, image_view<const Element, Layout, Device> source,
                                      index_t first_source_channel, image_view<Element, Layout, Device> destination,

@@ -15,7 +15,10 @@
 namespace gradus::kernels {
 
 /// The function that is applied to a result before it is stored.
-enum class activation : unsigned char { identity, relu };
+enum class activation : unsigned char {
+  identity,  ///< x
+  relu       ///< max(x, 0); NaN for NaN
+};
 
 /// How a convolution is computed. The choice depends on the shape and on nothing else, so that all ranks compute alike.
 enum class convolution_algorithm : unsigned char {
@@ -23,9 +26,8 @@ enum class convolution_algorithm : unsigned char {
   ///
   /// The CPU runs convolutions of float by Winograd's algorithm for kernels of 3x3, 5x5, 1x3, 3x1, 1x7 and 7x1 with
   /// stride 1, on at least 32 channels in multiples of 16. It needs 2 to 6 times fewer multiplications. An infinity in
-  /// x
-  /// makes results near it NaN. Root mean square errors relative to `direct`, as the median (maximum) over some hundred
-  /// shapes:
+  /// x makes results near it NaN. Root mean square errors relative to `direct`, as the median (maximum) over some
+  /// hundred shapes:
   ///
   ///   kernel size                    3x3        5x5       1x3 and 3x1  1x7 and 7x1
   ///   results and gradients of x     1.9 (2.6)  5 (8.4)   1.4 (1.6)    5 (6.6)
@@ -45,19 +47,20 @@ enum class convolution_algorithm : unsigned char {
 /// with zeros outside x. Padding at the bottom and on the right follows from the output extents. Padding may exceed the
 /// kernel. All sizes are in elements.
 struct conv2d_geometry {
-  index_t in_channels = 0;
-  index_t in_height = 0;
-  index_t in_width = 0;
-  index_t out_channels = 0;
-  index_t out_height = 0;
-  index_t out_width = 0;
-  index_t kernel_height = 1;
-  index_t kernel_width = 1;
-  index_t stride_height = 1;
-  index_t stride_width = 1;
-  index_t pad_top = 0;
-  index_t pad_left = 0;
+  index_t in_channels = 0;    ///< channels of x, of all groups together
+  index_t in_height = 0;      ///< rows of an image of x, without padding
+  index_t in_width = 0;       ///< columns of an image of x, without padding
+  index_t out_channels = 0;   ///< channels of y, of all groups together
+  index_t out_height = 0;     ///< rows of an image of y
+  index_t out_width = 0;      ///< columns of an image of y
+  index_t kernel_height = 1;  ///< rows of the weights of one pair of channels
+  index_t kernel_width = 1;   ///< columns of the weights of one pair of channels
+  index_t stride_height = 1;  ///< rows of x from one row of y to the next; at least 1
+  index_t stride_width = 1;   ///< columns of x from one column of y to the next; at least 1
+  index_t pad_top = 0;        ///< rows of zeros above x; at least 0
+  index_t pad_left = 0;       ///< columns of zeros to the left of x; at least 0
   index_t groups = 1;  ///< divides in_channels and out_channels; weights are (out_channels, in_channels / groups, r, s)
+  /// The algorithm of all three passes.
   convolution_algorithm algorithm = convolution_algorithm::automatic;
 
   /// The shape of x: (n, in_channels, in_height, in_width).
@@ -86,34 +89,34 @@ template <class Element>
 struct forward_epilogue {
   const parameter_element_t<Element>* bias = nullptr;  ///< one value for each channel (or column of a matrix product)
   const Element* residual = nullptr;                   ///< of the shape and layout of y
-  activation act = activation::identity;
+  activation act = activation::identity;               ///< the last step, after bias and residual
 };
 
 /// What a backward pass applies to dx before it stores it: dx = mask * (dx + (accumulate ? old dx : 0)).
 template <class Element>
 struct backward_epilogue {
-  bool accumulate = false;
+  bool accumulate = false;  ///< adds to dx what it contains; otherwise dx is only written
   /// The stored output of a ReLU, of the shape and layout of dx: dx becomes 0 where it is not above 0. Null: no mask.
   const Element* relu_output = nullptr;
 };
 
 /// The passes of a layer with weights.
-enum class pass : unsigned char { forward, backward_data, backward_weights };
+enum class pass : unsigned char {
+  forward,          ///< computes y from x and the weights
+  backward_data,    ///< computes dx, the gradient of x, from dy and the weights
+  backward_weights  ///< computes the gradients of weights and bias from x and dy
+};
 
-// The kernels of `has_conv2d`, for network elements E, P = parameter_element_t<E>, and layouts L (views are
-// image_view<E, L, D>):
-//
-// Weights are image_view<const P, L, D> of (O, I / groups, R, S) in the layout of the images. backward_weights
-// overwrites dw and, unless it is null, dbias (O). The batch is that of x or dy, and at most the batch of the
-// workspace. The workspace is aligned to 64 bytes and need not be kept between calls. Results are bitwise the same for
-// any number of threads.
-
+/// A requirement of `has_conv2d`: conv2d_workspace_bytes returns the bytes of workspace that one pass needs for `batch`
+/// images or fewer.
 template <class Device, class Element, class Layout>
 concept has_conv2d_workspace_bytes = requires(Device& device, const conv2d_geometry& geometry, index_t batch,
                                               pass which) {
   { conv2d_workspace_bytes<Element, Layout>(device, geometry, batch, which) } -> std::same_as<std::size_t>;
 };
 
+/// A requirement of `has_conv2d`: conv2d_forward overwrites y (N, O, P, Q) with the convolution of x (N, C, H, W) and
+/// w (O, C / groups, R, S), and applies the epilogue.
 template <class Device, class Element, class Layout>
 concept has_conv2d_forward = requires(Device& device, const conv2d_geometry& geometry,
                                       image_view<const Element, Layout, Device> x,
@@ -123,6 +126,8 @@ concept has_conv2d_forward = requires(Device& device, const conv2d_geometry& geo
   conv2d_forward(device, geometry, x, w, y, epilogue, workspace);
 };
 
+/// A requirement of `has_conv2d`: conv2d_backward_data computes dx (N, C, H, W), the gradient of x, from dy (N, O, P,
+/// Q) and w (O, C / groups, R, S), and applies the epilogue. It overwrites dx unless `epilogue.accumulate`.
 template <class Device, class Element, class Layout>
 concept has_conv2d_backward_data = requires(Device& device, const conv2d_geometry& geometry,
                                             image_view<const Element, Layout, Device> dy,
@@ -133,6 +138,8 @@ concept has_conv2d_backward_data = requires(Device& device, const conv2d_geometr
   conv2d_backward_data(device, geometry, dy, w, dx, epilogue, workspace);
 };
 
+/// A requirement of `has_conv2d`: conv2d_backward_weights overwrites dw (O, C / groups, R, S) and, unless it is null,
+/// dbias (O) with their gradients, sums over the batch, from x (N, C, H, W) and dy (N, O, P, Q).
 template <class Device, class Element, class Layout>
 concept has_conv2d_backward_weights = requires(Device& device, const conv2d_geometry& geometry,
                                                image_view<const Element, Layout, Device> x,
@@ -143,6 +150,12 @@ concept has_conv2d_backward_weights = requires(Device& device, const conv2d_geom
 };
 
 /// A device that computes convolutions; nn::conv2d asks for it.
+///
+/// Weights and their gradients are of type parameter_element_t<Element>. Weights are stored in the layout of the
+/// images. The batch N is that of x or dy, and at most the batch of the workspace. The workspace has
+/// conv2d_workspace_bytes of the pass, is aligned to 64 bytes and need not be kept between calls. y must not overlap x
+/// or w, dx must not overlap dy or w, and dw must not overlap x or dy. Results are bitwise the same for any number of
+/// threads.
 template <class Device, class Element, class Layout>
 concept has_conv2d =
     has_conv2d_workspace_bytes<Device, Element, Layout> && has_conv2d_forward<Device, Element, Layout> &&

@@ -26,14 +26,9 @@ namespace gradus::kernels {
   return stream.block((example << 32U) + place / 4, step)[place % 4] >= threshold;
 }
 
-// The kernels of `has_dropout`, for network elements E and layouts L (views are image_view<E, L, D>):
-//
-//   dropout_forward:   y = mask * x / (1 - rate)
-//   dropout_backward:  dx = scale * mask * dy, or dx += that if `accumulate`
-//
-// mask (null: not needed in forward) receives 1 where dropout_keeps and 0 elsewhere, in the memory order of y. Image n
-// of x is example first_example + n. A NaN stays NaN even where it is dropped. y may be x, and dx may be dy.
-
+/// A requirement of `has_dropout`: dropout_forward overwrites y with keep * x / (1 - rate), both (N, C, H, W), where
+/// keep is 1 where dropout_keeps and 0 elsewhere. Unless it is null, mask (N * C * H * W) receives keep in the memory
+/// order of y. Image n of x is example first_example + n. A NaN stays NaN even where it is dropped. y may be x.
 template <class Device, class Element, class Layout>
 concept has_dropout_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
                                        image_view<Element, Layout, Device> y, double rate, const random_stream& stream,
@@ -41,6 +36,9 @@ concept has_dropout_forward = requires(Device& device, image_view<const Element,
   dropout_forward(device, x, y, rate, stream, step, first_example, mask);
 };
 
+/// A requirement of `has_dropout`: dropout_backward computes dx = scale * mask * dy, or dx += that if `accumulate`,
+/// over `count` elements in memory order; scale is 1 / (1 - rate), and mask is that of forward. A NaN stays NaN even
+/// where it is dropped. dx may be dy.
 template <class Device, class Element>
 concept has_dropout_backward = requires(Device& device, index_t count, const Element* dy, const std::uint8_t* mask,
                                         double scale, Element* dx, bool accumulate) {

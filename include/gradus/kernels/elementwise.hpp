@@ -9,33 +9,28 @@
 
 namespace gradus::kernels {
 
-// The kernels of `has_elementwise`, for network elements E, over `count` elements in memory order:
-//
-//   relu_forward:   y = max(x, 0)
-//   relu_backward:  dx (+)= y > 0 ? dy : 0
-//   add_forward:    y = act(a + b)
-//   copy_or_add:    destination (+)= source
-//
-// (+)= is += if `accumulate`, else =. The output may be one of the inputs; arrays need only the alignment of their
-// elements. max(NaN, 0) is NaN. relu_backward gives 0 where y is NaN.
-
+/// A requirement of `has_elementwise`: relu_forward computes y = max(x, 0). max(NaN, 0) is NaN.
 template <class Device, class Element>
 concept has_relu_forward = requires(Device& device, index_t count, const Element* x, Element* y) {
   relu_forward(device, count, x, y);
 };
 
+/// A requirement of `has_elementwise`: relu_backward computes dx (+)= y > 0 ? dy : 0 from the output y of forward.
+/// Where y is NaN, the term is 0.
 template <class Device, class Element>
 concept has_relu_backward = requires(Device& device, index_t count, const Element* dy, const Element* y, Element* dx,
                                      bool accumulate) {
   relu_backward(device, count, dy, y, dx, accumulate);
 };
 
+/// A requirement of `has_elementwise`: add_forward computes y = act(a + b).
 template <class Device, class Element>
 concept has_add_forward = requires(Device& device, index_t count, const Element* a, const Element* b, Element* y,
                                    activation act) {
   add_forward(device, count, a, b, y, act);
 };
 
+/// A requirement of `has_elementwise`: copy_or_add computes destination (+)= source.
 template <class Device, class Element>
 concept has_copy_or_add = requires(Device& device, index_t count, const Element* source, Element* destination,
                                    bool accumulate) {
@@ -43,6 +38,9 @@ concept has_copy_or_add = requires(Device& device, index_t count, const Element*
 };
 
 /// A device with these kernels; every network asks for it.
+///
+/// They compute `count` elements in memory order; all arrays have this length. (+)= is += if `accumulate`, else =. The
+/// output may be one of the inputs; arrays need only the alignment of their elements.
 template <class Device, class Element>
 concept has_elementwise = has_relu_forward<Device, Element> && has_relu_backward<Device, Element> &&
     has_add_forward<Device, Element> && has_copy_or_add<Device, Element>;

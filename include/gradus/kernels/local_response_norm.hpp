@@ -16,20 +16,13 @@ namespace gradus::kernels {
 /// at every pixel. The paper uses radius 2, alpha 1e-4, beta 0.75, k 2. `alpha` is that of TensorFlow; the alpha of
 /// PyTorch and Caffe is (2 * radius + 1) times this one.
 struct local_response_norm_parameters {
-  index_t radius = 2;  ///< at least 0
-  double alpha = 1e-4;
-  double beta = 0.75;
-  double k = 2;  ///< above 0
+  index_t radius = 2;   ///< channels on each side in the sum; at least 0
+  double alpha = 1e-4;  ///< factor of the sum of squares, not divided by the number of channels in it
+  double beta = 0.75;   ///< exponent
+  double k = 2;         ///< constant term of the denominator d(c); above 0
 };
 
-// The kernels of `has_local_response_norm`, for network elements E and layouts L (views are
-// image_view<E, L, D>): the forward pass y(c), the backward pass
-//
-//   dx(j) = dy(j) * d(j)^-beta
-//           - 2 * alpha * beta * x(j) * sum of dy(c) * x(c) * d(c)^(-beta - 1) over |j - c| <= radius
-//
-// Outputs must not overlap inputs. Results are bitwise the same for any number of threads.
-
+/// A requirement of `has_local_response_norm`: local_response_norm_forward overwrites y with the normalized x.
 template <class Device, class Element, class Layout>
 concept has_local_response_norm_forward = requires(Device& device, image_view<const Element, Layout, Device> x,
                                                    image_view<Element, Layout, Device> y,
@@ -37,6 +30,12 @@ concept has_local_response_norm_forward = requires(Device& device, image_view<co
   local_response_norm_forward(device, x, y, parameters);
 };
 
+/// A requirement of `has_local_response_norm`: local_response_norm_backward computes the gradient of x,
+///
+///   dx(j) = dy(j) * d(j)^-beta
+///           - 2 * alpha * beta * x(j) * sum of dy(c) * x(c) * d(c)^(-beta - 1) over |j - c| <= radius
+///
+/// and overwrites dx unless `epilogue.accumulate`.
 template <class Device, class Element, class Layout>
 concept has_local_response_norm_backward = requires(Device& device, image_view<const Element, Layout, Device> x,
                                                     image_view<const Element, Layout, Device> dy,
@@ -47,6 +46,9 @@ concept has_local_response_norm_backward = requires(Device& device, image_view<c
 };
 
 /// A device that normalizes across channels; nn::local_response_norm asks for it.
+///
+/// Images x, y, dy and dx have the shape (N, C, H, W). Outputs must not overlap inputs. Results are bitwise the same
+/// for any number of threads.
 template <class Device, class Element, class Layout>
 concept has_local_response_norm = has_local_response_norm_forward<Device, Element, Layout> &&
     has_local_response_norm_backward<Device, Element, Layout>;

@@ -26,28 +26,20 @@ struct matmul_shape {
 template <class Element>
 struct matmul_epilogue {
   const parameter_element_t<Element>* bias = nullptr;  ///< (n), one value for each column; null adds nothing
-  activation act = activation::identity;
-  bool accumulate = false;
+  activation act = activation::identity;               ///< of the sum, before the mask
+  bool accumulate = false;                             ///< adds to C what it contains; otherwise C is only written
   const Element* relu_output = nullptr;  ///< of the shape of C: C becomes 0 where it is not above 0; null: no mask
 };
 
-// The kernels of `has_matmul`, with P = parameter_element_t<E>. For real elements E, P is E, and there is one product.
-// column_sums overwrites sums (columns). Storage elements E (bfloat16, float16) have the products
-//
-//   C = A B of types E = E * P, and P = E * E
-//
-// which round b to E first and compute sums of type P.
-//
-// m, n and k may be 0. A NaN or infinite term affects the sums that contain it and no others. A NaN stays NaN under the
-// activation; where relu_output is NaN, C becomes 0. The workspace is aligned to 64 bytes and need not be kept between
-// calls. Other arrays need only the alignment of their elements. C must not overlap them. Results are bitwise the same
-// for any number of threads.
-
+/// A requirement of `has_matmul`: matmul_workspace_bytes returns the bytes of workspace that the products need whose m,
+/// n and k are at most those of the shape.
 template <class Device, class Element>
 concept has_matmul_workspace_bytes = requires(Device& device, const matmul_shape& shape) {
   { matmul_workspace_bytes<Element>(device, shape) } -> std::same_as<std::size_t>;
 };
 
+/// A requirement of `has_matmul`: matmul overwrites C, of Element, with the product of A, of Element, and B, of
+/// parameter_element_t<Element>, and applies the epilogue. For storage elements, B is rounded to Element first.
 template <class Device, class Element>
 concept has_matmul_of_parameters = requires(Device& device, const matmul_shape& shape, const Element* a,
                                             const parameter_element_t<Element>* b, Element* c,
@@ -55,6 +47,8 @@ concept has_matmul_of_parameters = requires(Device& device, const matmul_shape& 
   matmul(device, shape, a, b, c, epilogue, workspace);
 };
 
+/// A requirement of `has_matmul`: matmul overwrites C, of parameter_element_t<Element>, with the product of A and B, of
+/// Element, and applies the epilogue.
 template <class Device, class Element>
 concept has_matmul_to_parameters = requires(Device& device, const matmul_shape& shape, const Element* a,
                                             const Element* b, parameter_element_t<Element>* c,
@@ -63,6 +57,8 @@ concept has_matmul_to_parameters = requires(Device& device, const matmul_shape& 
   matmul(device, shape, a, b, c, epilogue, workspace);
 };
 
+/// A requirement of `has_matmul`: column_sums overwrites sums (columns) with the sums over the rows of a (rows,
+/// columns).
 template <class Device, class Element>
 concept has_column_sums = requires(Device& device, index_t rows, index_t columns, const Element* a,
                                    parameter_element_t<Element>* sums) {
@@ -70,6 +66,14 @@ concept has_column_sums = requires(Device& device, index_t rows, index_t columns
 };
 
 /// A device that multiplies matrices; nn::dense asks for it.
+///
+/// For float and double, parameter_element_t<Element> is Element, and the two products are one. For storage elements
+/// (bfloat16, float16) it is float, and sums are float.
+///
+/// m, n and k may be 0. A NaN or infinite term affects the sums that contain it and no others. A NaN stays NaN under
+/// the activation; where relu_output is NaN, C becomes 0. The workspace is aligned to 64 bytes and need not be kept
+/// between calls. Other arrays need only the alignment of their elements. C must not overlap them. Results are bitwise
+/// the same for any number of threads.
 template <class Device, class Element>
 concept has_matmul = has_matmul_workspace_bytes<Device, Element> && has_matmul_of_parameters<Device, Element> &&
     has_matmul_to_parameters<Device, Element> && has_column_sums<Device, Element>;

@@ -15,17 +15,17 @@ namespace gradus::kernels {
 /// The geometry of a 2-D pooling of one image. Output (n, c, p, q) covers rows p * stride_height - pad_top + [0,
 /// kernel_height), and columns likewise, as far as they are inside the image. All sizes are in elements.
 struct pool2d_geometry {
-  index_t channels = 0;
-  index_t in_height = 0;
-  index_t in_width = 0;
-  index_t out_height = 0;
-  index_t out_width = 0;
-  index_t kernel_height = 1;
-  index_t kernel_width = 1;
-  index_t stride_height = 1;
-  index_t stride_width = 1;
-  index_t pad_top = 0;
-  index_t pad_left = 0;
+  index_t channels = 0;       ///< channels of x and y
+  index_t in_height = 0;      ///< rows of an image of x, without padding
+  index_t in_width = 0;       ///< columns of an image of x, without padding
+  index_t out_height = 0;     ///< rows of an image of y
+  index_t out_width = 0;      ///< columns of an image of y
+  index_t kernel_height = 1;  ///< rows of x that one row of y covers
+  index_t kernel_width = 1;   ///< columns of x that one column of y covers
+  index_t stride_height = 1;  ///< rows of x from one row of y to the next; at least 1
+  index_t stride_width = 1;   ///< columns of x from one column of y to the next; at least 1
+  index_t pad_top = 0;        ///< rows above x that the kernel may cover; at least 0
+  index_t pad_left = 0;       ///< columns to the left of x that the kernel may cover; at least 0
 
   /// The shape of x: (n, channels, in_height, in_width).
   [[nodiscard]] constexpr image_extents input(index_t n) const noexcept { return {n, channels, in_height, in_width}; }
@@ -38,19 +38,8 @@ struct pool2d_geometry {
   friend constexpr bool operator==(const pool2d_geometry&, const pool2d_geometry&) noexcept = default;
 };
 
-// The kernels of `has_max_pool2d` and `has_average_pool2d`, for network elements E and layouts L:
-//
-// `choice` (null: not needed) receives r * kernel_width + s for every element of y, in memory order of y. (r, s) is the
-// position under the kernel of the entry that equals y and receives the gradient. Kernels have at most 256 entries. The
-// choice is the first largest entry inside the image in the order (r, s); 0 and -0 are equal. If entries are NaN, y is
-// NaN and the choice is the first NaN. (PyTorch's y is the same, and its choice is the last NaN.) Padding is never
-// chosen.
-//
-// Average pooling divides by the number of entries inside the image, or with count_padding by the kernel area. Every
-// kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
-// alignment of their elements. Results are bitwise the same for any number of threads, and for max pooling in any
-// layout.
-
+/// A requirement of `has_max_pool2d`: max_pool2d_forward overwrites y with the largest entries of x under the kernel
+/// and, unless it is null, choice (N * C * P * Q) with their positions.
 template <class Device, class Element, class Layout>
 concept has_max_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
                                           image_view<const Element, Layout, Device> x,
@@ -58,6 +47,8 @@ concept has_max_pool2d_forward = requires(Device& device, const pool2d_geometry&
   max_pool2d_forward(device, geometry, x, y, choice);
 };
 
+/// A requirement of `has_max_pool2d`: max_pool2d_backward computes dx, where each dy is added to the entry that forward
+/// chose, and overwrites dx unless `epilogue.accumulate`.
 template <class Device, class Element, class Layout>
 concept has_max_pool2d_backward = requires(Device& device, const pool2d_geometry& geometry,
                                            image_view<const Element, Layout, Device> dy, const std::uint8_t* choice,
@@ -66,6 +57,8 @@ concept has_max_pool2d_backward = requires(Device& device, const pool2d_geometry
   max_pool2d_backward(device, geometry, dy, choice, dx, epilogue);
 };
 
+/// A requirement of `has_average_pool2d`: average_pool2d_forward overwrites y with the means of the entries of x under
+/// the kernel.
 template <class Device, class Element, class Layout>
 concept has_average_pool2d_forward = requires(Device& device, const pool2d_geometry& geometry,
                                               image_view<const Element, Layout, Device> x,
@@ -73,6 +66,8 @@ concept has_average_pool2d_forward = requires(Device& device, const pool2d_geome
   average_pool2d_forward(device, geometry, x, y, count_padding);
 };
 
+/// A requirement of `has_average_pool2d`: average_pool2d_backward computes dx, where each dy is divided as in forward
+/// and added to the entries under the kernel, and overwrites dx unless `epilogue.accumulate`.
 template <class Device, class Element, class Layout>
 concept has_average_pool2d_backward = requires(Device& device, const pool2d_geometry& geometry,
                                                image_view<const Element, Layout, Device> dy,
@@ -81,12 +76,27 @@ concept has_average_pool2d_backward = requires(Device& device, const pool2d_geom
   average_pool2d_backward(device, geometry, dy, dx, count_padding, epilogue);
 };
 
-/// A device that takes maxima over windows; nn::max_pool2d asks for it.
+/// A device that takes maxima under a kernel; nn::max_pool2d asks for it.
+///
+/// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). Kernels have at most 256 entries. `choice` has
+/// r * kernel_width + s for every element of y, in memory order of y. (r, s) is the position under the kernel of the
+/// entry that equals y and receives the gradient. The choice is the first largest entry inside the image in the order
+/// (r, s); 0 and -0 are equal. If entries are NaN, y is NaN and the choice is the first NaN. (PyTorch's y is the same,
+/// and its choice is the last NaN.) Padding is never chosen.
+///
+/// Every kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
+/// alignment of their elements. Results are bitwise the same for any number of threads and in any layout.
 template <class Device, class Element, class Layout>
 concept has_max_pool2d =
     has_max_pool2d_forward<Device, Element, Layout> && has_max_pool2d_backward<Device, Element, Layout>;
 
-/// A device that takes means over windows; nn::average_pool2d and nn::global_average_pool2d ask for it.
+/// A device that takes means under a kernel; nn::average_pool2d and nn::global_average_pool2d ask for it.
+///
+/// x and dx have the shape (N, C, H, W), y and dy (N, C, P, Q). The divisor is the number of entries inside the image,
+/// or with count_padding the kernel area.
+///
+/// Every kernel position covers at least one entry of the image. Outputs must not overlap inputs; arrays need only the
+/// alignment of their elements. Results are bitwise the same for any number of threads.
 template <class Device, class Element, class Layout>
 concept has_average_pool2d =
     has_average_pool2d_forward<Device, Element, Layout> && has_average_pool2d_backward<Device, Element, Layout>;

@@ -24,47 +24,45 @@ struct loss_sums {
   }
 };
 
-// The kernels of `has_softmax_cross_entropy` and `has_softmax`, for network elements E.
-//
-// On an asynchronous device, softmax_cross_entropy_loss may return zeros. The device then overloads `take_loss_sums`,
-// which waits for the sums of the last call and returns them. The network calls it after it has enqueued the rest of
-// the step. For a loss scale whose numbers are in the device's memory, the device may also overload `use_loss_scale`,
-// which makes numbers[scale], read when the kernel runs, one more factor of the next loss's dlogits, and
-// `apply_loss_scale`, which multiplies the gradient by it if the loss of a program computed the gradient, without that
-// factor.
-//
-// dlogits (rows, classes) (null: not needed) is overwritten with scale * (softmax(logits) - onehot(labels)); scale is
-// the loss scale's factor / (examples of the global batch). Labels are in [0, classes). A logit may be minus infinity:
-// its probability is 0. If a logit is NaN or infinity, or all are minus infinity, the row's loss, gradient and
-// probabilities are NaN, and the row may count as correct or not. dlogits may be logits, and so may probabilities.
-
 /// A device that computes the loss of a network; nn::softmax_cross_entropy asks for it.
+///
+/// softmax_cross_entropy_loss returns the sums over the rows of logits (rows, classes) with labels (rows) in [0,
+/// classes). Unless it is null, dlogits (rows, classes) is overwritten with scale * (softmax(logits) - onehot(labels));
+/// scale is the loss scale's factor / (examples of the global batch). dlogits may be logits.
+///
+/// A logit may be minus infinity: its probability is 0. If a logit is NaN or infinity, or all are minus infinity, the
+/// row's loss and gradient are NaN, and the row may count as correct or not.
 template <class Device, class Element>
 concept has_softmax_cross_entropy = requires(Device& device, index_t rows, index_t classes, const Element* logits,
                                              const std::int32_t* labels, double scale, Element* dlogits) {
   { softmax_cross_entropy_loss(device, rows, classes, logits, labels, scale, dlogits) } -> std::same_as<loss_sums>;
 };
 
-/// A device that computes probabilities.
+/// A device that computes probabilities: softmax overwrites probabilities (rows, classes) with
+/// exp(logit) / (sum of exp over the row) of logits (rows, classes). Minus infinity, infinity and NaN are as for
+/// has_softmax_cross_entropy. probabilities may be logits.
 template <class Device, class Element>
 concept has_softmax = requires(Device& device, index_t rows, index_t classes, const Element* logits,
                                Element* probabilities) {
   softmax(device, rows, classes, logits, probabilities);
 };
 
-/// A device whose softmax_cross_entropy_loss may return zeros. Not required.
+/// An asynchronous device whose softmax_cross_entropy_loss may return zeros. Not required. take_loss_sums waits for the
+/// sums of the last call and returns them. The network calls it after it has enqueued the rest of the step.
 template <class Device>
 concept has_deferred_loss_sums = requires(Device& device) {
   { take_loss_sums(device) } -> std::same_as<loss_sums>;
 };
 
-/// A device that reads the numbers of a loss scale in its own memory. Not required.
+/// A device that reads the numbers of a loss scale in its own memory. Not required. use_loss_scale makes
+/// numbers[scale], read when the kernel runs, one more factor of the next loss's dlogits.
 template <class Device>
 concept has_loss_scale_use = requires(Device& device, const loss_scale& scale) {
   use_loss_scale(device, scale);
 };
 
-/// A device that multiplies gradients of other losses by that scale. Not required.
+/// A device that multiplies gradients of losses of the program by the scale of use_loss_scale. Not required.
+/// apply_loss_scale multiplies gradient (count), which such a loss computed without the factor.
 template <class Device, class Element>
 concept has_loss_scale_application = requires(Device& device, index_t count, Element* gradient) {
   apply_loss_scale(device, count, gradient);

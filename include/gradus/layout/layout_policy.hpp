@@ -12,8 +12,13 @@
 
 namespace gradus {
 
-/// The axes of an image batch in their logical order: image, channel, row, column.
-enum class axis : unsigned char { n, c, h, w };
+/// The axes of an image batch in their logical order.
+enum class axis : unsigned char {
+  n,  ///< images of the batch
+  c,  ///< channels
+  h,  ///< rows of pixels
+  w   ///< columns of pixels
+};
 
 namespace detail {
 

@@ -42,7 +42,7 @@ GRADUS_NEVER_INLINE inline void require_learning_rate(std::string_view rule, dou
   if (!(learning_rate >= 0.0) || !is_finite(learning_rate)) {
     raise<configuration_error>(
         rule, "a finite learning rate of at least 0", {learning_rate},
-        "look at the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");
+        "check the learning-rate schedule at this epoch; rates between 0.0001 and 1 are usual for sgd");
   }
 }
 
@@ -181,7 +181,7 @@ consteval bool explain_update_rule() {
                 "static constexpr std::string_view name = \"sgd\";");
   static_assert(has_update_rule_check<U>,
                 "gradus: not an update rule: give it void check() const; that throws gradus::configuration_error for "
-                "values that make no sense");
+                "invalid values");
   static_assert(
       has_update_rule_description<U>,
       "gradus: not an update rule: give it std::string description() const; with all hyper-parameters, so that "

@@ -311,11 +311,11 @@ void propagate(const Node& node, const Adjoint& adjoint, Sink& sink) {
 
 namespace gradus {
 
-/// A loss and its derivatives.
+/// A loss and its derivatives, as value_and_gradients returns them.
 template <class Element, class... Gradients>
 struct differentiated {
-  Element value;
-  std::tuple<Gradients...> gradients;
+  Element value;                       ///< the loss
+  std::tuple<Gradients...> gradients;  ///< one tensor for each argument, of its shape, in the order of the arguments
 };
 
 /// The derivatives of an expression of rank 0 by tensors or views that it reads, each of its tensor's shape:

@@ -25,13 +25,13 @@ class tensor {
   static_assert(!std::is_const_v<Element>, "gradus: a tensor owns elements that can be written: use a tensor_view");
 
  public:
-  using element_type = Element;
-  using value_type = Element;
-  using layout_type = Layout;
-  using device_type = Device;
-  using view_type = tensor_view<Element, Rank, Layout, Device>;
-  using const_view_type = tensor_view<const Element, Rank, Layout, Device>;
-  static constexpr int rank = Rank;
+  using element_type = Element;                                              ///< type of the stored elements
+  using value_type = Element;                                                ///< type of the values in expressions
+  using layout_type = Layout;                                                ///< order of the axes in memory
+  using device_type = Device;                                                ///< type of the device with the memory
+  using view_type = tensor_view<Element, Rank, Layout, Device>;              ///< view that can write the elements
+  using const_view_type = tensor_view<const Element, Rank, Layout, Device>;  ///< view that only reads
+  static constexpr int rank = Rank;                                          ///< number of axes
 
   /// A tensor of zeros. @throws device_error when there is not enough memory
   tensor(Device& device, const gradus::extents<Rank>& shape, error_location where = error_location::current())
@@ -46,7 +46,8 @@ class tensor {
     static_assert(explain_kept_device<Argument>());
   }
 
-  /// Evaluates an expression of the same element type, rank, layout and device.
+  /// Evaluates an expression of the same element type, rank, layout and device into new memory.
+  /// @throws device_error when there is not enough memory
   template <expression Expression>
   tensor(const Expression& values)  // NOLINT: an expression is a tensor that is not yet computed
       : view_{values.device(), allocate(values.device(), values.extents()), values.extents()} {
@@ -58,13 +59,15 @@ class tensor {
     }
   }
 
-  /// A deep copy.
+  /// A deep copy, on the same device. @throws device_error when there is not enough memory
   tensor(const tensor& other) : view_{other.device(), allocate(other.device(), other.extents()), other.extents()} {
     device().copy(data(), other.data(), bytes());
   }
   /// Takes the memory of `other`, which can then only be destroyed and assigned to.
   tensor(tensor&& other) noexcept
       : view_{std::exchange(other.view_, view_type{other.device(), nullptr, gradus::extents<Rank>{}})} {}
+  /// Takes the memory of `other`, a copy or a tensor that was moved, and frees its own. The shape and the device become
+  /// those of `other`, so views of this tensor are no longer valid.
   tensor& operator=(tensor other) noexcept {
     std::swap(view_, other.view_);
     return *this;
@@ -112,14 +115,18 @@ class tensor {
 
   /// A view of the elements, valid as long as the tensor.
   [[nodiscard]] view_type view() noexcept { return view_; }
+  /// A read-only view of the elements, valid as long as the tensor.
   [[nodiscard]] const_view_type view() const noexcept { return view_; }
+  /// The same as view().
   operator view_type() noexcept { return view_; }
+  /// The same as view() of a constant tensor.
   operator const_view_type() const noexcept { return view_; }
 
   /// The device that holds the memory.
   [[nodiscard]] Device& device() const noexcept { return view_.device(); }
   /// The first element, in the memory of the device.
   [[nodiscard]] Element* data() noexcept { return view_.data(); }
+  /// The first element, in the memory of the device.
   [[nodiscard]] const Element* data() const noexcept { return view_.data(); }
   /// The extents, in logical order.
   [[nodiscard]] const gradus::extents<Rank>& extents() const noexcept { return view_.extents(); }
@@ -133,6 +140,7 @@ class tensor {
   [[nodiscard]] Element& operator()(Coordinates... coordinates) noexcept {
     return view_(coordinates...);
   }
+  /// The element at the coordinates, in host memory, without a check.
   template <std::convertible_to<index_t>... Coordinates>
   [[nodiscard]] const Element& operator()(Coordinates... coordinates) const noexcept {
     return view_(coordinates...);

@@ -36,11 +36,11 @@ class tensor_view {
   static_assert(explain_device_policy<Device>());
 
  public:
-  using element_type = Element;
-  using value_type = std::remove_const_t<Element>;
-  using layout_type = Layout;
-  using device_type = Device;
-  static constexpr int rank = Rank;
+  using element_type = Element;                     ///< const if the view is read-only
+  using value_type = std::remove_const_t<Element>;  ///< type of the values in expressions
+  using layout_type = Layout;                       ///< order of the axes in memory
+  using device_type = Device;                       ///< type of the device with the memory
+  static constexpr int rank = Rank;                 ///< number of axes
 
   /// @pre data points at shape.size() elements in the memory of `device`
   tensor_view(Device& device, Element* data, const extents<Rank>& shape) noexcept

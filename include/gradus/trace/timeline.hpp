@@ -192,7 +192,7 @@ namespace detail {
   rank.dropped = in.get<std::uint64_t>();
   rank.clock_error = in.get<double>();
   if (!(rank.clock_error >= 0 && rank.clock_error < 1e18)) {
-    raise<format_error>("trace", "an error of a clock of at least 0 ns", {rank.clock_error});
+    raise<format_error>("trace", "a clock error of at least 0 ns", {rank.clock_error});
   }
   std::vector<name> known(in.get_count(sizeof(std::uint64_t)));
   for (name& each : known) {

@@ -189,8 +189,8 @@ template <class Communicator>
 template <class Communicator>
 comm::recorded<Communicator, transfers> traced(Communicator communicator, recorder&& gone) {
   static_assert(sizeof(Communicator) == 0,
-                "gradus: the recorder is a temporary, gone at the end of this statement, and the traced communicator "
-                "refers to it: write trace::recorder recorder; on a line before and pass recorder");
+                "gradus: the recorder is a temporary that is destroyed at the end of this statement, but the traced "
+                "communicator refers to it: write trace::recorder recorder; on a line before and pass recorder");
   return traced(std::move(communicator), gone);
 }
 

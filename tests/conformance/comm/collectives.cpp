@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
   BOOST_CHECK_THROW((comm::collectives{alone.duplicate(), {.node_of_rank = {0, 0}}}), gradus::configuration_error);
 }
 
-BOOST_AUTO_TEST_CASE(ranks_with_other_rules_are_told_so) {
+BOOST_AUTO_TEST_CASE(ranks_with_different_rules_get_an_error) {
   const suite::watchdog guard{std::chrono::seconds{120}};
   const std::string message = suite::failure_of([] {
     comm::run_ranks(2, [](comm::threads& world) {

@@ -100,7 +100,8 @@ BOOST_AUTO_TEST_CASE(parts_of_different_jobs_are_refused) {
   });
   for (const std::string& message : results) {
     BOOST_TEST(
-        message.find("of every node the ranks with one place in `across`; there are 2 nodes") != std::string::npos,
+        message.find("`across` with the ranks of all nodes that have the same index in `local`; there are 2 nodes") !=
+            std::string::npos,
         message);
     BOOST_TEST(message.find("mpi_shared::split_by_node makes both") != std::string::npos, message);
   }

@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(a_silent_server_is_named_on_all_ranks) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(nodes_are_told_of_a_silent_server) {
+BOOST_AUTO_TEST_CASE(nodes_get_an_error_that_names_a_silent_server) {
   const auto messages = messages_of_ranks(distributed_replicated{.ranks_per_node = 2}, {falls_silent});
   for (const std::size_t worker : {0U, 1U, 2U}) {
     BOOST_TEST(contains(messages[worker], "server 0 (rank 3): it did not answer within 0.6 s"), messages[worker]);

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_parts_add_up_to_those_of_the_batch) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(ranks_with_other_buckets_are_told_which) {
+BOOST_AUTO_TEST_CASE(ranks_with_different_buckets_get_an_error_that_names_them) {
   std::string message;
   try {
     gradus::comm::run_ranks(2, [](gradus::comm::threads& world) {

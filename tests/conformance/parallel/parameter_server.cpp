@@ -418,7 +418,7 @@ BOOST_AUTO_TEST_CASE(a_missing_worker_is_named_on_all_ranks) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(ranks_that_disagree_are_told) {
+BOOST_AUTO_TEST_CASE(ranks_that_disagree_get_an_error) {
   const std::string rule =
       failure_of_ranks(3, {.servers = 1, .who = {.workers = {0, 2}, .servers = {1}}}, {.rule = {.momentum = 0.5}});
   BOOST_TEST(contains(rule, "the same update rule on all ranks"), rule);

@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_definition, Case, cases) {
 using layouts = std::tuple<gradus::nchw, gradus::nhwc>;
 
 // The errors of Winograd scale with its results: it subtracts terms that it has added before.
-BOOST_AUTO_TEST_CASE_TEMPLATE(minimal_filtering_agrees_with_the_definition, Layout, layouts) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(winograd_agrees_with_the_definition, Layout, layouts) {
   gradus::cpu one{{.intra_op_threads = 1}};
   gradus::cpu nine{{.intra_op_threads = 9}};
   for (const conv::shape& s : filtered_shapes) {

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(cross_entropy_agrees_with_its_formula, Element, el
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_slope_agrees_with_finite_differences) {
+BOOST_AUTO_TEST_CASE(the_gradient_agrees_with_finite_differences) {
   const index_t rows = 4;
   const index_t classes = 6;
   plain_images logits{{rows, classes, 1, 1}, "logits"};

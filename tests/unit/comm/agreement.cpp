@@ -63,7 +63,7 @@ std::string message_of_difference(const std::string& from, const std::string& to
 
 BOOST_AUTO_TEST_SUITE(comm_agreement)
 
-BOOST_AUTO_TEST_CASE(ranks_of_another_version_are_told_so) {
+BOOST_AUTO_TEST_CASE(ranks_of_another_version_get_an_error) {
   const std::string own{gradus::version};
   const std::string other(own.size(), '9');
   BOOST_TEST(message_of_difference(own, other, {"seed", "1"}) ==

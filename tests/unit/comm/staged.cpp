@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(a_failure_comes_through) {
   BOOST_TEST(made.allocated.load() == 0);
 }
 
-BOOST_AUTO_TEST_CASE(a_link_hears_of_failures_of_other_ranks) {
+BOOST_AUTO_TEST_CASE(a_link_receives_failures_of_other_ranks) {
   const suite::watchdog guard{std::chrono::seconds{300}};
   std::vector<std::string> heard(3);
   static_cast<void>(suite::failure_of([&] {

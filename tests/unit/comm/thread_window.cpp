@@ -42,7 +42,7 @@ void require_that_ranks_reach_arrays(Communicator& world) {
     {
       const auto one_in_use = one.use();
       const auto two_in_use = two.use();
-      suite::require(one_in_use && two_in_use, "windows that nobody has destroyed");
+      suite::require(one_in_use && two_in_use, "windows that no rank has destroyed");
       for (std::size_t other = 0; other < ranks; ++other) {
         const auto of_other = one.of(static_cast<int>(other));
         suite::require(of_other.size() == ranks + other, "the size of each rank's array");
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(recorded_ranks_reach_them_too) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_window_ends_when_nobody_uses_it) {
+BOOST_AUTO_TEST_CASE(a_window_ends_when_no_rank_uses_it) {
   const suite::watchdog guard{300s};
   std::atomic<int> in_use{0};
   std::atomic<bool> early{false};
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_window_that_has_ended_is_not_used) {
   BOOST_TEST(!used[0]);
 }
 
-BOOST_AUTO_TEST_CASE(ranks_whose_others_never_make_the_window_are_told) {
+BOOST_AUTO_TEST_CASE(ranks_get_an_error_when_others_never_make_the_window) {
   const suite::watchdog guard{300s};
   std::array<std::string, 3> messages;
   BOOST_CHECK_THROW(comm::run_ranks(3,

@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(full_stops_are_not_doubled) {
   BOOST_TEST(gradus::error("a", "", "it broke", "mend it.").message() == "a: it broke. Hint: mend it.");
 }
 
-BOOST_AUTO_TEST_CASE(the_place_is_the_name_of_the_file_alone) {
+BOOST_AUTO_TEST_CASE(the_location_has_only_the_name_of_the_file) {
   const std::string text{gradus::error("a", "b", "c").what()};
   BOOST_TEST(text.find('/') == std::string::npos);
   BOOST_TEST(text.find("[error.cpp:") != std::string::npos);

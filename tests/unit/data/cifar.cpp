@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(says_what_is_wrong_with_a_file) {
   bytes cut = records({{1}, {2}});
   cut.pop_back();
   GRADUS_CHECK_MESSAGE(message_of_test_batch(cut), {"test_batch.bin'", "expected records of 3073 bytes",
-                                                    "got 3072 bytes after 1 records", "was cut off"});
+                                                    "got 3072 bytes after 1 records", "is truncated"});
   GRADUS_CHECK_MESSAGE(message_of_test_batch(records({{1}, {10}})),
                        {"expected labels from 0 to 9, got label 10 of record 1"});
   GRADUS_CHECK_MESSAGE(message_of_test_batch({}), {"expected at least one record, got an empty file"});

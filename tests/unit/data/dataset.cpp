@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(says_that_a_normalization_makes_no_sense) {
   GRADUS_CHECK_MESSAGE(message_of_values({.mean = {0, nan, 0}}), {"expected a finite mean", "got nan"});
   GRADUS_CHECK_MESSAGE(message_of_values({.deviation = {1, nan, 1}}), {"expected a finite deviation", "got nan"});
   GRADUS_CHECK_MESSAGE(message_of_values({.deviation = {1, 0, 1}}),
-                       {"expected deviations above 0", "got 0", "Hint: a channel that never varies"});
+                       {"expected deviations above 0", "got 0", "Hint: use 1 for a channel that is constant"});
   GRADUS_CHECK_MESSAGE(message_of_values({.deviation = {1, -1, 1}}), {"expected deviations above 0", "got -1"});
   GRADUS_CHECK_MESSAGE(message_of_values({.scale = nan}), {"expected a scale that is finite and not 0", "got nan"});
   GRADUS_CHECK_MESSAGE(message_of_values({.scale = 0}), {"expected a scale that is finite and not 0", "got 0"});

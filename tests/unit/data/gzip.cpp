@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(the_ending_of_the_name_decides) {
 
 BOOST_AUTO_TEST_CASE(says_that_a_file_is_not_gzip) {
   GRADUS_CHECK_MESSAGE(message_of_unpacking(idx_files::file({3, 2, 2})),
-                       {"gzip '", "some.gz'", "expected a gzip file", "does not begin like one", "Hint: "});
+                       {"gzip '", "some.gz'", "expected a gzip file", "does not begin like a gzip file", "Hint: "});
 }
 
 BOOST_AUTO_TEST_CASE(says_that_a_file_is_cut) {
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(says_that_a_file_is_cut) {
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{1}, std::size_t{9}, std::size_t{40}, whole.size() - 8, whole.size() - 1}) {
     GRADUS_CHECK_MESSAGE(message_of_unpacking(first(whole, length)),
-                         {"gzip '", "some.gz'", "expected compressed data to its end", "ends before it",
+                         {"gzip '", "some.gz'", "expected complete compressed data", "a file that ends early",
                           "Hint: the file was not copied completely"});
   }
 }

@@ -149,7 +149,8 @@ BOOST_AUTO_TEST_CASE(says_that_the_magic_is_wrong) {
   GRADUS_CHECK_MESSAGE(message_of_reading(content), {"expected the first bytes 0x00 0x00", "got 0x89 0x00"});
   content[0] = 0x1f;
   content[1] = 0x8b;
-  GRADUS_CHECK_MESSAGE(message_of_reading(content), {"got 0x1f 0x8b, as gzip files begin", "Hint: ", "gzip.hpp"});
+  GRADUS_CHECK_MESSAGE(message_of_reading(content),
+                       {"got 0x1f 0x8b, the first bytes of gzip files", "Hint: ", "gzip.hpp"});
 }
 
 BOOST_AUTO_TEST_CASE(says_that_the_type_is_another) {

@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(decodes_colors_grays_and_inks) {
   BOOST_TEST(gray.pixels[3 * 63] > 245);
 }
 
-BOOST_AUTO_TEST_CASE(leaves_out_detail_that_nobody_asked_for) {
+BOOST_AUTO_TEST_CASE(leaves_out_detail_that_is_not_requested) {
   data::jpeg_decoder decoder;
   const bytes content = photograph(100, 60);
   BOOST_TEST(decoder.decode(content, "a", 25, 15).width == 25);
@@ -98,12 +98,12 @@ BOOST_AUTO_TEST_CASE(refuses_what_is_no_whole_image) {
   GRADUS_CHECK_MESSAGE(message_of_decoding({}), {"decode 'cat/1.jpg': expected a JPEG image, got an empty file"});
   bytes cut = whole;
   cut.resize(cut.size() / 2);
-  GRADUS_CHECK_MESSAGE(message_of_decoding(cut), {"decode 'cat/1.jpg': expected a whole JPEG image, got "});
+  GRADUS_CHECK_MESSAGE(message_of_decoding(cut), {"decode 'cat/1.jpg': expected a complete JPEG image, got "});
   cut.resize(30);
-  GRADUS_CHECK_MESSAGE(message_of_decoding(cut), {"decode 'cat/1.jpg': expected a whole JPEG image, got "});
+  GRADUS_CHECK_MESSAGE(message_of_decoding(cut), {"decode 'cat/1.jpg': expected a complete JPEG image, got "});
   bytes other = whole;
   other[0] = 'x';
-  GRADUS_CHECK_MESSAGE(message_of_decoding(other), {"expected a whole JPEG image, got Not a JPEG file"});
+  GRADUS_CHECK_MESSAGE(message_of_decoding(other), {"expected a complete JPEG image, got Not a JPEG file"});
   GRADUS_CHECK_MESSAGE(message_of_decoding(whole, {.most_pixels = 3071}),
                        {"expected an image of at most 3071 pixels, got 64 x 48"});
   bytes absurd = whole;  // the frame header claims 65500 x 65500
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(a_corrupt_image_fails_or_is_skipped_by_name) {
   std::vector<float> planes(3 * 64);
   const data::jpeg_dataset strict{folders, {.height = 8, .width = 8}};
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { strict.read(0, planes.data()); }),
-                       {"cat/1.jpg'", "expected a whole JPEG image"});
+                       {"cat/1.jpg'", "expected a complete JPEG image"});
   const data::jpeg_dataset patient{folders, {.height = 8, .width = 8, .corrupt = data::corrupt_image::skip}};
   std::vector<float> other(3 * 64);
   patient.read(0, planes.data());
@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(a_corrupt_image_fails_or_is_skipped_by_name) {
   patient.read(1, other.data());
   BOOST_TEST(planes == other, boost::test_tools::per_element());
   BOOST_REQUIRE(patient.problems().size() == 1U);  // once, however often it is read
-  GRADUS_CHECK_MESSAGE(patient.problems()[0], {"cat/1.jpg'", "expected a whole JPEG image"});
+  GRADUS_CHECK_MESSAGE(patient.problems()[0], {"cat/1.jpg'", "expected a complete JPEG image"});
   files.folder.write("cat/2.JPEG", {});
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { patient.read(0, planes.data()); }),
                        {"expected an image of class 0 that can be decoded, got none"});

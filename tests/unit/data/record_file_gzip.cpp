@@ -102,17 +102,17 @@ BOOST_AUTO_TEST_CASE(refuses_files_that_are_damaged) {
     return files.message();
   };
   GRADUS_CHECK_MESSAGE(message([](bytes& all) { all.resize(20); }), {"expected a record file, got 20 bytes"});
-  GRADUS_CHECK_MESSAGE(message([](bytes& all) { all[0] = 'x'; }), {"a file that begins otherwise"});
-  GRADUS_CHECK_MESSAGE(message([](bytes& all) { all.pop_back(); }), {"one without an end", "ended early"});
+  GRADUS_CHECK_MESSAGE(message([](bytes& all) { all[0] = 'x'; }), {"a file with another beginning"});
+  GRADUS_CHECK_MESSAGE(message([](bytes& all) { all.pop_back(); }), {"a file without a foot", "ended early"});
   GRADUS_CHECK_MESSAGE(message([](bytes& all) { all[index_begin + 16] ^= 1U; }),
-                       {"expected an index with the right checksum"});
+                       {"expected an index with the correct checksum"});
   const std::size_t foot = whole.content.size() - 32;
   GRADUS_CHECK_MESSAGE(message([&](bytes& all) { all[foot + 7] = 0xff; }), {"an index that fills the file"});
   GRADUS_CHECK_MESSAGE(message([&](bytes& all) { all[foot + 15] = 0xff; }), {"an index that fills the file"});
   GRADUS_CHECK_MESSAGE(message([&](bytes& all) { all[foot + 16] = 0; }), {", 0 classes, in a file of "});
 }
 
-BOOST_AUTO_TEST_CASE(an_index_with_a_right_checksum_may_lie_all_the_same) {
+BOOST_AUTO_TEST_CASE(an_index_with_a_right_checksum_may_still_be_wrong) {
   const auto message = [](std::size_t at, std::uint8_t value) {
     three_records files;
     files.content[index_begin + at] = value;
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_writer_refuses_what_a_reader_would) {
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] { file.add(1, std::string(5000, 'x'), {}); }),
                        {"with a name of at most 4096"});
   file.finish();
-  GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] { file.finish(); }), {"one that is finished"});
+  GRADUS_CHECK_MESSAGE(message_of<configuration_error>([&] { file.finish(); }), {"a file that is finished"});
   BOOST_TEST(data::record_file{path}.size() == 0);
   GRADUS_CHECK_MESSAGE(message_of<format_error>([&] {
                          data::record_writer{folder.path(), 2};

@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(convolutions_are_direct_where_layer_or_network_say
   BOOST_TEST((outputs(convolution_algorithm::direct, convolution_algorithm::direct) == direct));
 }
 
-BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
+BOOST_AUTO_TEST_CASE(hooks_receive_every_parameter_once_last_layer_first) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nchw> net{device, {1, 9, 9}};
   build_small(net);
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(observers_hear_of_every_parameter_once_last_layer_first) {
   BOOST_TEST(net.parameters().back().name() == "conv1.bias");
 }
 
-BOOST_AUTO_TEST_CASE(initial_values_depend_on_seed_and_name_alone) {
+BOOST_AUTO_TEST_CASE(initial_values_depend_only_on_seed_and_name) {
   gradus::cpu device{{.intra_op_threads = 1}};
   const auto values = [&](std::uint64_t seed, const char* name, bool another_first) {
     nn::network<float, gradus::nhwc> net{device, {2, 4, 4}};
@@ -465,7 +465,7 @@ BOOST_AUTO_TEST_CASE(values_of_other_networks_and_a_second_loss_are_refused) {
   BOOST_TEST(moved.shape(scores).channels == 3);
 }
 
-BOOST_AUTO_TEST_CASE(what_needs_a_frozen_network_says_so) {
+BOOST_AUTO_TEST_CASE(calls_that_need_a_compiled_network_say_so) {
   gradus::cpu device{{.intra_op_threads = 1}};
   nn::network<float, gradus::nhwc> net{device, {1, 9, 9}};
   build_small(net);
@@ -500,10 +500,10 @@ BOOST_AUTO_TEST_CASE(a_device_that_was_moved_from_says_so) {
   gradus::cpu device{{.intra_op_threads = 2}};
   const gradus::cpu taken = std::move(device);
   BOOST_TEST(taken.threads() == 2);
-  require_text(message_of([&] { (void)device.threads(); }), "one that was moved from");
+  require_text(message_of([&] { (void)device.threads(); }), "a device that was moved from");
   require_text(message_of([&] { device.parallel_for(100, 1, [](gradus::index_t, gradus::index_t) {}); }),
-               "one that was moved from");
-  require_text(message_of([&] { device.parallel_tasks(3, [](gradus::index_t) {}); }), "one that was moved from");
+               "a device that was moved from");
+  require_text(message_of([&] { device.parallel_tasks(3, [](gradus::index_t) {}); }), "a device that was moved from");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

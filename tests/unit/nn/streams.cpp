@@ -262,7 +262,7 @@ BOOST_AUTO_TEST_CASE(parameters_may_change_until_their_layer_is_announced) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(observers_hear_the_same_as_without_streams) {
+BOOST_AUTO_TEST_CASE(hooks_receive_the_same_as_without_streams) {
   std::vector<std::string> expected;
   for (const int streams : {1, 2, 8}) {  // more than there are branches, and than there are cores
     gradus::cpu device{{.intra_op_threads = 1, .inter_op_threads = streams}};

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(forward_graph_of_a_network_with_a_branch) {
   BOOST_TEST(graph.operations()[6].transfer == step_graph::none);
 }
 
-BOOST_AUTO_TEST_CASE(parameters_are_those_of_the_frozen_network) {
+BOOST_AUTO_TEST_CASE(parameters_are_those_of_the_compiled_network) {
   network_outline outline{{1, 6, 5}};
   build(outline);
   const numbers parameters = parallel::parameters_of_transfers(outline.graph());

@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_its_update_ends_the_step_of_all) {
 }
 
 // Its memory is there still, but others may write what it has of the state.
-BOOST_AUTO_TEST_CASE(nobody_fetches_the_state_of_a_step_that_failed) {
+BOOST_AUTO_TEST_CASE(no_rank_fetches_the_state_of_a_step_that_failed) {
   const suite::watchdog guard{300s};
   std::atomic<int> looked{0};
   const auto messages = comm::run_ranks(3, [&](comm::threads& world) -> std::string {

@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(a_timeline_can_begin_with_its_steps) {
   BOOST_TEST(all.ranks()[0].spans[0].begin == 10);
 }
 
-BOOST_AUTO_TEST_CASE(a_broadcast_waits_for_its_root_alone) {
+BOOST_AUTO_TEST_CASE(a_broadcast_waits_only_for_its_root) {
   const auto part = [](std::int64_t begin, std::int64_t end) {
     return trace::span{.begin = begin,
                        .end = end,

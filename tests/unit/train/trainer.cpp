@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_in_an_evaluation_tells_the_others) {
   require_text(messages[0], "rank 1");
 }
 
-BOOST_AUTO_TEST_CASE(ranks_that_disagree_are_told_what_differs) {
+BOOST_AUTO_TEST_CASE(ranks_that_disagree_get_an_error_with_the_difference) {
   const struct {
     plan other;
     std::string part;
@@ -424,7 +424,7 @@ static_assert(std::is_same_v<chosen_by_default<optim::lars>, gradus::parallel::a
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_rule_hears_the_number_of_the_step_however_often_it_is_called) {
+BOOST_AUTO_TEST_CASE(a_rule_receives_the_number_of_the_step_however_often_it_is_called) {
   const auto train_with = [](auto& world, const auto& rule, const auto&... strategy) {
     gradus::cpu device{{.intra_op_threads = 1}};
     gradus::data::loader<double, gradus::nhwc> loader{device, gradus_test::small_dataset(), {.global_batch_size = 8}};
@@ -514,7 +514,7 @@ BOOST_AUTO_TEST_CASE(a_loader_of_another_part_is_refused_on_all_ranks) {
       return "no error";
     });
     for (const std::string& message : messages) {
-      require_text(message, "which the loader was made for");
+      require_text(message, "the shard of the loader's options");
       require_text(message, "leave loader_options::shard out");
     }
     BOOST_TEST((messages[0].find(part) != std::string::npos || messages[1].find(part) != std::string::npos), part);

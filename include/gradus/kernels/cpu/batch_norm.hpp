@@ -169,7 +169,7 @@ inline void require_batch_norm_workspace(std::size_t wanted, std::size_t given) 
 
 }  // namespace detail
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_workspace_bytes.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cpu& /*device*/, const image_extents& shape) {
   // A smaller batch never has more than 64 pieces.
@@ -178,7 +178,7 @@ template <network_element Element, layout_policy Layout>
   return detail::batch_norm_workspace<detail::computed<Element>>::bytes(split);
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_forward_training.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                  image_view<Element, Layout, cpu> y,
@@ -244,7 +244,7 @@ void batch_norm_forward_training(cpu& device, std::type_identity_t<image_view<co
   detail::normalize(device, split, input, y.data(), coefficients, epilogue);
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_forward_again.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_again(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                               image_view<Element, Layout, cpu> y,
@@ -254,7 +254,7 @@ void batch_norm_forward_again(cpu& device, std::type_identity_t<image_view<const
   detail::normalize(device, split, x.data(), y.data(), saved.coefficients, epilogue);
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_forward_inference.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                                   image_view<Element, Layout, cpu> y,
@@ -277,7 +277,7 @@ void batch_norm_forward_inference(cpu& device, std::type_identity_t<image_view<c
   detail::normalize(device, split, x.data(), y.data(), work.coefficients, epilogue);
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_backward.
 template <network_element Element, layout_policy Layout>
 void batch_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> y,

@@ -139,7 +139,7 @@ concept convolution_layout = std::is_same_v<Layout, nhwc> || std::is_same_v<Layo
 
 }  // namespace detail
 
-/// See kernels/conv2d.hpp.
+/// See has_conv2d_workspace_bytes.
 template <network_element Element, detail::convolution_layout Layout>
 [[nodiscard]] GRADUS_COLD std::size_t conv2d_workspace_bytes(cpu& device, const conv2d_geometry& geometry,
                                                              index_t batch, pass which) {
@@ -156,7 +156,7 @@ template <network_element Element, detail::convolution_layout Layout>
   });
 }
 
-/// See kernels/conv2d.hpp.
+/// See has_conv2d_forward.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                     image_view<const parameter_element_t<Element>, Layout, cpu> w, image_view<Element, Layout, cpu> y,
@@ -165,7 +165,7 @@ void conv2d_forward(cpu& device, const conv2d_geometry& geometry, image_view<con
                             detail::output_of(y.data(), epilogue), workspace);
 }
 
-/// See kernels/conv2d.hpp.
+/// See has_conv2d_backward_data.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> dy,
                           image_view<const parameter_element_t<Element>, Layout, cpu> w,
@@ -175,7 +175,7 @@ void conv2d_backward_data(cpu& device, const conv2d_geometry& geometry, image_vi
                             detail::output_of(dx.data(), epilogue), workspace);
 }
 
-/// See kernels/conv2d.hpp.
+/// See has_conv2d_backward_weights.
 template <network_element Element, detail::convolution_layout Layout>
 void conv2d_backward_weights(cpu& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cpu> x,
                              image_view<const Element, Layout, cpu> dy,

@@ -30,14 +30,14 @@ void for_each_element(cpu& device, index_t count, const Body& body) {
 
 }  // namespace detail
 
-/// See kernels/elementwise.hpp.
+/// See has_relu_forward.
 template <network_element Element>
 GRADUS_NEVER_INLINE void relu_forward(cpu& device, index_t count, const Element* x, Element* y) {
   detail::for_each_element<Element>(
       device, count, [=]<class Packet>(Packet, index_t i) { Packet::store(y + i, Packet::relu(Packet::load(x + i))); });
 }
 
-/// See kernels/elementwise.hpp.
+/// See has_relu_backward.
 template <network_element Element>
 GRADUS_NEVER_INLINE void relu_backward(cpu& device, index_t count, const Element* dy, const Element* y, Element* dx,
                                        bool accumulate) {
@@ -53,7 +53,7 @@ GRADUS_NEVER_INLINE void relu_backward(cpu& device, index_t count, const Element
   }
 }
 
-/// See kernels/elementwise.hpp.
+/// See has_add_forward.
 template <network_element Element>
 GRADUS_NEVER_INLINE void add_forward(cpu& device, index_t count, const Element* a, const Element* b, Element* y,
                                      activation act) {
@@ -68,7 +68,7 @@ GRADUS_NEVER_INLINE void add_forward(cpu& device, index_t count, const Element* 
   }
 }
 
-/// See kernels/elementwise.hpp.
+/// See has_copy_or_add.
 template <network_element Element>
 GRADUS_NEVER_INLINE void copy_or_add(cpu& device, index_t count, const Element* source, Element* destination,
                                      bool accumulate) {

@@ -65,7 +65,7 @@ void for_each_response(cpu& device, const image_extents& shape, index_t tile, co
 
 }  // namespace detail
 
-/// See kernels/local_response_norm.hpp.
+/// See has_local_response_norm_forward.
 /// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
 template <network_element Element, layout_policy Layout>
 void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,
@@ -93,7 +93,7 @@ void local_response_norm_forward(cpu& device, std::type_identity_t<image_view<co
       });
 }
 
-/// See kernels/local_response_norm.hpp.
+/// See has_local_response_norm_backward.
 /// @throws configuration_error when the radius is negative, or channels + 2 * radius is above 4096
 template <network_element Element, layout_policy Layout>
 void local_response_norm_backward(cpu& device, std::type_identity_t<image_view<const Element, Layout, cpu>> x,

@@ -334,7 +334,7 @@ template <class Element>
 
 }  // namespace detail
 
-/// See kernels/matmul.hpp.
+/// See has_matmul_workspace_bytes.
 template <real_element Element>
 [[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   return detail::largest_workspace<Element>([&](const detail::tile_kernels<Element>& kernels) {
@@ -342,7 +342,7 @@ template <real_element Element>
   });
 }
 
-/// See kernels/matmul.hpp.
+/// See has_matmul.
 template <real_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
@@ -350,7 +350,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
   product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
 }
 
-/// See kernels/matmul.hpp.
+/// See has_matmul_workspace_bytes.
 template <storage_element Element>
 [[nodiscard]] GRADUS_COLD std::size_t matmul_workspace_bytes(cpu& device, const matmul_shape& shape) {
   using real = parameter_element_t<Element>;
@@ -360,7 +360,7 @@ template <storage_element Element>
          });
 }
 
-/// The product of images and a parameter; the parameter is rounded to Element first. See kernels/matmul.hpp.
+/// The product of images and a parameter; the parameter is rounded to Element first. See has_matmul_of_parameters.
 template <storage_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
@@ -374,7 +374,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const para
               workspace.data() + detail::rounded_bytes<Element>(shape));
 }
 
-/// The product of images and gradients of images, which is the gradient of a parameter. See kernels/matmul.hpp.
+/// The product of images and gradients of images, which is the gradient of a parameter. See has_matmul_to_parameters.
 template <storage_element Element>
 void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Element* b, parameter_element_t<Element>* c,
             const matmul_epilogue<parameter_element_t<Element>>& epilogue, std::span<std::byte> workspace) {
@@ -382,7 +382,7 @@ void matmul(cpu& device, const matmul_shape& shape, const Element* a, const Elem
   product.run(device, a, b, detail::output_of(c, epilogue), workspace.data());
 }
 
-/// See kernels/matmul.hpp.
+/// See has_column_sums.
 template <network_element Element>
 void column_sums(cpu& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
   using real = parameter_element_t<Element>;

@@ -377,7 +377,7 @@ GRADUS_COLD void for_each_halved_plane(cpu& device, const pool_plan& plan, const
 
 }  // namespace detail
 
-/// See kernels/pool2d.hpp.
+/// See has_max_pool2d_forward.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                         std::type_identity_t<image_view<const Element, Layout, cpu>> x,
@@ -395,7 +395,7 @@ void max_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   }
 }
 
-/// See kernels/pool2d.hpp.
+/// See has_max_pool2d_backward.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                          std::type_identity_t<image_view<const Element, Layout, cpu>> dy, const std::uint8_t* choice,
@@ -416,7 +416,7 @@ void max_pool2d_backward(cpu& device, const pool2d_geometry& shape,
   }
 }
 
-/// See kernels/pool2d.hpp.
+/// See has_average_pool2d_forward.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
                             std::type_identity_t<image_view<const Element, Layout, cpu>> x,
@@ -434,7 +434,7 @@ void average_pool2d_forward(cpu& device, const pool2d_geometry& shape,
   }
 }
 
-/// See kernels/pool2d.hpp.
+/// See has_average_pool2d_backward.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_backward(cpu& device, const pool2d_geometry& shape,
                              std::type_identity_t<image_view<const Element, Layout, cpu>> dy,

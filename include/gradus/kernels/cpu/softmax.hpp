@@ -26,7 +26,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// See kernels/softmax.hpp.
+/// See has_softmax_cross_entropy.
 /// @note dlogits may be logits.
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes, const Element* logits,
@@ -68,7 +68,7 @@ loss_sums softmax_cross_entropy_loss(cpu& device, index_t rows, index_t classes,
   return result;
 }
 
-/// See kernels/softmax.hpp.
+/// See has_softmax.
 /// @note probabilities may be logits.
 template <network_element Element>
 void softmax(cpu& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {

@@ -285,14 +285,14 @@ template <class P>
 
 }  // namespace detail
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_workspace_bytes.
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(cuda& /*device*/, const image_extents& shape) {
   // A smaller batch may have fewer slices, but never more.
   return detail::batch_norm_bytes<parameter_element_t<Element>>(detail::channel_view::of<Layout>(shape));
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_forward_training.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_training(cuda& device, image_view<const Element, Layout, cuda> x,
                                  image_view<Element, Layout, cuda> y,
@@ -316,7 +316,7 @@ void batch_norm_forward_training(cuda& device, image_view<const Element, Layout,
   detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_forward_again.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_again(cuda& device, image_view<const Element, Layout, cuda> x,
                               image_view<Element, Layout, cuda> y,
@@ -327,7 +327,7 @@ void batch_norm_forward_again(cuda& device, image_view<const Element, Layout, cu
   }
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_forward_inference.
 template <network_element Element, layout_policy Layout>
 void batch_norm_forward_inference(cuda& device, image_view<const Element, Layout, cuda> x,
                                   image_view<Element, Layout, cuda> y,
@@ -345,7 +345,7 @@ void batch_norm_forward_inference(cuda& device, image_view<const Element, Layout
   detail::normalize<Element, real>(device, x, y, coefficients, epilogue);
 }
 
-/// See kernels/batch_norm.hpp.
+/// See has_batch_norm_backward.
 template <network_element Element, layout_policy Layout>
 void batch_norm_backward(cuda& device, image_view<const Element, Layout, cuda> x,
                          image_view<const Element, Layout, cuda> y, image_view<const Element, Layout, cuda> dy,

@@ -125,7 +125,7 @@ class convolution_run {
 
 }  // namespace detail
 
-/// See kernels/conv2d.hpp. Chooses the algorithm for the shape, which may take long (cuda_options::benchmark).
+/// See has_conv2d_workspace_bytes. Chooses the algorithm for the shape, which may take long (cuda_options::benchmark).
 template <network_element Element, layout_policy Layout>
 [[nodiscard]] std::size_t conv2d_workspace_bytes(cuda& device, const conv2d_geometry& geometry, index_t batch,
                                                  pass which) {
@@ -143,7 +143,7 @@ template <network_element Element, layout_policy Layout>
                   detail::channel_sums_bytes(detail::channel_view::of<Layout>(geometry.output(batch))));  // for dbias
 }
 
-/// See kernels/conv2d.hpp.
+/// See has_conv2d_forward.
 template <network_element Element, layout_policy Layout>
 void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                     image_view<const parameter_element_t<Element>, Layout, cuda> w, image_view<Element, Layout, cuda> y,
@@ -168,7 +168,7 @@ void conv2d_forward(cuda& device, const conv2d_geometry& geometry, image_view<co
       epilogue.residual, epilogue.act, nullptr, y.data());
 }
 
-/// See kernels/conv2d.hpp.
+/// See has_conv2d_backward_data.
 template <network_element Element, layout_policy Layout>
 void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                           image_view<const parameter_element_t<Element>, Layout, cuda> w,
@@ -196,7 +196,7 @@ void conv2d_backward_data(cuda& device, const conv2d_geometry& geometry, image_v
          detail::device_epilogue<Element>{.relu_output = epilogue.relu_output, .accumulate = epilogue.accumulate});
 }
 
-/// See kernels/conv2d.hpp. For a storage element, the gradients of the weights are rounded to it once.
+/// See has_conv2d_backward_weights. For a storage element, the gradients of the weights are rounded to it once.
 template <network_element Element, layout_policy Layout>
 void conv2d_backward_weights(cuda& device, const conv2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                              image_view<const Element, Layout, cuda> dy,

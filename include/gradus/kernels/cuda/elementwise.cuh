@@ -107,13 +107,13 @@ void convert(cuda& device, index_t count, const From* from, To* to) {
 
 }  // namespace detail
 
-/// See kernels/elementwise.hpp.
+/// See has_relu_forward.
 template <network_element Element>
 void relu_forward(cuda& device, index_t count, const Element* x, Element* y) {
   detail::map(device, "relu_forward", count, detail::relu_of_value{}, y, x);
 }
 
-/// See kernels/elementwise.hpp.
+/// See has_relu_backward.
 template <network_element Element>
 void relu_backward(cuda& device, index_t count, const Element* dy, const Element* y, Element* dx, bool accumulate) {
   if (accumulate) {
@@ -123,7 +123,7 @@ void relu_backward(cuda& device, index_t count, const Element* dy, const Element
   }
 }
 
-/// See kernels/elementwise.hpp.
+/// See has_add_forward.
 template <network_element Element>
 void add_forward(cuda& device, index_t count, const Element* a, const Element* b, Element* y, activation act) {
   if (act == activation::relu) {
@@ -133,7 +133,7 @@ void add_forward(cuda& device, index_t count, const Element* a, const Element* b
   }
 }
 
-/// See kernels/elementwise.hpp.
+/// See has_copy_or_add.
 template <network_element Element>
 void copy_or_add(cuda& device, index_t count, const Element* source, Element* destination, bool accumulate) {
   if (accumulate) {

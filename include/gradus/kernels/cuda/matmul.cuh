@@ -109,20 +109,20 @@ void gemm_with_epilogue(cuda& device, const matmul_shape& shape, const In* a, co
 
 }  // namespace detail
 
-/// See kernels/matmul.hpp. Bytes of B rounded to a storage element.
+/// See has_matmul_workspace_bytes. Bytes of B rounded to a storage element.
 template <network_element Element>
 [[nodiscard]] std::size_t matmul_workspace_bytes(cuda& /*device*/, const matmul_shape& shape) {
   return storage_element<Element> ? static_cast<std::size_t>(shape.k * shape.n) * sizeof(Element) : 0;
 }
 
-/// See kernels/matmul.hpp.
+/// See has_matmul.
 template <real_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b, Element* c,
             const matmul_epilogue<Element>& epilogue, std::span<std::byte> /*workspace*/) {
   detail::gemm_with_epilogue(device, shape, a, b, c, epilogue);
 }
 
-/// See kernels/matmul.hpp.
+/// See has_matmul_of_parameters.
 template <storage_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const parameter_element_t<Element>* b,
             Element* c, const matmul_epilogue<Element>& epilogue, std::span<std::byte> workspace) {
@@ -131,7 +131,7 @@ void matmul(cuda& device, const matmul_shape& shape, const Element* a, const par
   detail::gemm_with_epilogue(device, shape, a, static_cast<const Element*>(rounded), c, epilogue);
 }
 
-/// See kernels/matmul.hpp.
+/// See has_matmul_to_parameters.
 template <storage_element Element>
 void matmul(cuda& device, const matmul_shape& shape, const Element* a, const Element* b,
             parameter_element_t<Element>* c, const matmul_epilogue<parameter_element_t<Element>>& epilogue,
@@ -156,7 +156,7 @@ __global__ void column_sums_kernel(index_t rows, index_t columns, const E* a, P*
 
 }  // namespace detail
 
-/// See kernels/matmul.hpp.
+/// See has_column_sums.
 template <network_element Element>
 void column_sums(cuda& device, index_t rows, index_t columns, const Element* a, parameter_element_t<Element>* sums) {
   if (columns != 0) {

@@ -158,7 +158,7 @@ __global__ void average_pool_backward_kernel(device_windows windows, device_imag
 
 }  // namespace detail
 
-/// See kernels/pool2d.hpp.
+/// See has_max_pool2d_forward.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                         image_view<Element, Layout, cuda> y, std::uint8_t* choice) {
@@ -170,7 +170,7 @@ void max_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_vie
   }
 }
 
-/// See kernels/pool2d.hpp.
+/// See has_max_pool2d_backward.
 template <network_element Element, layout_policy Layout>
 void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                          const std::uint8_t* choice, image_view<Element, Layout, cuda> dx,
@@ -184,7 +184,7 @@ void max_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_vi
   }
 }
 
-/// See kernels/pool2d.hpp.
+/// See has_average_pool2d_forward.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> x,
                             image_view<Element, Layout, cuda> y, bool count_padding) {
@@ -196,7 +196,7 @@ void average_pool2d_forward(cuda& device, const pool2d_geometry& geometry, image
   }
 }
 
-/// See kernels/pool2d.hpp.
+/// See has_average_pool2d_backward.
 template <network_element Element, layout_policy Layout>
 void average_pool2d_backward(cuda& device, const pool2d_geometry& geometry, image_view<const Element, Layout, cuda> dy,
                              image_view<Element, Layout, cuda> dx, bool count_padding,

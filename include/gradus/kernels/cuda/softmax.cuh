@@ -112,8 +112,7 @@ inline void require_labels_on_device(const void* labels) {
   if (attributes.type == cudaMemoryTypeUnregistered) {
     gradus::raise<configuration_error>(
         "softmax_cross_entropy_loss", "labels in the memory of the device", "labels in memory of the host",
-        "data::loader<Element, Layout, cuda> puts them there, as a tensor<std::int32_t, 1, "
-        "row_major, cuda> does");
+        "use data::loader<Element, Layout, cuda> or a tensor<std::int32_t, 1, row_major, cuda>");
   }
 }
 
@@ -217,8 +216,8 @@ __global__ void sum_losses_kernel(index_t rows, const loss_sums* row_sums, const
 
 }  // namespace detail
 
-/// See kernels/softmax.hpp. Labels are in the memory of the device; the loss is NaN if a label is not a class. Does not
-/// wait: take_loss_sums returns the sums.
+/// See has_softmax_cross_entropy. Labels are in the memory of the device; the loss is NaN if a label is not a class.
+/// Does not wait: take_loss_sums returns the sums.
 /// @note dlogits may be logits. A call with more rows than before allocates memory.
 template <network_element Element>
 loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes, const Element* logits,
@@ -242,13 +241,13 @@ loss_sums softmax_cross_entropy_loss(cuda& device, index_t rows, index_t classes
   return {};
 }
 
-/// See kernels/softmax.hpp.
+/// See has_loss_scale_use.
 inline void use_loss_scale(cuda& device, const loss_scale& scale) {
   constexpr int index = gradus::detail::index_of(loss_scale_number::scale);
   device.context<detail::loss_memory>().use_scale(scale.numbers == nullptr ? nullptr : scale.numbers + index);
 }
 
-/// See kernels/softmax.hpp.
+/// See has_loss_scale_application.
 /// @note The scale is applied after 16-bit gradients were rounded.
 template <network_element Element>
 void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
@@ -259,13 +258,13 @@ void apply_loss_scale(cuda& device, index_t count, Element* gradient) {
   }
 }
 
-/// See kernels/softmax.hpp.
+/// See has_deferred_loss_sums.
 [[nodiscard]] inline loss_sums take_loss_sums(cuda& device) {
   const bool recording = device.context<captured_numbers>().for_kernels() != nullptr;
   return recording ? loss_sums{} : device.context<detail::loss_memory>().take();
 }
 
-/// See kernels/softmax.hpp.
+/// See has_softmax.
 /// @note probabilities may be logits.
 template <network_element Element>
 void softmax(cuda& device, index_t rows, index_t classes, const Element* logits, Element* probabilities) {

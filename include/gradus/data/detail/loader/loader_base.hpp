@@ -63,9 +63,9 @@ class loader_base {
       raise<configuration_error>("loader.take_shard", "a rank from 0 to ranks - 1", shard_text(part), {}, where);
     }
     if (fixed_shard_ && part != shard_) {
-      raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", which the loader was made for"},
-                                 {shard_text(part), ", which trains with it"},
-                                 "leave loader_options::shard out: a trainer gives each rank its part", where);
+      raise<configuration_error>("loader.take_shard", {shard_text(shard_), ", the shard of the loader's options"},
+                                 {shard_text(part), ", the shard of the trainer's rank"},
+                                 "leave loader_options::shard out: the trainer gives each rank its shard", where);
     }
     const std::lock_guard lock{mutex_};
     shard_ = part;

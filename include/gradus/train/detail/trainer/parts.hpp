@@ -132,12 +132,14 @@ consteval bool explain_kept_by_trainer() {
   static_assert(!is_const_argument<Communicator>,
                 "gradus: the communicator is const, but every operation changes it: write auto& world (or "
                 "comm::threads& world), not const auto& world");
-  static_assert(std::is_lvalue_reference_v<Network>,
-                "gradus: the network is a temporary, gone at the end of this statement, and the trainer refers to it: "
-                "write nn::network<float, nhwc> net{...}; on a line before and pass net");
-  static_assert(std::is_lvalue_reference_v<Communicator>,
-                "gradus: the communicator is a temporary, gone at the end of this statement, and the trainer refers to "
-                "it: write comm::self world; or auto world = ...; on a line before and pass world");
+  static_assert(
+      std::is_lvalue_reference_v<Network>,
+      "gradus: the network is a temporary that is destroyed at the end of this statement, but the trainer refers "
+      "to it: write nn::network<float, nhwc> net{...}; on a line before and pass net");
+  static_assert(
+      std::is_lvalue_reference_v<Communicator>,
+      "gradus: the communicator is a temporary that is destroyed at the end of this statement, but the trainer "
+      "refers to it: write comm::self world; or auto world = ...; on a line before and pass world");
   return true;
 }
 

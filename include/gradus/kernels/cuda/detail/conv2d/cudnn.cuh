@@ -33,7 +33,7 @@ namespace gradus::kernels::detail {
                               status == CUDNN_STATUS_NOT_INITIALIZED
                                   ? "cuDNN found no GPU and driver that it supports: nvidia-smi lists them"
                                   : "the failure may belong to earlier work on the device; CUDNN_LOGLEVEL_DBG=3 in the "
-                                    "environment makes cuDNN say more",
+                                    "environment makes cuDNN print more",
                               where);
 }
 
