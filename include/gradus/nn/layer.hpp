@@ -27,8 +27,8 @@ namespace gradus::nn {
 
 /// The position of a training step. It seeds the random numbers of layers such as dropout.
 struct step_context {
-  bool training = true;
-  std::uint64_t seed = 0;
+  bool training = true;             ///< false in network::forward and network::evaluate
+  std::uint64_t seed = 0;           ///< compile_options::seed
   std::uint64_t step = 0;           ///< counted from 0 over the whole training
   std::uint64_t first_example = 0;  ///< of this batch, in the order of the epoch over all ranks
   /// True where forward runs a second time in one step: it repeats its output from its state and changes nothing else.
@@ -38,8 +38,8 @@ struct step_context {
 /// Properties of a layer that the execution plan depends on. The defaults hold for every layer and use the most memory.
 /// tests/conformance/nn checks that a layer behaves as its traits say.
 struct layer_traits {
-  bool backward_reads_inputs = true;
-  bool backward_reads_output = true;
+  bool backward_reads_inputs = true;  ///< backward reads backward_arguments::inputs
+  bool backward_reads_output = true;  ///< backward reads backward_arguments::output
   bool aliases_input = false;  ///< the output is the input's memory with another shape; forward and backward do nothing
   bool fuses_activation = false;  ///< set_activation works
   bool fuses_residual = false;    ///< forward adds forward_arguments::residual before the activation
@@ -62,8 +62,8 @@ struct layer_memory {
 /// Pointers to the values and the gradient of one parameter.
 template <class Element>
 struct parameter_memory {
-  Element* value = nullptr;
-  Element* gradient = nullptr;
+  Element* value = nullptr;     ///< in the memory order of the layout
+  Element* gradient = nullptr;  ///< in the same order
 };
 
 /// Statistics that a layer keeps from step to step and does not train, such as a running mean.
@@ -76,23 +76,23 @@ struct buffer_description {
 /// Arguments of a forward pass.
 template <class Element, class Device>
 struct forward_arguments {
-  Device& device;
-  std::span<const image_batch<const Element, Device>> inputs;
-  image_batch<Element, Device> output;
+  Device& device;                                              ///< runs the pass; holds all memory of the call
+  std::span<const image_batch<const Element, Device>> inputs;  ///< in the order of network::add
+  image_batch<Element, Device> output;                         ///< to be written
   const Element* residual;  ///< of the output's shape, or null; only if traits().fuses_residual
   std::span<const parameter_memory<parameter_element_t<Element>>> parameters;  ///< in the order of parameters()
   std::span<parameter_element_t<Element>* const> buffers;                      ///< in the order of buffers()
   std::span<std::byte> state;                                                  ///< layer_memory::state bytes
   std::span<std::byte> workspace;  ///< at least layer_memory::workspace bytes
-  const step_context& context;
+  const step_context& context;     ///< position in training
 };
 
 /// Where and how backward writes the gradient of one input: it overwrites all elements, or adds to them where
 /// epilogue.accumulate is set.
 template <class Element, class Device>
 struct input_gradient {
-  image_batch<Element, Device> images;  ///< without memory where the gradient is not needed
-  kernels::backward_epilogue<Element> epilogue;
+  image_batch<Element, Device> images;           ///< without memory where the gradient is not needed
+  kernels::backward_epilogue<Element> epilogue;  ///< overwrite or add; mask by a ReLU
 
   /// True if the gradient is needed.
   [[nodiscard]] bool needed() const noexcept { return images.data() != nullptr; }
@@ -101,11 +101,11 @@ struct input_gradient {
 /// Arguments of a backward pass.
 template <class Element, class Device>
 struct backward_arguments {
-  Device& device;
+  Device& device;                                              ///< runs the pass; holds all memory of the call
   std::span<const image_batch<const Element, Device>> inputs;  ///< valid if traits().backward_reads_inputs
   image_batch<const Element, Device> output;                   ///< valid if traits().backward_reads_output
   image_batch<const Element, Device> output_gradient;          ///< with respect to the output before the activation
-  std::span<const input_gradient<Element, Device>> input_gradients;
+  std::span<const input_gradient<Element, Device>> input_gradients;  ///< in the order of the inputs
   /// The gradient of the residual: output_gradient, written or added, never masked. Needed only if
   /// traits().writes_residual_gradient.
   input_gradient<Element, Device> residual_gradient;
@@ -113,7 +113,7 @@ struct backward_arguments {
   std::span<parameter_element_t<Element>* const> buffers;                      ///< in the order of buffers()
   std::span<std::byte> state;                                                  ///< as forward left it
   std::span<std::byte> workspace;  ///< at least layer_memory::workspace bytes
-  const step_context& context;
+  const step_context& context;     ///< position in training
 };
 
 /// The part of a layer that does not depend on element type, layout and device: its shapes, parameters and traits. It
@@ -159,7 +159,9 @@ class layer_passes {
   static_assert(explain_device_policy<Device>());
 
  public:
+  /// Arguments of forward.
   using forward_call = forward_arguments<Element, Device>;
+  /// Arguments of backward.
   using backward_call = backward_arguments<Element, Device>;
 
   layer_passes() = default;

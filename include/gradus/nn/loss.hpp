@@ -104,6 +104,7 @@ class softmax_cross_entropy::loss final : public loss_function<Element, Layout, 
   static_assert(kernels::explain_softmax_cross_entropy<Device, Element>());
 
  public:
+  /// The options have no members.
   explicit loss(const softmax_cross_entropy& /*options*/) {}
 
   [[nodiscard]] std::string_view kind() const noexcept override { return "softmax_cross_entropy"; }

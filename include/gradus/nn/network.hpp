@@ -61,12 +61,15 @@ class network final : public network_base<Element, Device> {
   using base = network_base<Element, Device>;
 
  public:
-  using element_type = Element;
-  using layout_type = Layout;
-  using device_type = Device;
+  using element_type = Element;  ///< of images, values and their gradients
+  using layout_type = Layout;    ///< of images and parameters
+  using device_type = Device;    ///< runs the layers
   using typename base::parameter_element_type;
+  /// What parameters() holds.
   using parameter_type = parameter<parameter_element_type, Layout, Device>;
+  /// Images that may be written.
   using view = image_view<Element, Layout, Device>;
+  /// The batches and scores of a step.
   using const_view = image_view<const Element, Layout, Device>;
 
   /// A network without layers.
@@ -85,8 +88,10 @@ class network final : public network_base<Element, Device> {
     static_assert(explain_kept_device<Argument>());
   }
 
-  network(network&&) noexcept = default;
-  network& operator=(network&&) noexcept = default;
+  /// Takes over the layers and their memory; views of them stay valid. `other` has no layers afterwards.
+  network(network&& other) noexcept = default;
+  /// As the move constructor.
+  network& operator=(network&& other) noexcept = default;
   GRADUS_COLD ~network() = default;
 
   // ---- building

@@ -40,8 +40,8 @@ namespace gradus::nn {
 
 /// The parameters [first, first + count) of a network.
 struct parameter_range {
-  std::size_t first = 0;
-  std::size_t count = 0;
+  std::size_t first = 0;  ///< an index in network::parameters()
+  std::size_t count = 0;  ///< the number of parameters
 };
 
 /// The first value that is not finite.
@@ -149,14 +149,17 @@ class network_base {
   [[nodiscard]] std::string describe() const { return graph_.describe(); }
 
  protected:
-  using batch_type = image_batch<const Element, Device>;
-  using passes_type = layer_passes<Element, Device>;
-  using loss_type = loss_base<Element, Device>;
-  using label_list = std::span<const std::int32_t>;
+  using batch_type = image_batch<const Element, Device>;  ///< images of a step
+  using passes_type = layer_passes<Element, Device>;      ///< a layer
+  using loss_type = loss_base<Element, Device>;           ///< the loss
+  using label_list = std::span<const std::int32_t>;       ///< a class for each image, in the memory of the device
 
+  /// As the constructor of network.
   network_base(Device& device, const value_shape& input) : device_{&device}, graph_{input} {}
-  network_base(network_base&&) noexcept = default;
-  network_base& operator=(network_base&&) noexcept = default;
+  /// As network.
+  network_base(network_base&& other) noexcept = default;
+  /// As network.
+  network_base& operator=(network_base&& other) noexcept = default;
   GRADUS_COLD ~network_base() = default;
 
   /// Appends a layer and takes ownership of `owned`; `layer` is the same object. Both types are passed so that this
@@ -188,6 +191,7 @@ class network_base {
     }
     return *memory_;
   }
+  /// The memory of parameters, values and gradients. @pre compiled
   [[nodiscard]] detail::network_memory<Element, Device>& memory() const noexcept { return *memory_; }
 
   /// As network::compile.

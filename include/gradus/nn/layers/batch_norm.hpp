@@ -37,11 +37,11 @@ namespace gradus::nn {
 struct batch_norm {
   /// running <- (1 - momentum) * running + momentum * batch; TensorFlow's "decay" is 1 - momentum.
   double momentum = 0.1;
-  double epsilon = 1e-5;
-  bool scale = true;  ///< learn gamma
-  bool shift = true;  ///< learn beta
-  initializer scale_initializer = ones();
-  initializer shift_initializer = zeros();
+  double epsilon = 1e-5;                    ///< added to the variance
+  bool scale = true;                        ///< learn gamma
+  bool shift = true;                        ///< learn beta
+  initializer scale_initializer = ones();   ///< of gamma
+  initializer shift_initializer = zeros();  ///< of beta
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>

@@ -37,14 +37,14 @@ using kernels::convolution_algorithm;
 /// @throws shape_error (network::add) for a flattened image, when groups does not divide the channels, or when the
 ///         kernel does not fit the padded image
 struct conv2d {
-  index_t out_channels = 0;
-  size2d kernel{1, 1};
-  size2d stride{1, 1};
-  nn::padding padding = nn::padding::valid();
-  index_t groups = 1;
-  bool bias = true;
-  initializer weight_initializer = he_normal();
-  initializer bias_initializer = zeros();
+  index_t out_channels = 0;                      ///< O
+  size2d kernel{1, 1};                           ///< rows and columns of the kernel
+  size2d stride{1, 1};                           ///< rows and columns from one output to the next
+  nn::padding padding = nn::padding::valid();    ///< zeros around the input
+  index_t groups = 1;                            ///< parts of the channels that are convolved apart
+  bool bias = true;                              ///< false: no b
+  initializer weight_initializer = he_normal();  ///< of w
+  initializer bias_initializer = zeros();        ///< of b
   /// `direct` adds up the terms, also where compile_options::convolution_algorithm is `automatic`.
   convolution_algorithm algorithm = convolution_algorithm::automatic;
 

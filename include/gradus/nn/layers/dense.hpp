@@ -32,10 +32,10 @@ namespace gradus::nn {
 /// For an image the weight is stored as (O, C, H, W) in the layout of the images, so that images are never reordered.
 /// @throws configuration_error (network::add) when out_features is below 1
 struct dense {
-  index_t out_features = 0;
-  bool bias = true;
-  initializer weight_initializer = he_normal();
-  initializer bias_initializer = zeros();
+  index_t out_features = 0;                      ///< O
+  bool bias = true;                              ///< false: no b
+  initializer weight_initializer = he_normal();  ///< of W
+  initializer bias_initializer = zeros();        ///< of b
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>

@@ -30,7 +30,7 @@ namespace gradus::nn {
 /// The mask depends only on (seed, name, step, position of the example in the epoch, coordinates). It does not depend
 /// on the layout, on threads, or on how a batch is split over ranks.
 struct dropout {
-  double rate = 0.5;
+  double rate = 0.5;             ///< probability that an element becomes 0, in [0, 1)
   std::string name = "dropout";  ///< seeds the random stream; give each layer its own name
 
   /// The layer for one element type, layout and device.

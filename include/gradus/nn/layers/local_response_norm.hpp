@@ -28,10 +28,10 @@ namespace gradus::nn {
 /// @throws configuration_error (network::add) when radius is negative or k is not above 0
 /// @throws shape_error (network::add) for a flattened image
 struct local_response_norm {
-  index_t radius = 2;
-  double alpha = 1e-4;
-  double beta = 0.75;
-  double k = 2;
+  index_t radius = 2;   ///< channels on each side
+  double alpha = 1e-4;  ///< factor of the sum of squares
+  double beta = 0.75;   ///< exponent
+  double k = 2;         ///< added to the sum
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>

@@ -25,8 +25,8 @@ namespace gradus::nn {
 /// @throws configuration_error (network::add) when before or after is negative
 /// @throws shape_error (network::add) for a flattened image
 struct pad_channels {
-  index_t before = 0;
-  index_t after = 0;
+  index_t before = 0;  ///< channels before those of x
+  index_t after = 0;   ///< channels after those of x
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>

@@ -27,9 +27,9 @@ namespace gradus::nn {
 ///         than 256 elements
 /// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct max_pool2d {
-  size2d kernel{2, 2};
-  size2d stride{2, 2};
-  nn::padding padding = nn::padding::valid();
+  size2d kernel{2, 2};                         ///< rows and columns of the kernel
+  size2d stride{2, 2};                         ///< rows and columns from one output to the next
+  nn::padding padding = nn::padding::valid();  ///< around the input; a maximum never takes it
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
@@ -47,10 +47,10 @@ struct max_pool2d {
 /// @throws configuration_error (network::add) when kernel, stride or padding is not possible
 /// @throws shape_error (network::add) for a flattened image, or when the kernel does not fit the padded image
 struct average_pool2d {
-  size2d kernel{2, 2};
-  size2d stride{2, 2};
-  nn::padding padding = nn::padding::valid();
-  bool count_padding = false;  ///< divide by the whole kernel area, also at the border of the image
+  size2d kernel{2, 2};                         ///< rows and columns of the kernel
+  size2d stride{2, 2};                         ///< rows and columns from one output to the next
+  nn::padding padding = nn::padding::valid();  ///< zeros around the input
+  bool count_padding = false;                  ///< divide by the whole kernel area, also at the border of the image
 
   /// The layer for one element type, layout and device.
   template <class Element, class Layout, class Device>
