@@ -21,6 +21,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/element.hpp"
 #include "gradus/comm/detail/mpi/operation.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"

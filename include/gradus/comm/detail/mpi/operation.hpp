@@ -20,6 +20,7 @@
 #include <vector>           // std::vector
 
 #include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/membership.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
