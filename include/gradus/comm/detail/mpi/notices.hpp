@@ -13,10 +13,10 @@
 #include <memory>       // std::make_unique, std::unique_ptr
 #include <mutex>        // std::mutex, std::recursive_mutex, std::scoped_lock, std::try_to_lock, std::unique_lock
 #include <string_view>  // std::string_view
-#include <thread>       // std::this_thread
 #include <utility>      // std::move
 
 #include "gradus/comm/detail/mpi/check.hpp"
+#include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -109,10 +109,7 @@ class mpi_notices {
 
   /// Waits until all notices are sent, at most for `limit`.
   GRADUS_COLD void flush(std::chrono::milliseconds limit) {
-    const clock::time_point deadline = clock::now() + limit;
-    while (!sweep() && clock::now() < deadline) {
-      std::this_thread::yield();
-    }
+    poll_for(limit, [this] { return sweep(); });
   }
 
   /// True once a millisecond: then poll() is due.

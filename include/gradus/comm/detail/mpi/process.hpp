@@ -24,6 +24,7 @@
 #include "gradus/comm/detail/mpi/departures.hpp"
 #include "gradus/comm/detail/mpi/membership.hpp"
 #include "gradus/comm/detail/mpi/notices.hpp"
+#include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
@@ -234,9 +235,8 @@ class mpi_process {
       }
     }
     notices_.post_to_others(mpi_notice_kind::question);
-    const clock::time_point deadline = clock::now() + patience;
     dynamic_array<int> silent;
-    do {
+    const auto all_answered = [&] {
       look_for_notices(waiting_for);
       const std::scoped_lock lock{mutex_};
       silent.clear();
@@ -245,7 +245,10 @@ class mpi_process {
           silent.push_back(other);
         }
       }
-    } while (!silent.empty() && clock::now() < deadline && !failed());
+      return silent.empty();
+    };
+    poll_for(
+        patience, [&] { return all_answered() || failed(); }, spins_);
     const std::scoped_lock lock{mutex_};
     std::string text;
     for (int other = 0; other < size(); ++other) {
