@@ -17,6 +17,7 @@ namespace gradus::conformance {
 /// Ends the program after a time limit, so that a test that hangs is reported.
 class watchdog {
  public:
+  /// Starts the time limit, which ends with this object.
   explicit watchdog(std::chrono::seconds limit)
       : guard_{[this, limit] {
           std::unique_lock lock{mutex_};
