@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/mpi_shared.hpp"
 #include "gradus/comm/threads.hpp"
@@ -64,11 +65,7 @@ options read_options(int argc, char** argv) {
   return o;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
+using program::median;
 
 using clock_type = std::chrono::steady_clock;
 

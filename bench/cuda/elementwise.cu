@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/tensor/cuda.cuh"
 
 namespace {
@@ -22,10 +23,7 @@ struct entry {
   std::vector<double> seconds = {};
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+using program::median;
 
 /// Seconds of one call on the device: of several calls, so that the host's part overlaps.
 double seconds(gradus::cuda& device, const std::function<void()>& run) {

@@ -10,34 +10,14 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "../program/statistics.hpp"
+
 namespace driver {
 
 namespace {
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-/// Between the two values next to it. @pre sorted, not empty
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return quantile(values, 0.5);
-}
-
-/// 1.4826 times the median deviation: the standard deviation, for a normal distribution.
-double jitter_of(std::vector<double> values) {
-  const double middle = median_of(values);
-  for (double& each : values) {
-    each = std::abs(each - middle);
-  }
-  return 1.4826 * median_of(std::move(values));
 }
 
 }  // namespace
@@ -47,11 +27,11 @@ step_statistics statistics_of(std::vector<double> seconds) {
     return {};
   }
   std::sort(seconds.begin(), seconds.end());
-  return {.median = quantile(seconds, 0.5),
+  return {.median = program::quantile(seconds, 0.5),
           .mean = mean_of(seconds),
-          .p5 = quantile(seconds, 0.05),
-          .p95 = quantile(seconds, 0.95),
-          .jitter = jitter_of(seconds)};
+          .p5 = program::quantile(seconds, 0.05),
+          .p95 = program::quantile(seconds, 0.95),
+          .jitter = program::jitter(seconds)};
 }
 
 speed speed_of(index_t batch, const std::vector<double>& seconds) {
@@ -67,7 +47,7 @@ speed speed_of(index_t batch, const std::vector<double>& seconds) {
   const auto count = static_cast<double>(speeds.size());
   return {.mean = static_cast<double>(batch) / mean_of(seconds),
           .uncertainty = std::sqrt(squares / count) / std::sqrt(count),
-          .jitter = jitter_of(std::move(speeds))};
+          .jitter = program::jitter(std::move(speeds))};
 }
 
 std::string json_text(const result& found) {

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "../program/statistics.hpp"
+
 namespace bench {
 
 /// One way to compute something, and how long it took.
@@ -22,11 +24,7 @@ struct contestant {
   std::vector<double> seconds;
 
   [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
-  [[nodiscard]] double median() const {
-    std::vector<double> sorted = seconds;
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
+  [[nodiscard]] double median() const { return program::median(seconds); }
 };
 
 /// Seconds: with one thread those of the processor, so that other work on the machine counts less.

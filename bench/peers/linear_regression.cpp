@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/device/cpu.hpp"
@@ -85,10 +86,7 @@ double seconds_of(Side& side_, int steps) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / steps;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+using program::median;
 
 }  // namespace
 

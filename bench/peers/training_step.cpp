@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/core/random.hpp"
 #include "gradus/models/inception.hpp"
@@ -165,10 +166,7 @@ double seconds_of(Side& side, int steps) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / steps;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+using program::median;
 
 /// The bytes of /proc/self/status in a field such as VmHWM, the peak of resident memory; 0 where there is no such file.
 double status_bytes(const std::string& field) {

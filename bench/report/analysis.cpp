@@ -4,19 +4,14 @@
 #include "analysis.hpp"
 
 #include <algorithm>  // std::sort, std::max
-#include <cmath>      // std::floor, std::abs
 #include <map>        // std::map
 #include <tuple>      // std::tuple
+#include <utility>    // std::move
+
+#include "../program/statistics.hpp"
 
 namespace gradus::report {
 namespace {
-
-double percentile(const std::vector<double>& sorted, double part) {
-  const double place = part * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(place));
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
-}
 
 void find_steps(const trace& from, const std::vector<activity_line>& lines, analysis& result) {
   std::vector<double> all;
@@ -169,16 +164,12 @@ distribution distribution_of(std::vector<double> values) {
   for (const double each : values) {
     result.mean += each / static_cast<double>(values.size());
   }
-  result.median = percentile(values, 0.5);
-  result.p5 = percentile(values, 0.05);
-  result.p95 = percentile(values, 0.95);
+  result.median = program::quantile(values, 0.5);
+  result.p5 = program::quantile(values, 0.05);
+  result.p95 = program::quantile(values, 0.95);
   result.least = values.front();
   result.greatest = values.back();
-  for (double& each : values) {
-    each = std::abs(each - result.median);
-  }
-  std::sort(values.begin(), values.end());
-  result.jitter = 1.4826 * percentile(values, 0.5);
+  result.jitter = program::jitter(std::move(values));
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <vector>
 
+#include "../program/statistics.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/core/output.hpp"
 #include "gradus/data/loader.hpp"
@@ -28,10 +29,7 @@ namespace trace = gradus::trace;
 namespace train = gradus::train;
 using clock_type = std::chrono::steady_clock;
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
+using program::median;
 
 double scope_nanoseconds(trace::recorder& recorder) {
   constexpr int count = 20000;

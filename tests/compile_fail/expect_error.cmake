@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# cmake -DCOMPILER=... -DSOURCE=... -DDIRECTORIES=... [-DOTHERS=...] -P expect_error.cmake
+# cmake -DCOMPILER=... -DSOURCE=... -DDIRECTORIES=... [-DCASE=...] [-DOTHERS=...] -P expect_error.cmake
 cmake_minimum_required(VERSION 3.22)
 include("${CMAKE_CURRENT_LIST_DIR}/flags.cmake")
-file(STRINGS "${SOURCE}" expected REGEX "^// EXPECT_ERROR: " LIMIT_COUNT 1)
-if(NOT expected)
-  message(FATAL_ERROR "${SOURCE} has no line \"// EXPECT_ERROR: text\"")
+set(mark "// EXPECT_ERROR: ")
+if(CASE)
+  set(mark "// EXPECT_ERROR(${CASE}): ")
+  string(TOUPPER "-DGRADUS_TEST_CASE_${CASE}" define)
 endif()
-string(REPLACE "// EXPECT_ERROR: " "" expected "${expected}")
+string(REGEX REPLACE "([()])" "\\\\\\1" pattern "${mark}")
+file(STRINGS "${SOURCE}" expected REGEX "^${pattern}" LIMIT_COUNT 1)
+if(NOT expected)
+  message(FATAL_ERROR "${SOURCE} has no line \"${mark}text\"")
+endif()
+string(REPLACE "${mark}" "" expected "${expected}")
 list(APPEND flags -fsyntax-only)
 if(OTHERS)
   list(APPEND flags -include "${OTHERS}")
@@ -19,7 +25,7 @@ if(NOT result EQUAL 0)
   message(FATAL_ERROR "The good twin of ${SOURCE} does not compile:\n${output}")
 endif()
 
-execute_process(COMMAND "${COMPILER}" ${flags} "${SOURCE}"
+execute_process(COMMAND "${COMPILER}" ${flags} ${define} "${SOURCE}"
                 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, but the error \"${expected}\" was expected")

@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
   return suite::run_conformance(argc, argv, [](mpi& world) {
     suite::run_cases(world, suite::conformance_cases<mpi>());
     mpi in_parts = world.duplicate();
-    in_parts.set_largest_count(1000);
+    gradus::comm::detail::send_in_parts_of(1000, in_parts);
     suite::run_cases(in_parts, suite::conformance_cases<mpi>());
   });
 }

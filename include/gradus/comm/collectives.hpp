@@ -23,6 +23,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/schedule/collectives.hpp"
 #include "gradus/comm/detail/schedule/run.hpp"
+#include "gradus/comm/forwarding.hpp"
 #include "gradus/comm/self.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
@@ -200,7 +201,7 @@ class schedule_book {
 ///   comm::all_reduce(world, gradients).wait();
 /// @endcode
 template <class Communicator>
-class collectives {
+class collectives : public forwarding<collectives<Communicator>> {
   static_assert(explain_communicator<Communicator>());
 
  public:
@@ -235,10 +236,6 @@ class collectives {
     static_assert(detail::explain_not_copied<Argument>());
   }
 
-  /// This rank, counted from 0.
-  [[nodiscard]] int rank() const noexcept { return base_.rank(); }
-  /// The number of ranks; 0 after a move.
-  [[nodiscard]] int size() const noexcept { return base_.size(); }
   /// The options of the constructor.
   [[nodiscard]] const collectives_options& options() const noexcept { return options_; }
   /// The underlying communicator.
@@ -247,24 +244,10 @@ class collectives {
   [[nodiscard]] auto& recorder() noexcept requires requires(Communicator& base) { base.recorder(); }
   { return base_.recorder(); }
 
-  /// How long a wait takes at most.
-  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
   /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
   void set_time_limit(std::chrono::milliseconds limit) {
     base_.set_time_limit(limit);
     own_->messages.set_time_limit(limit);
-  }
-
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return base_.send(peer, data, tag);
-  }
-
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return base_.receive(peer, data, tag);
   }
 
   /// Begins an all-reduce; see comm::all_reduce.
@@ -272,7 +255,7 @@ class collectives {
   [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
     const auto count = static_cast<index_t>(data.size());
     const all_reduce_rule& rule = choose(options_.all_reduce, count, sizeof(Element));
-    if (size() == 1 || rule.algorithm == all_reduce_algorithm::native) {
+    if (base_.size() == 1 || rule.algorithm == all_reduce_algorithm::native) {
       return base_.all_reduce(data, operation);
     }
     return begin<Element>(
@@ -284,7 +267,7 @@ class collectives {
   /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    if (size() == 1) {
+    if (base_.size() == 1) {
       return base_.broadcast(data, root);
     }
     const auto count = static_cast<index_t>(data.size());
@@ -299,14 +282,14 @@ class collectives {
     const detail::caller by{*this};
     detail::require_root(by, "reduce", root, std::source_location::current());
     const auto count = static_cast<index_t>(input.size());
-    if (rank() == root && output.size() != input.size()) {
+    if (base_.rank() == root && output.size() != input.size()) {
       raise<shape_error>("comm::collectives.reduce", {"an output of ", count, " elements"}, {output.size()});
     }
     detail::schedule_run& run = own_->runs.idle();
     Element* const target =
-        rank() == root ? output.data() : reinterpret_cast<Element*>(run.staging(input.size_bytes()));
+        base_.rank() == root ? output.data() : reinterpret_cast<Element*>(run.staging(input.size_bytes()));
     copy(target, input);
-    if (size() == 1) {
+    if (base_.size() == 1) {
       return base_.broadcast(output, 0);
     }
     return begin<Element>({.kind = call_kind::broadcast, .operation = operation, .peer = root, .count = count},
@@ -316,7 +299,7 @@ class collectives {
   /// Begins a reduce-scatter; see comm::reduce_scatter.
   template <transferable Element>
   [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    if (size() == 1) {
+    if (base_.size() == 1) {
       return base_.reduce_scatter(input, output, operation);
     }
     const auto count = static_cast<index_t>(input.size());
@@ -327,17 +310,17 @@ class collectives {
         {.kind = call_kind::reduce_scatter, .operation = operation, .count = static_cast<index_t>(output.size())},
         {.kind = call_kind::reduce_scatter, .count = count}, work, run,
         {.to = output.data(),
-         .from = work + static_cast<std::size_t>(rank()) * output.size(),
+         .from = work + static_cast<std::size_t>(base_.rank()) * output.size(),
          .bytes = output.size_bytes()});
   }
 
   /// Begins an all-gather; see comm::all_gather.
   template <transferable Element>
   [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    if (size() == 1) {
+    if (base_.size() == 1) {
       return base_.all_gather(input, output);
     }
-    copy(output.data() + static_cast<std::size_t>(rank()) * input.size(), input);
+    copy(output.data() + static_cast<std::size_t>(base_.rank()) * input.size(), input);
     return begin<Element>({.kind = call_kind::all_gather, .count = static_cast<index_t>(input.size())},
                           {.kind = call_kind::all_gather, .count = static_cast<index_t>(output.size())}, output.data(),
                           own_->runs.idle());
@@ -345,7 +328,7 @@ class collectives {
 
   /// Begins a barrier; see comm::barrier.
   [[nodiscard]] request barrier() {
-    if (size() == 1) {
+    if (base_.size() == 1) {
       return base_.barrier();
     }
     return begin<std::uint8_t>({.kind = call_kind::barrier}, {}, static_cast<std::uint8_t*>(nullptr),
@@ -355,10 +338,12 @@ class collectives {
   /// A communicator of the same ranks and options with separate messages. Called by all ranks.
   [[nodiscard]] collectives duplicate() { return collectives{base_.duplicate(), options_}; }
 
-  /// Reports to all other ranks that this one has failed, and why.
-  void fail(std::string_view reason) noexcept { base_.fail(reason); }
-
  private:
+  friend class forwarding<collectives>;
+
+  [[nodiscard]] Communicator& inner() noexcept { return base_; }
+  [[nodiscard]] const Communicator& inner() const noexcept { return base_; }
+
   struct parts {
     parts(Communicator own, const collectives_options& options)
         : messages{std::move(own)}, book{messages.rank(), messages.size(), options.node_of_rank} {}
@@ -376,7 +361,7 @@ class collectives {
     key.segment = std::max<index_t>(options_.segment_bytes / static_cast<index_t>(sizeof(Element)), 1);
     auto* const bytes = reinterpret_cast<std::byte*>(data);
     const auto begin_run = [&] {
-      return run.begin(what, own_->book.find(key), bytes, detail::arithmetic_of<Element>(), time_limit(), result);
+      return run.begin(what, own_->book.find(key), bytes, detail::arithmetic_of<Element>(), base_.time_limit(), result);
     };
     const std::span<const std::byte> memory{bytes, static_cast<std::size_t>(key.count) * sizeof(Element)};
     if constexpr (requires { own_->messages.template watch<Element>(what, memory, begin_run); }) {

@@ -15,6 +15,7 @@
 
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/schedule/two_levels.hpp"
+#include "gradus/comm/forwarding.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/error.hpp"
 #include "gradus/core/index.hpp"
@@ -50,7 +51,7 @@ struct hierarchical_options {
 ///   comm::hierarchical world{std::move(nodes.local), std::move(nodes.across), comm::mpi{environment}};
 /// @endcode
 template <class Local, class Across, class Whole>
-class hierarchical {
+class hierarchical : public forwarding<hierarchical<Local, Across, Whole>> {
   static_assert(explain_communicator<Local>());
   static_assert(explain_communicator<Across>());
   static_assert(explain_communicator<Whole>());
@@ -98,34 +99,6 @@ class hierarchical {
     parts_->local.set_time_limit(limit);
     parts_->across.set_time_limit(limit);
   }
-
-  /// Begins to send to another rank; see comm::send.
-  template <transferable Element>
-  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
-    return parts_->whole.send(peer, data, tag);
-  }
-  /// Begins to receive from another rank; see comm::receive.
-  template <transferable Element>
-  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
-    return parts_->whole.receive(peer, data, tag);
-  }
-  /// Begins a broadcast; see comm::broadcast.
-  template <transferable Element>
-  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    return parts_->whole.broadcast(data, root);
-  }
-  /// Begins a reduce-scatter; see comm::reduce_scatter.
-  template <transferable Element>
-  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
-    return parts_->whole.reduce_scatter(input, output, operation);
-  }
-  /// Begins an all-gather; see comm::all_gather.
-  template <transferable Element>
-  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
-    return parts_->whole.all_gather(input, output);
-  }
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() { return parts_->whole.barrier(); }
 
   /// Begins an all-reduce; see comm::all_reduce.
   template <transferable Element>
@@ -176,6 +149,11 @@ class hierarchical {
   }
 
  private:
+  friend class forwarding<hierarchical>;
+
+  [[nodiscard]] Whole& inner() noexcept { return parts_->whole; }
+  [[nodiscard]] const Whole& inner() const noexcept { return parts_->whole; }
+
   struct parts {
     parts(Local l, Across a, Whole w, const hierarchical_options& o)
         : local{std::move(l)}, across{std::move(a)}, whole{std::move(w)}, options{o}, queue{this} {}

@@ -21,6 +21,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/element.hpp"
 #include "gradus/comm/detail/mpi/operation.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
@@ -31,9 +32,17 @@
 
 namespace gradus::comm {
 
+class mpi;
+
 namespace detail {
+
 class mpi_shared_channel;
-}
+
+/// MPI counts with int, so longer arrays are sent in parts of at most `elements` elements. Tests choose fewer than
+/// INT_MAX. @pre elements >= 1
+inline void send_in_parts_of(int elements, mpi& world) noexcept;
+
+}  // namespace detail
 
 /// A rank among the processes of an MPI job. The collectives are those of the MPI library.
 ///
@@ -105,14 +114,6 @@ class mpi {
   void set_time_limit(std::chrono::milliseconds limit) {
     require_time_limit(name, limit);
     limit_ = limit;
-  }
-
-  /// MPI counts with int: longer arrays are sent in parts of at most `elements` elements. For tests of that.
-  void set_largest_count(int elements) {
-    if (elements < 1) {
-      raise<configuration_error>("comm::mpi.set_largest_count", "at least 1", {elements});
-    }
-    largest_count_ = elements;
   }
 
   /// The MPI communicator, for calls that this class does not offer. This object still owns it.
@@ -193,6 +194,7 @@ class mpi {
  private:
   friend class mpi_shared;
   friend class detail::mpi_shared_channel;
+  friend void detail::send_in_parts_of(int elements, mpi& world) noexcept;
 
   mpi() noexcept = default;
 
@@ -360,6 +362,10 @@ class mpi {
   int largest_count_ = INT_MAX;
 };
 static_assert(communicator<mpi>);
+
+inline void detail::send_in_parts_of(int elements, mpi& world) noexcept {
+  world.largest_count_ = elements;
+}
 
 template <class Function>
 decltype(auto) mpi_environment::run(Function&& function) {

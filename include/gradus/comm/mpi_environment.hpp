@@ -10,6 +10,7 @@
 #include <memory>       // std::make_shared, std::shared_ptr
 #include <string_view>  // std::string_view
 
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/core/config.hpp"
 

@@ -19,6 +19,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/detail/mpi/registered_memory.hpp"
 #include "gradus/comm/detail/mpi_shared/channel.hpp"

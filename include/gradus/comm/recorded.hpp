@@ -3,7 +3,6 @@
 // A communicator that reports its operations to a recorder.
 #pragma once
 
-#include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::same_as
 #include <cstddef>          // std::byte
 #include <cstdint>          // std::uint8_t
@@ -18,6 +17,7 @@
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/checks.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/forwarding.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
 
@@ -105,7 +105,7 @@ class recorded_operation final : public operation {
 ///   5. optionally `copying(memory)` and `watch_rule()`, see comm/watch.hpp, and the constant `watches_training`, with
 ///      which a trainer records its steps.
 template <class Communicator, class Recorder = flight_recorder>
-class recorded {
+class recorded : public forwarding<recorded<Communicator, Recorder>> {
   static_assert(explain_communicator<Communicator>());
 
  public:
@@ -129,15 +129,6 @@ class recorded {
 
   /// The recorder to which operations are reported.
   [[nodiscard]] Recorder& recorder() noexcept { return *recorder_; }
-
-  /// This rank, counted from 0.
-  [[nodiscard]] int rank() const noexcept { return base_.rank(); }
-  /// The number of ranks; 0 after a move.
-  [[nodiscard]] int size() const noexcept { return base_.size(); }
-  /// How long a wait takes at most.
-  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return base_.time_limit(); }
-  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
-  void set_time_limit(std::chrono::milliseconds limit) { base_.set_time_limit(limit); }
 
   /// Begins to send to another rank; see comm::send.
   template <transferable Element>
@@ -206,9 +197,6 @@ class recorded {
       throw;
     }
   }
-  /// Reports to all other ranks that this one has failed, and why.
-  void fail(std::string_view reason) noexcept { base_.fail(reason); }
-
   /// Reports an operation that is composed of messages of this communicator, such as those of comm::collectives. The
   /// messages are reported too.
   /// @param memory  the larger buffer of the operation
@@ -230,6 +218,11 @@ class recorded {
   }
 
  private:
+  friend class forwarding<recorded>;
+
+  [[nodiscard]] Communicator& inner() noexcept { return base_; }
+  [[nodiscard]] const Communicator& inner() const noexcept { return base_; }
+
   using entry = typename Recorder::entry;
   using pool = typename detail::recorded_operation<Recorder>::pool;
 

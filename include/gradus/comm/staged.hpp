@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>            // std::array
-#include <chrono>           // std::chrono::milliseconds
 #include <concepts>         // std::convertible_to, std::copyable, std::same_as
 #include <cstddef>          // std::byte, std::size_t
 #include <memory>           // std::make_unique, std::unique_ptr
@@ -14,6 +13,7 @@
 #include <utility>          // std::exchange, std::move
 
 #include "gradus/comm/communicator.hpp"
+#include "gradus/comm/forwarding.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 
@@ -179,7 +179,7 @@ class staged_channel {
 /// A communication begins with the copy to the host and so waits for earlier work of the device. It ends when the copy
 /// back is done.
 template <class Communicator, staging Staging>
-class staged {
+class staged : public forwarding<staged<Communicator, Staging>> {
   static_assert(explain_communicator<Communicator>());
 
  public:
@@ -198,15 +198,6 @@ class staged {
   requires std::same_as<Argument, staged&> staged(Argument&& world) : staged{std::move(world)} {
     static_assert(detail::explain_not_copied<Argument>());
   }
-
-  /// This rank, counted from 0.
-  [[nodiscard]] int rank() const noexcept { return hosts_.rank(); }
-  /// The number of ranks; 0 after a move.
-  [[nodiscard]] int size() const noexcept { return hosts_.size(); }
-  /// How long a wait takes at most.
-  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return hosts_.time_limit(); }
-  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
-  void set_time_limit(std::chrono::milliseconds limit) { hosts_.set_time_limit(limit); }
 
   /// The underlying communicator of host memory.
   [[nodiscard]] Communicator& hosts() noexcept { return hosts_; }
@@ -232,7 +223,7 @@ class staged {
   /// Begins a broadcast; see comm::broadcast.
   template <transferable Element>
   [[nodiscard]] request broadcast(std::span<Element> data, int root) {
-    const bool is_root = rank() == root;
+    const bool is_root = hosts_.rank() == root;
     return begin([&](auto& operation) { return hosts_.broadcast(operation.lend(0, data, is_root, !is_root), root); });
   }
 
@@ -254,19 +245,18 @@ class staged {
     });
   }
 
-  /// Begins a barrier; see comm::barrier.
-  [[nodiscard]] request barrier() { return hosts_.barrier(); }
-
   /// A communicator of the same ranks with separate messages. Called by all ranks.
   [[nodiscard]] staged duplicate() {
     Communicator hosts = hosts_.duplicate();
     return {std::move(hosts), channel_->staging()};
   }
 
-  /// Reports to all other ranks that this one has failed, and why.
-  void fail(std::string_view reason) noexcept { hosts_.fail(reason); }
-
  private:
+  friend class forwarding<staged>;
+
+  [[nodiscard]] Communicator& inner() noexcept { return hosts_; }
+  [[nodiscard]] const Communicator& inner() const noexcept { return hosts_; }
+
   template <class Begin>
   request begin(const Begin& begin) {
     auto& operation = channel_->fresh();

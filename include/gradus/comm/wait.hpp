@@ -13,6 +13,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/error.hpp"
+#include "gradus/core/spin.hpp"
 #include "gradus/core/text.hpp"
 
 namespace gradus::comm {
@@ -29,15 +30,6 @@ using clock = std::chrono::steady_clock;
 /// After an exception on a rank, its unfinished communications are withdrawn before the other ranks know the reason;
 /// they wait this long for the reason.
 inline constexpr std::chrono::milliseconds reason_grace{1000};
-
-/// Tells the processor that the thread spins, if it has an instruction for that.
-inline void pause_processor() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Pauses between polls of a value that another rank changes. First it pauses briefly, then yields the processor, and
 /// after some milliseconds it sleeps, so that a long wait leaves the processor to ranks that compute.

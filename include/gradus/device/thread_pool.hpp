@@ -20,6 +20,7 @@
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"
 #include "gradus/core/index.hpp"
+#include "gradus/core/spin.hpp"
 #include "gradus/core/thread.hpp"
 
 namespace gradus {
@@ -41,14 +42,6 @@ namespace gradus {
 }
 
 namespace detail {
-
-inline void spin_pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// Threads that run the tasks 0 .. count-1 of one loop at a time; the calling thread takes part.
 ///
@@ -98,8 +91,6 @@ class thread_pool {
  private:
   using call_type = void (*)(void*, index_t);
 
-  static constexpr int spin_limit = 4000;  // about 50 to 100 microseconds
-
   /// The pool whose task the calling thread runs, or null.
   static const thread_pool*& task_of() noexcept {
     thread_local const thread_pool* pool = nullptr;
@@ -126,17 +117,7 @@ class thread_pool {
     ticket_.store((generation << 32U) | tasks, std::memory_order_release);
     wake_workers();
     take_tasks();
-    for (int spins = 0;; ++spins) {
-      const std::uint32_t finished = finished_.load(std::memory_order_acquire);
-      if (finished == tasks) {
-        break;
-      }
-      if (spins < spin_limit) {
-        spin_pause();
-      } else {
-        finished_.wait(finished, std::memory_order_acquire);
-      }
-    }
+    spin_then_sleep(finished_, [&](std::uint32_t finished) { return finished == tasks; });
     const std::exception_ptr failure = std::exchange(failure_, nullptr);
     in_use_.store(false, std::memory_order_release);
     if (failure != nullptr) {
@@ -179,18 +160,13 @@ class thread_pool {
   void work() {
     std::uint32_t seen = 0;
     for (;;) {
-      std::uint32_t now = wake_.load(std::memory_order_acquire);
-      for (int spins = 0; now == seen; ++spins) {
-        if (spins < spin_limit) {
-          spin_pause();
-        } else {
-          sleeping_.fetch_add(1, std::memory_order_relaxed);
-          wake_.wait(seen, std::memory_order_acquire);
-          sleeping_.fetch_sub(1, std::memory_order_relaxed);
-        }
-        now = wake_.load(std::memory_order_acquire);
-      }
-      seen = now;
+      seen = spin_then_sleep(
+          wake_, [&](std::uint32_t now) { return now != seen; },
+          [&](std::uint32_t now) {
+            sleeping_.fetch_add(1, std::memory_order_relaxed);
+            wake_.wait(now, std::memory_order_acquire);
+            sleeping_.fetch_sub(1, std::memory_order_relaxed);
+          });
       if (stopping_.load(std::memory_order_acquire)) {
         return;
       }

@@ -264,8 +264,6 @@ class stream_runner final : public region_runner {
         [](void* self, std::size_t stream) { static_cast<stream_runner*>(self)->take_branches(stream); }, this);
   }
 
-  static constexpr int spin_limit = 4000;
-
   void take_branches(std::size_t stream) {
     for (;;) {
       const std::size_t branch = next_.fetch_add(1, std::memory_order_relaxed);
@@ -290,16 +288,7 @@ class stream_runner final : public region_runner {
 
   void run_step(const stream_schedule::step& step, std::size_t stream) {
     for (std::size_t w = step.first_wait; w < step.first_wait + step.waits; ++w) {
-      std::atomic<std::uint32_t>& flag = done_[plan_.streams.waits[w]];
-      std::uint32_t seen = flag.load(std::memory_order_acquire);
-      for (int spins = 0; seen != round_; ++spins) {
-        if (spins < spin_limit) {
-          gradus::detail::spin_pause();
-        } else {
-          flag.wait(seen, std::memory_order_acquire);
-        }
-        seen = flag.load(std::memory_order_acquire);
-      }
+      spin_then_sleep(done_[plan_.streams.waits[w]], [&](std::uint32_t seen) { return seen == round_; });
     }
     if (!failed_.load(std::memory_order_acquire)) {
       const std::size_t count = plan_.nodes.size();

@@ -15,14 +15,15 @@
 #include <source_location>  // std::source_location
 #include <string>           // std::string
 #include <string_view>      // std::string_view
-#include <thread>           // std::this_thread
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
 #include "gradus/comm/call.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi/membership.hpp"
 #include "gradus/comm/detail/mpi/process.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -274,27 +275,17 @@ inline void mpi_operation::look_for_notices() {
 
 inline void mpi_operation::wait(const std::source_location& where) {
   mpi_process& process = channel_->process();
-  backoff rest{process.spins()};
-  constexpr int looks_per_clock = 16;
-  clock::time_point deadline{};
-  for (int looks = 1; !look(where); ++looks) {
-    if (looks % looks_per_clock == 0) {
-      look_for_notices();
-      const clock::time_point now = clock::now();
-      if (deadline == clock::time_point{}) {
-        deadline = now + limit_;
-      }
-      if (now >= deadline) {
+  poll_until_complete(
+      process.spins(), limit_, [&] { return look(where) ? poll_result::complete : poll_result::nothing; },
+      [&](unsigned) { look_for_notices(); },
+      [&] {
         try {
           process.raise_time_out(what_, limit_, where);
         } catch (...) {
           settle(std::chrono::milliseconds{50});
           throw;
         }
-      }
-    }
-    rest.pause();
-  }
+      });
 }
 
 /// Gets back from MPI the buffers that it releases. True if the operation is complete.
@@ -318,10 +309,7 @@ GRADUS_COLD inline bool mpi_operation::settle(std::chrono::milliseconds patience
         return MPI_SUCCESS;
       });
     }
-    const clock::time_point deadline = clock::now() + patience;
-    while (test_all() == MPI_SUCCESS && done == 0 && clock::now() < deadline) {
-      std::this_thread::yield();
-    }
+    poll_for(patience, [&] { return test_all() != MPI_SUCCESS || done != 0; });
     return done != 0 && !cancels && copy_to_ == nullptr;
   } catch (...) {
     return false;

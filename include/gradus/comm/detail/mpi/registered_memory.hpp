@@ -20,7 +20,7 @@
 #include <string_view>  // std::string_view
 #include <utility>      // std::move
 
-#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi_shared/memory.hpp"
 #include "gradus/core/config.hpp"
 #include "gradus/core/dynamic_array.hpp"

@@ -24,6 +24,7 @@
 #include "gradus/comm/detail/mpi_shared/steps.hpp"
 #include "gradus/comm/detail/mpi_shared/window.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/mpi.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/wait.hpp"
@@ -180,36 +181,25 @@ class mpi_shared_channel {
 
   /// Waits until the operation is complete, and runs the collectives meanwhile.
   void wait_for(shared_operation& mine, const std::source_location& where) {
-    constexpr int looks_per_clock = 16;
-    constexpr int looks_per_pump = 64;
+    constexpr unsigned polls_per_pump = 64;
     const call_description& what = mine.what_;
-    backoff rest{spins()};
-    clock::time_point deadline{};
-    for (int looks = 1;; ++looks) {
-      const bool moved = advance(where);
-      if (mine.look(where)) {
-        return;
-      }
-      require_unfailed(what, where);
-      if (looks % looks_per_clock == 0) {
-        look_for_notices(mine);
-        const clock::time_point now = clock::now();
-        if (deadline == clock::time_point{}) {
-          deadline = now + mine.limit_;
-        }
-        if (now >= deadline) {
-          raise_time_out(what, mine.limit_, where);
-        }
-        if (looks % looks_per_pump == 0) {
-          pump();
-        }
-      }
-      if (moved) {
-        rest = backoff{spins()};
-      } else {
-        rest.pause();
-      }
-    }
+    poll_until_complete(
+        spins(), mine.limit_,
+        [&] {
+          const bool moved = advance(where);
+          if (mine.look(where)) {
+            return poll_result::complete;
+          }
+          require_unfailed(what, where);
+          return moved ? poll_result::progress : poll_result::nothing;
+        },
+        [&](unsigned polls) {
+          look_for_notices(mine);
+          if (polls % polls_per_pump == 0) {
+            pump();
+          }
+        },
+        [&] { raise_time_out(what, mine.limit_, where); });
   }
 
   /// Polls for notices. Afterwards the process may have failed. A message polls by itself.

@@ -18,7 +18,7 @@
 #include <utility>      // std::move
 
 #include "gradus/comm/call.hpp"
-#include "gradus/comm/detail/mpi/process.hpp"
+#include "gradus/comm/detail/mpi/check.hpp"
 #include "gradus/comm/detail/mpi_shared/memory.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/core/bfloat16.hpp"

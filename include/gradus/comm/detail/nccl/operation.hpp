@@ -18,6 +18,7 @@
 
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/detail/nccl/host_link.hpp"
+#include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/request.hpp"
 #include "gradus/comm/wait.hpp"
 #include "gradus/core/config.hpp"
@@ -223,20 +224,21 @@ class nccl_channel {
   /// @throws communication_error if it failed, a rank failed, or the time limit is over
   void settle(ncclResult_t result, const call_description& what, std::chrono::milliseconds limit,
               const std::source_location& where) {
-    const clock::time_point deadline = clock::now() + limit;
-    backoff pauses{100};
-    while (result == ncclInProgress) {
-      if (link_->look()) {
-        abort();
-        link_->raise(what.describe(), where);
-      }
-      if (clock::now() >= deadline) {
-        raise_time_limit(what, limit, where);
-      }
-      pauses.pause();
-      const ncclResult_t query = ncclCommGetAsyncError(communicator_, &result);
-      result = query == ncclSuccess ? result : query;
-    }
+    constexpr int spins = 100;
+    poll_until_complete(
+        spins, limit,
+        [&] {
+          if (result == ncclInProgress) {
+            if (link_->look()) {
+              abort();
+              link_->raise(what.describe(), where);
+            }
+            const ncclResult_t query = ncclCommGetAsyncError(communicator_, &result);
+            result = query == ncclSuccess ? result : query;
+          }
+          return result == ncclInProgress ? poll_result::nothing : poll_result::complete;
+        },
+        [](unsigned) {}, [&] { raise_time_limit(what, limit, where); });
     if (result != ncclSuccess) {
       raise_nccl(result, what, where);
     }
@@ -258,14 +260,9 @@ class nccl_channel {
   /// After another rank has failed: true if an operation that can complete does so soon. A rank that is done and leaves
   /// is a failure too, and its notice may arrive before the end of the last operation.
   [[nodiscard]] GRADUS_COLD bool completes(const nccl_operation& operation) {
-    backoff pauses{100};
-    for (const clock::time_point deadline = clock::now() + reason_grace;
-         communicator_ != nullptr && clock::now() < deadline; pauses.pause()) {
-      if (reached(operation)) {
-        return true;
-      }
-    }
-    return false;
+    constexpr int spins = 100;
+    return communicator_ != nullptr && poll_for(
+                                           reason_grace, [&] { return reached(operation); }, spins);
   }
 
   [[noreturn]] GRADUS_COLD void raise_time_limit(const call_description& what, std::chrono::milliseconds limit,
@@ -379,14 +376,10 @@ inline bool nccl_operation::test(const std::source_location& where) {
 }
 
 inline void nccl_operation::wait(const std::source_location& where) {
-  const clock::time_point deadline = clock::now() + limit_;
-  backoff pauses{2000};
-  while (!test(where)) {
-    if (clock::now() >= deadline) {
-      channel_->raise_time_limit(what_, limit_, where);
-    }
-    pauses.pause();
-  }
+  constexpr int spins = 2000;
+  poll_until_complete(
+      spins, limit_, [&] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned) {},
+      [&] { channel_->raise_time_limit(what_, limit_, where); });
 }
 
 inline void nccl_operation::abandon(bool unwinding) noexcept {

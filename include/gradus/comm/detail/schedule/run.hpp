@@ -19,6 +19,7 @@
 #include "gradus/comm/call.hpp"
 #include "gradus/comm/communicator.hpp"
 #include "gradus/comm/detail/request/operation_pool.hpp"
+#include "gradus/comm/detail/request/poll.hpp"
 #include "gradus/comm/detail/schedule/schedule.hpp"
 #include "gradus/comm/reduction.hpp"
 #include "gradus/comm/request.hpp"
@@ -171,17 +172,15 @@ class schedule_run final : public operation {
   }
 
   void wait(const std::source_location& where) override {
-    backoff rest{200};
-    const clock::time_point deadline = clock::now() + limit_;
-    while (!test(where)) {
-      if (clock::now() > deadline) {
-        const std::string reason = gradus::join({"no progress ", missing(), " within ", seconds_text(limit_)});
-        owner_->channel().fail(gradus::join({what_.describe(), ": ", reason}));
-        drop_messages();
-        gradus::raise<communication_error>(what_.describe(), {}, reason, "set_time_limit allows longer waits", where);
-      }
-      rest.pause();
-    }
+    constexpr int spins = 200;
+    poll_until_complete(
+        spins, limit_, [&] { return test(where) ? poll_result::complete : poll_result::nothing; }, [](unsigned) {},
+        [&] {
+          const std::string reason = gradus::join({"no progress ", missing(), " within ", seconds_text(limit_)});
+          owner_->channel().fail(gradus::join({what_.describe(), ": ", reason}));
+          drop_messages();
+          gradus::raise<communication_error>(what_.describe(), {}, reason, "set_time_limit allows longer waits", where);
+        });
   }
 
   void abandon(bool unwinding) noexcept override {

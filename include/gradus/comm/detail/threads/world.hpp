@@ -139,7 +139,7 @@ class thread_world {
 };
 
 /// Calls look() until it returns true: for some milliseconds without sleeping, then after each change. False if the
-/// time limit is over.
+/// time limit is over. Not poll_until_complete: ranks of one process wake each other, so a late one need not be polled.
 template <class Look, class Ready>
 bool wait_in(thread_world& world, std::chrono::milliseconds limit, Look&& look, Ready&& ready) {
   for (int i = 0; i < world.spins(); ++i) {

@@ -30,6 +30,8 @@ namespace gradus::parallel::detail {
 
 /// Pauses of a thread that polls. A poll moves a few kilobytes of a message that comes through a socket, and many polls
 /// complete nothing. So the thread first only yields its processor, and sleeps when nothing has come for a while.
+/// Unlike a rank with comm::backoff, it waits beside ranks that compute: it never spins, sleeps earlier, and sleeps
+/// longer the longer nothing comes.
 class polling_pause {
  public:
   void moved() noexcept { idle_ = 0; }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// The members that a communicator built on another one forwards to it.
+#pragma once
+
+#include <chrono>       // std::chrono::milliseconds
+#include <span>         // std::span
+#include <string_view>  // std::string_view
+
+#include "gradus/comm/reduction.hpp"
+#include "gradus/comm/request.hpp"
+
+namespace gradus::comm {
+
+/// A base of communicators that wrap another one. Every member calls the same member of the wrapped communicator. The
+/// derived class `Wrapper` declares again what it does differently, and has `name`, `supports` and `duplicate()`.
+///
+/// Wrapper has members `inner()` that return the wrapped communicator, one for a constant Wrapper and one for any
+/// other. They may be private if `forwarding<Wrapper>` is a friend. The base stores nothing: Wrapper decides where the
+/// communicator is stored and when it is destroyed.
+template <class Wrapper>
+class forwarding {
+ public:
+  /// This rank, counted from 0.
+  [[nodiscard]] int rank() const noexcept { return wrapper().inner().rank(); }
+  /// The number of ranks; 0 after a move.
+  [[nodiscard]] int size() const noexcept { return wrapper().inner().size(); }
+  /// How long a wait takes at most.
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept { return wrapper().inner().time_limit(); }
+  /// Sets the time limit of later waits. @throws configuration_error unless it is above 0
+  void set_time_limit(std::chrono::milliseconds limit) { wrapper().inner().set_time_limit(limit); }
+
+  /// Begins to send to another rank; see comm::send.
+  template <transferable Element>
+  [[nodiscard]] request send(int peer, std::span<const Element> data, int tag) {
+    return wrapper().inner().send(peer, data, tag);
+  }
+  /// Begins to receive from another rank; see comm::receive.
+  template <transferable Element>
+  [[nodiscard]] request receive(int peer, std::span<Element> data, int tag) {
+    return wrapper().inner().receive(peer, data, tag);
+  }
+  /// Begins an all-reduce; see comm::all_reduce.
+  template <transferable Element>
+  [[nodiscard]] request all_reduce(std::span<Element> data, reduction operation) {
+    return wrapper().inner().all_reduce(data, operation);
+  }
+  /// Begins a broadcast; see comm::broadcast.
+  template <transferable Element>
+  [[nodiscard]] request broadcast(std::span<Element> data, int root) {
+    return wrapper().inner().broadcast(data, root);
+  }
+  /// Begins a reduce-scatter; see comm::reduce_scatter.
+  template <transferable Element>
+  [[nodiscard]] request reduce_scatter(std::span<const Element> input, std::span<Element> output, reduction operation) {
+    return wrapper().inner().reduce_scatter(input, output, operation);
+  }
+  /// Begins an all-gather; see comm::all_gather.
+  template <transferable Element>
+  [[nodiscard]] request all_gather(std::span<const Element> input, std::span<Element> output) {
+    return wrapper().inner().all_gather(input, output);
+  }
+  /// Begins a barrier; see comm::barrier.
+  [[nodiscard]] request barrier() { return wrapper().inner().barrier(); }
+
+  /// Reports to all other ranks that this one has failed, and why.
+  void fail(std::string_view reason) noexcept { wrapper().inner().fail(reason); }
+
+ private:
+  friend Wrapper;
+  forwarding() noexcept = default;
+
+  [[nodiscard]] Wrapper& wrapper() noexcept { return static_cast<Wrapper&>(*this); }
+  [[nodiscard]] const Wrapper& wrapper() const noexcept { return static_cast<const Wrapper&>(*this); }
+};
+
+}  // namespace gradus::comm
