@@ -24,8 +24,8 @@ namespace gradus::conformance {
 /// A named test case that all ranks run.
 template <class Communicator>
 struct test_case {
-  std::string name;
-  std::function<void(Communicator&)> run;
+  std::string name;                        ///< of the case, in reports
+  std::function<void(Communicator&)> run;  ///< throws where the communicator does not meet the contract
 };
 
 /// Appends the cases of the collectives for one element type.

@@ -103,6 +103,7 @@ template <class Element>
 bool same(std::span<const Element> a, std::span<const Element> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
+/// True if the bits are equal.
 template <class Element>
 bool same(const std::vector<Element>& a, const std::vector<Element>& b) {
   return same(std::span{a}, std::span{b});

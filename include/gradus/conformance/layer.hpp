@@ -15,6 +15,7 @@
 #include <utility>    // std::move
 #include <vector>     // std::vector
 
+#include "gradus/conformance/detail/layer/device_array.hpp"
 #include "gradus/conformance/suite.hpp"
 #include "gradus/core/element.hpp"
 #include "gradus/core/index.hpp"
@@ -22,42 +23,10 @@
 #include "gradus/device/cpu.hpp"
 #include "gradus/kernels/cpu.hpp"
 #include "gradus/layout/layouts.hpp"
+#include "gradus/nn/image_batch.hpp"
 #include "gradus/nn/layer.hpp"
-#include "gradus/tensor/tensor.hpp"
 
 namespace gradus::conformance {
-
-/// Device memory that the host fills and reads.
-template <class Element, class Device>
-class device_array {
- public:
-  /// Allocates memory on the device and fills it. The device must outlive the array. @throws device_error
-  device_array(Device& device, const std::vector<Element>& elements)
-      : device_{&device}, memory_{device, {static_cast<index_t>(elements.size() * sizeof(Element))}} {
-    set(elements);
-  }
-
-  /// Replaces the elements. @pre the number of elements is that of the constructor
-  void set(const std::vector<Element>& elements) {
-    if (!elements.empty()) {  // a device need not take null pointers
-      device_->copy_from_host(memory_.data(), elements.data(), elements.size() * sizeof(Element));
-    }
-  }
-  /// The first element, in the memory of the device.
-  [[nodiscard]] Element* data() { return reinterpret_cast<Element*>(memory_.data()); }
-  /// Copies the elements to the host, after earlier work of the device.
-  [[nodiscard]] std::vector<Element> get() const {
-    std::vector<Element> elements(static_cast<std::size_t>(memory_.size()) / sizeof(Element));
-    if (!elements.empty()) {
-      device_->copy_to_host(elements.data(), memory_.data(), elements.size() * sizeof(Element));
-    }
-    return elements;
-  }
-
- private:
-  Device* device_;
-  gradus::tensor<std::uint8_t, 1, gradus::row_major, Device> memory_;
-};
 
 /// One layer with its inputs; runs its passes with chosen arguments.
 template <class Element, class Layout, class Device>
@@ -67,8 +36,8 @@ class contract_check {
   using images = nn::image_batch<Element, Device>;
   using const_images = nn::image_batch<const Element, Device>;
   using elements = std::vector<Element>;
-  using array = device_array<Element, Device>;
-  using real_array = device_array<real, Device>;
+  using array = detail::device_array<Element, Device>;
+  using real_array = detail::device_array<real, Device>;
 
  public:
   /// Makes the layer and random inputs, parameters and output gradients for it. The device must outlive the check.
@@ -211,7 +180,7 @@ class contract_check {
 
   [[nodiscard]] forward_result forward(const elements* residual, const forward_result* again) {
     array output{device_, not_numbers(static_cast<std::size_t>(size_of(output_shape_)))};
-    device_array<std::byte, Device> state{
+    detail::device_array<std::byte, Device> state{
         device_, again != nullptr ? again->state : std::vector<std::byte>(memory_.state, std::byte{0xff})};
     std::vector<std::vector<real>> buffers;
     for (const nn::buffer_description& buffer : base_->buffers()) {
@@ -246,7 +215,7 @@ class contract_check {
     }
     array output{device_, poisoned(after.output, traits_.backward_reads_output)};
     array output_gradient{device_, output_gradient_};
-    device_array<std::byte, Device> state{device_, after.state};
+    detail::device_array<std::byte, Device> state{device_, after.state};
     std::vector<array> gradients;
     std::vector<array> masks;
     std::vector<nn::input_gradient<Element, Device>> targets;
@@ -458,7 +427,7 @@ class contract_check {
     std::vector<nn::parameter_memory<real>> parameter_memory;
     std::vector<real_array> buffers;
     std::vector<real*> buffer_memory;
-    device_array<std::byte, Device> scratch;
+    detail::device_array<std::byte, Device> scratch;
     std::size_t scratch_bytes;
   };
 
